@@ -1,6 +1,6 @@
-"""Tables that people bring: documents, queries, labels and scores are all read here, and their columns chosen here.
+"""Tables that users bring: documents, queries, labels and scores are all read here, and their columns chosen here.
 
-table = DelimitedTable(lines, known={"query", "count"})     # its delimiter, quotes and header are told once
+table = DelimitedTable(lines, known={"query", "count"})     # detects delimiter, quotes and header once
 for row in table: ...                                       # TableRow(2, {"query": "login fails", "count": "7"})
 json_rows(value)                                            # the rows in a JSON value, whatever its form
 choose(columns_of(rows), ROLES, where="log.csv")            # which column is which, by name and by content
@@ -25,4 +25,4 @@ __all__ = [
     "json_rows",
     "list_of_rows",
     "whole_number",
-]  # fmt: skip
+]

@@ -1,10 +1,10 @@
-"""Which column is which: by what it is called, and by what it holds.
+"""Decide which column is which, by its name and its content.
 
     choice = choose(columns_of(rows), {"query": QUERY, "count": COUNT}, where="log.csv")
     choice.columns                  # {"query": "Suchbegriff", "count": "Anzahl"}
     choice.line()                   # query = 'Suchbegriff', count = 'Anzahl'
 
-A role says how well a column plays it. A name alone is no proof: a column `query` of numbers is an id.
+A role rates how well a column fits it. A name alone proves nothing: a column `query` of numbers holds ids.
 """
 
 import math
@@ -20,7 +20,7 @@ from airgen.registry import meant
 from airgen.text.display import one_line
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d\u00a0\u202f ,.']*|\.\d+)(?:[eE][+-]?\d+)?")
-_LONGEST_ID = 200  # characters
+_MAX_ID_CHARACTERS = 200  # characters
 
 
 def folded(name: str) -> str:
@@ -68,7 +68,7 @@ class TableColumn:
     @cached_property
     def texts(self) -> list[str]:
         """The plain values as text."""
-        return [str(one).strip() for one in self.values if not isinstance(one, bool | list | dict)]
+        return [str(value).strip() for value in self.values if not isinstance(value, bool | list | dict)]
 
     @cached_property
     def plain(self) -> bool:
@@ -83,7 +83,7 @@ class TableColumn:
     @cached_property
     def counts(self) -> list[int]:
         """The values that are whole numbers of 0 or more."""
-        return [number for one in self.texts if (number := whole_number(one)) is not None]
+        return [number for text in self.texts if (number := whole_number(text)) is not None]
 
     @cached_property
     def distinct(self) -> float:
@@ -93,7 +93,7 @@ class TableColumn:
     @cached_property
     def letters(self) -> float:
         """The share of values with a letter, of whatever script."""
-        return sum(any(map(str.isalpha, one)) for one in self.texts) / len(self.texts) if self.texts else 0.0
+        return sum(any(map(str.isalpha, text)) for text in self.texts) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def length(self) -> float:
@@ -103,7 +103,7 @@ class TableColumn:
     @cached_property
     def several_words(self) -> float:
         """The share of values of two words or more. Of scripts without spaces, four characters are two words."""
-        many = (len(one.split()) > 1 or (not one.isascii() and len(one) > 3) for one in self.texts)
+        many = (len(text.split()) > 1 or (not text.isascii() and len(text) > 3) for text in self.texts)
         return sum(many) / len(self.texts) if self.texts else 0.0
 
     @cached_property
@@ -111,17 +111,17 @@ class TableColumn:
         """Whether each value is one short word, different from the others, and most have a digit or are long."""
         if not self.texts or self.distinct < 1 or len(self.texts) < self.rows:
             return False
-        short = all(len(one.split()) == 1 and len(one) <= _LONGEST_ID for one in self.texts)
-        return short and sum(any(map(str.isdigit, one)) for one in self.texts) >= 0.9 * len(self.texts)
+        short = all(len(text.split()) == 1 and len(text) <= _MAX_ID_CHARACTERS for text in self.texts)
+        return short and sum(any(map(str.isdigit, text)) for text in self.texts) >= 0.9 * len(self.texts)
 
     def identifies(self, share: float = 1.0) -> bool:
         """Whether (nearly) every row has a value of its own that can be an id."""
         enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
-        return bool(self.texts) and enough and max(map(len, self.texts)) <= _LONGEST_ID
+        return bool(self.texts) and enough and max(map(len, self.texts)) <= _MAX_ID_CHARACTERS
 
     def has(self, known: Collection[str]) -> float:
         """The share of values that are among the known ones."""
-        return sum(one in known for one in self.texts) / len(self.texts) if self.texts else 0.0
+        return sum(text in known for text in self.texts) / len(self.texts) if self.texts else 0.0
 
     def named(self, names: Sequence[str]) -> int | None:
         """The place of its name among usual names: the whole name first, then a word of it. None for no usual name."""
@@ -179,7 +179,7 @@ class Choice:
         """Which column is which, and which are not used, on one line."""
         used = [f"{role} = {one_line(repr(name), 60)}" for role, name in self.columns.items() if name is not None]
         unused = [name for name in self.known if name not in self.columns.values()]
-        return ", ".join(used) + (f" (not used: {few(unused, 6)})" if unused else "")
+        return ", ".join(used) + (f" (not used: {list_columns(unused, 6)})" if unused else "")
 
 
 def columns_of(
@@ -189,10 +189,13 @@ def columns_of(
     values: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         for name, value in row.items():
-            of = values.setdefault(name, [])
+            filled = values.setdefault(name, [])
             if value is not None and value != "" and not (isinstance(value, str) and not value.strip()):
-                of.append(value)
-    return [TableColumn(name, place, of, len(rows), invented) for place, (name, of) in enumerate(values.items())]
+                filled.append(value)
+    return [
+        TableColumn(name, place, filled, rows=len(rows), invented=invented)
+        for place, (name, filled) in enumerate(values.items())
+    ]
 
 
 def choose(
@@ -212,25 +215,25 @@ def choose(
     for role in roles:
         if name := (named or {}).get(role, ""):
             if name not in known:
-                hint = meant(name, known) or f" (it has {few(known)})"
+                hint = meant(name, known) or f" (it has {list_columns(known)})"
                 raise UsageError(f"{where}: there is no column {name!r}{hint}")
             chosen[role] = by_name[name]
-    for role, about in roles.items():
+    for role, spec in roles.items():
         if role in chosen:
             continue
         free = [column for column in columns if column not in chosen.values()]
-        places = [(place, column) for column in free if (place := column.named(about.names)) is not None]
+        places = [(place, column) for column in free if (place := column.named(spec.names)) is not None]
         usual = [column for _, column in sorted(places, key=lambda pair: (pair[0], pair[1].place))]
-        best = next((column for column in usual if column.plain and about.fits(column)), None)
-        best = best or about.guess(free, chosen) or (usual[0] if usual and about.needed else None)
+        best = next((column for column in usual if column.plain and spec.fits(column)), None)
+        best = best or spec.guess(free, chosen) or (usual[0] if usual and spec.needed else None)
         if best is not None:
             chosen[role] = best
-        elif about.needed:
-            raise UsageError(f"{where}: which column is {about.what}? It has {few(known)}: name one of them")
+        elif spec.needed:
+            raise UsageError(f"{where}: which column is {spec.what}? It has {list_columns(known)}: name one of them")
     return Choice({role: chosen[role].name if role in chosen else None for role in roles}, known)
 
 
-def few(names: Sequence[str], most: int = 12) -> str:
+def list_columns(names: Sequence[str], most: int = 12) -> str:
     """The first names, and how many there are besides."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(repr(name), 60) for name in names[:most]) + more if names else "no column"

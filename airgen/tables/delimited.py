@@ -1,13 +1,13 @@
-"""The one parser of delimited text: CSV, TSV, and what spreadsheets, search logs and test collections write.
+"""Parse delimited text: CSV, TSV, and what spreadsheets, search logs and test collections write.
 
     table = DelimitedTable(io.StringIO("sep=;\nid;query\n7;login fails\n"))
     table.dialect                                   # TableDialect(delimiter=";", header=True, width=2, skipped=1)
     list(table)                                     # [TableRow(3, {"id": "7", "query": "login fails"})]
 
-The dialect is told once, from the first rows, and holds for the whole file. A cell ends where its delimiter stands: a
-quotation mark that is never closed, or that something other than a delimiter follows, is part of the text, so it
-cannot glue lines together. In text with tabs, where quotation marks mostly are text, a cell loses them only if it needs
-them (a tab, a line break or a doubled mark stands inside) or if a column has them in all rows.
+The dialect is detected once, from the first rows, and holds for the whole file. A cell ends at its delimiter: a
+quotation mark that is never closed, or that is followed by something other than a delimiter, is part of the text, so
+it cannot join lines. In text with tabs, where quotation marks mostly are text, a cell loses them only if it needs them
+(it contains a tab, a line break or a doubled mark) or if a column has them in all rows.
 """
 
 import re
@@ -20,10 +20,11 @@ from airgen.tables.choice import folded, is_number
 
 _SAMPLE_ROWS, _SAMPLE_CHARACTERS = 1000, 1 << 20
 _DELIMITERS = "\t;,|"  # of two that fit equally well, the earlier one is taken
-_PREAMBLE = 20  # lines that may stand before the header
-_LONGEST_NAME = 60  # characters of a column's name, in telling a header from a row
-_REGULAR, _CLEAR = 0.6, 0.9  # share of the rows that must have the width of a table; of one without usual names
-_FEW = 3  # rows
+_MAX_PREAMBLE_LINES = 20  # lines that may stand before the header
+_MAX_NAME_CHARACTERS = 60  # a row with a longer cell is no header
+_MIN_REGULAR_SHARE = 0.6  # of the rows, which must have the table's width
+_MIN_CLEAR_SHARE = 0.9  # the same for a table after a preamble without known names
+_MIN_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class DelimitedTable:
     ) -> None:
         lines = iter(lines)
         sample = _sample(lines)
-        self.dialect = _dialect(sample, delimiter, header, known, tabs)
+        self.dialect = _dialect(sample, delimiter, header, known=known, tabs=tabs)
         self._records = _records(chain(sample, lines), self.dialect)
         self.names = self._names()
         self.absorbing = self.names[-1] if self.names else ""
@@ -130,21 +131,20 @@ def _dialect(
     first = sample[0].strip().strip('"') if sample else ""
     if first.lower().startswith("sep=") and len(first) == 5:
         delimiter, skipped = first[4] if delimiter is None else delimiter, 1
-    wanted = (
-        []
-        if delimiter == ""
-        else [delimiter]
-        if delimiter
-        else [one for one in _DELIMITERS if any(one in line for line in sample)]
-    )
-    found = [one for one in (_shape(sample, mark, skipped, known, bool(delimiter)) for mark in wanted) if one]
-    if delimiter and not found:
+    if delimiter is None:
+        candidates = [mark for mark in _DELIMITERS if any(mark in line for line in sample)]
+    else:
+        candidates = [delimiter] if delimiter else []
+    stated = bool(delimiter)
+    readings = (_shape(sample, mark, skipped, known=known, stated=stated) for mark in candidates)
+    shapes = [shape for shape in readings if shape is not None]
+    if delimiter and not shapes:
         rows = [cells for _, cells in _records(sample, TableDialect(delimiter, header=False, width=0, skipped=skipped))]
-        found = [(TableDialect(delimiter, header=False, width=len(rows[0]) if rows else 1, skipped=skipped), 0.5)]
-    if tabs and any(shape[0].delimiter == "\t" for shape in found):
-        found = [shape for shape in found if shape[0].delimiter == "\t"]
-    if found:
-        dialect = max(found, key=lambda shape: (shape[1], -_DELIMITERS.find(shape[0].delimiter)))[0]
+        shapes = [(TableDialect(delimiter, header=False, width=len(rows[0]) if rows else 1, skipped=skipped), 0.5)]
+    if tabs and any(shape[0].delimiter == "\t" for shape in shapes):
+        shapes = [shape for shape in shapes if shape[0].delimiter == "\t"]
+    if shapes:
+        dialect = max(shapes, key=lambda shape: (shape[1], -_DELIMITERS.find(shape[0].delimiter)))[0]
     else:
         dialect = TableDialect("", header=False, width=1, skipped=skipped)
     dialect = replace(dialect, quoted=dialect.delimiter not in ("\t", "") or _all_quoted(sample, dialect))
@@ -168,28 +168,29 @@ def _shape(
         return None  # the name of one column: what follows are its texts
     counts = Counter(len(cells) for _, cells in rows)
     width = len(first)
-    if width < 2 or counts[width] < _REGULAR * len(rows):
+    if width < 2 or counts[width] < _MIN_REGULAR_SHARE * len(rows):
         width = max(counts, key=lambda size: (counts[size], size))
     # A title, a date of export or the like may stand before the header. It has fewer cells than the table.
-    start = next((place for place, (_, cells) in enumerate(rows[: _PREAMBLE + 1]) if len(cells) == width), len(rows))
+    beginning = rows[: _MAX_PREAMBLE_LINES + 1]
+    start = next((place for place, (_, cells) in enumerate(beginning) if len(cells) == width), len(rows))
     table = rows[start:]
     if width < 2 or not table:
         return None
     regular, named = _regular(table, width), any(folded(cell) in known for cell in table[0][1])
     if start:
-        several = len(table) > _FEW and regular >= _CLEAR
+        several = len(table) > _MIN_ROWS and regular >= _MIN_CLEAR_SHARE
         if (
             not (named or several)
-            or not _like_names(table[0][1])
+            or not _look_like_names(table[0][1])
             or any(len(cells) > width for _, cells in rows[:start])
         ):
             return None
-    if regular < _REGULAR or (not named and _like_prose(table)):
+    if regular < _MIN_REGULAR_SHARE or (not named and _looks_like_prose(table)):
         return None
     return replace(dialect, width=width, skipped=table[0][0] - 1 if start else skipped), regular
 
 
-def _like_prose(rows: list[tuple[int, list[str]]]) -> bool:
+def _looks_like_prose(rows: list[tuple[int, list[str]]]) -> bool:
     """Whether a space follows nearly all delimiters, as in a sentence."""
     after = [cell for _, cells in rows for cell in cells[1:]]
     return sum(cell.startswith(" ") for cell in after) > 0.8 * len(after)
@@ -200,14 +201,14 @@ def _regular(rows: list[tuple[int, list[str]]], width: int) -> float:
     return round(20 * sum(len(cells) == width for _, cells in rows) / len(rows)) / 20
 
 
-def _like_names(cells: list[str]) -> bool:
+def _look_like_names(cells: list[str]) -> bool:
     """Whether cells may be names: short, different, no numbers, and all there (the last ones may be empty)."""
     names = [cell.strip() for cell in cells]
     while names and not names[-1]:
         names.pop()
     return (
         bool(names)
-        and all(name and len(name) <= _LONGEST_NAME and not is_number(name) for name in names)
+        and all(name and len(name) <= _MAX_NAME_CHARACTERS and not is_number(name) for name in names)
         and len(set(names)) == len(names)
     )
 
@@ -225,19 +226,23 @@ def _has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bo
     numbers = [bool(values) and sum(map(is_number, values)) >= 0.9 * len(values) for values in filled]
     if named and named >= len([cell for cell in first if cell.strip()]) / 2:
         return True
-    if any(of and is_number(cell) for of, cell in zip(numbers, first, strict=True)):
+    if any(is_numeric and is_number(cell) for is_numeric, cell in zip(numbers, first, strict=True)):
         return False  # a number over numbers is a row like the others
     if named:
         return True
-    if not _like_names(first) or any(cell.strip() in values for cell, values in zip(first, columns, strict=True)):
+    if not _look_like_names(first) or any(cell.strip() in values for cell, values in zip(first, columns, strict=True)):
         return False
-    if any(of and cell.strip() for of, cell in zip(numbers, first, strict=True)):
+    if any(is_numeric and cell.strip() for is_numeric, cell in zip(numbers, first, strict=True)):
         return True  # a word over numbers
-    marked = [_signed(cell) and all(map(_signed, values)) for cell, values in zip(first, filled, strict=True) if values]
+    marked = [
+        _looks_like_id(cell) and all(map(_looks_like_id, values))
+        for cell, values in zip(first, filled, strict=True)
+        if values
+    ]
     return usual and not any(marked) if others else usual
 
 
-def _signed(cell: str) -> bool:
+def _looks_like_id(cell: str) -> bool:
     """Whether a cell looks like an id: one word with a digit. Over such ids, another one is no name."""
     return len(cell.split()) == 1 and any(map(str.isdigit, cell))
 
@@ -248,8 +253,10 @@ def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
     rows = [cells for _, cells in _records(sample, replace(dialect, quoted=False))]
     columns = [[row[place] for row in rows if len(row) > place and row[place]] for place in range(dialect.width)]
     marked = [[len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells] for cells in columns]
-    needed = [[any(one in cell for one in ("\n", "\t", '"')) for cell in cells] for cells in columns]
-    return any(sum(of) > 1 and all(map(max, of[1:], others[1:])) for of, others in zip(marked, needed, strict=True))
+    needed = [[any(sign in cell for sign in ("\n", "\t", '"')) for cell in cells] for cells in columns]
+    return any(
+        sum(marks) > 1 and all(map(max, marks[1:], others[1:])) for marks, others in zip(marked, needed, strict=True)
+    )
 
 
 def _records(lines: Iterable[str], dialect: TableDialect) -> Iterator[tuple[int, list[str]]]:
@@ -332,7 +339,7 @@ class _Grammar:
             return cells or literal
         # Marks that are not doubled: the reading that gives a row its width is the right one.
         readings = [self._loose(line, self._lazy), self._loose(line, self._greedy), literal]
-        return next((one for one in readings if len(one) == width), cells or literal)
+        return next((reading for reading in readings if len(reading) == width), cells or literal)
 
     def _strict(self, line: str, source: _Lines) -> tuple[list[str] | None, int]:
         """(cells, lines taken from those that follow); None where a cell that begins with a mark does not end with one

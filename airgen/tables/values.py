@@ -21,7 +21,8 @@ def list_of_rows(value: Any) -> tuple[str, list[Row]]:
     """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
     if isinstance(value, list):
         return "", [row for row in value if isinstance(row, dict)]
-    lists = {name: one for name, one in value.items() if isinstance(one, list)} if isinstance(value, dict) else {}
+    members = value if isinstance(value, dict) else {}
+    lists = {name: member for name, member in members.items() if isinstance(member, list)}
     if not lists:
         return "", []
     name = max(lists, key=lambda name: (len(lists[name]), name))
@@ -44,22 +45,23 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
     in which there are no rows.
     """
     if isinstance(value, list):
-        return [row for place, one in enumerate(value) for row in _rows(one, place)]
+        return [row for place, element in enumerate(value) for row in _rows(element, place)]
     if not isinstance(value, dict):
         raise ValueError(f"holds {type(value).__name__} where a list of rows was expected")
-    if asked := _reading_comprehension(value):
-        return asked
+    if questions := _reading_comprehension(value):
+        return questions
     for name in wanted:
         if isinstance(value.get(name), list | dict):
             return json_rows(value[name], wanted)
-    if value and all(isinstance(one, list) for one in value.values()):
+    if value and all(isinstance(member, list) for member in value.values()):
         columns = dict(value)
         plain = not any(isinstance(item, dict) for items in columns.values() for item in items[:5])
-        if plain and len(columns) > 1 and len({len(items) for items in columns.values()}) == 1 and _named(columns):
+        sizes = {len(items) for items in columns.values()}
+        if plain and len(columns) > 1 and len(sizes) == 1 and _are_column_names(columns):
             return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
         if plain and len(columns) > 1:  # the relevant documents of each query
             return [{KEY: name, INNER: item} for name, items in columns.items() for item in items]
-    if value and all(isinstance(one, dict) for one in value.values()):
+    if value and all(isinstance(member, dict) for member in value.values()):
         return _of_objects(value)
     _, rows = list_of_rows(value)
     if rows:
@@ -68,8 +70,8 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
     if texts:
         _, items = max(texts, key=lambda pair: len(pair[1]))
         return json_rows(items)
-    if value and all(not isinstance(one, list | dict) for one in value.values()):
-        return [{KEY: name, VALUE: one} for name, one in value.items()]
+    if value and all(not isinstance(member, list | dict) for member in value.values()):
+        return [{KEY: name, VALUE: member} for name, member in value.items()]
     raise ValueError("has no list of rows")
 
 
@@ -79,8 +81,8 @@ def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
     if not isinstance(articles, list):
         return []
     paragraphs = [part for article in articles if isinstance(article, dict) for part in article.get("paragraphs") or ()]
-    asked = [one for part in paragraphs if isinstance(part, dict) for one in part.get("qas") or ()]
-    return [flat(one) for one in asked if isinstance(one, dict)]
+    asked = [question for part in paragraphs if isinstance(part, dict) for question in part.get("qas") or ()]
+    return [flat(question) for question in asked if isinstance(question, dict)]
 
 
 def _rows(item: Any, place: int) -> list[Row]:
@@ -90,7 +92,7 @@ def _rows(item: Any, place: int) -> list[Row]:
     name = next((name for name in _LABELS if isinstance(item.get(name), list | dict)), None)
     if name is None:
         return [flat(item)]
-    others = flat({key: one for key, one in item.items() if key != name})
+    others = flat({key: member for key, member in item.items() if key != name})
     labels = item[name]
     if isinstance(labels, dict):
         labels = [{"docId": document, "rating": label} for document, label in labels.items()]
@@ -99,17 +101,17 @@ def _rows(item: Any, place: int) -> list[Row]:
     return [{**others, **flat(label)} for label in labels]
 
 
-def _named(columns: Mapping[str, Any]) -> bool:
+def _are_column_names(members: Mapping[str, Any]) -> bool:
     """Whether the members' names are names of columns and no ids."""
-    return not any(any(map(str.isdigit, name)) for name in columns)
+    return not any(any(map(str.isdigit, name)) for name in members)
 
 
 def _of_objects(value: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """The rows of an object of objects: columns by row (as pandas writes them), labels by pair, or rows by id."""
-    keys = [tuple(one) for one in value.values()]
-    if len(set(keys)) == 1 and keys[0] and all(key.isdigit() for key in keys[0]) and _named(value):
+    keys = [tuple(row) for row in value.values()]
+    if len(set(keys)) == 1 and keys[0] and all(key.isdigit() for key in keys[0]) and _are_column_names(value):
         return [{name: column[key] for name, column in value.items()} for key in keys[0]]
-    inner = [one for of in value.values() for one in of.values()]
-    if inner and all(isinstance(one, int | float) and not isinstance(one, bool) for one in inner):
-        return [{KEY: name, INNER: below, VALUE: one} for name, of in value.items() for below, one in of.items()]
-    return [{KEY: name, **flat(one)} for name, one in value.items()]
+    cells = [cell for row in value.values() for cell in row.values()]
+    if cells and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells):
+        return [{KEY: name, INNER: inner, VALUE: cell} for name, row in value.items() for inner, cell in row.items()]
+    return [{KEY: name, **flat(row)} for name, row in value.items()]

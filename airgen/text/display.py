@@ -1,4 +1,4 @@
-"""Text from outside, made safe for a terminal, a Markdown or CSV table, an HTML page, a dataset or a JSON file.
+"""Make text from outside safe for a terminal, a Markdown or CSV table, an HTML page, a dataset or a JSON file.
 
     terminal_text("a\\x1b[31mb")                      # 'a [31mb': no escape sequence reaches the terminal
     visible("a\\x1b[31mb")                            # 'a\\u001b[31mb': for whole outputs, JSON among them
@@ -7,7 +7,7 @@
     markdown_table(["system", "nDCG@10"], rows)      # cells are Markdown already
     csv_text(["system", "nDCG@10"], rows)            # a cell that looks like a formula stays text
 
-Names, titles and documents come from files of other people, so every place that shows them calls one of these.
+Names, titles and documents come from other people's files, so all code that shows them calls one of these functions.
 """
 
 import csv
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 # C0 except tab and line ends, DEL, C1, and the characters that turn the direction of what follows them.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d)[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\\\|\x9c)")
-_NARROWEST = 15  # characters of a column whose texts are folded
+_MIN_FOLDED_WIDTH = 15  # characters of a column whose texts are folded
 _SPACES = dict.fromkeys((0x0B, 0x0C, 0x85), " ")
 
 
@@ -52,7 +52,7 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     text = re.sub("\r(?!\n)", r"\\u000d", text)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def plain_text(text: str) -> str:
@@ -99,11 +99,11 @@ def distinct_names(names: Iterable[str]) -> list[str]:
     >>> distinct_names(["a", "b", "a"])
     ['a', 'b', 'a (2)']
     """
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         numbered = (f"{name} ({number})" for number in itertools.count(2))
-        found.append(name if name not in found else next(other for other in numbered if other not in found))
-    return found
+        distinct.append(name if name not in distinct else next(other for other in numbered if other not in distinct))
+    return distinct
 
 
 def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
@@ -118,7 +118,7 @@ def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) 
         title, *cells = clean
         whole = [[*title[place].split(), *(row[place] for row in cells)] for place in range(len(widths))]
         least = [
-            max(_NARROWEST, *(len(word) for cell in column for word in cell.split()))  # names can be copied
+            max(_MIN_FOLDED_WIDTH, *(len(word) for cell in column for word in cell.split()))  # names can be copied
             if place in left
             else max(map(len, column))
             for place, column in enumerate(whole)

@@ -20,20 +20,22 @@ _SCRIPTS = {
 
 # Words that English queries begin with, which are not among the stop words of the index.
 _ASKING = frozenset(
-    ["how", "what", "why", "when", "where", "who", "which", "do", "does", "did", "can", "i", "my", "you", "your",
-     "from", "have", "has", "been", "were", "about", "than", "would", "should", "its", "he", "she", "we", "our"]
-)  # fmt: skip
+    (
+        *("how", "what", "why", "when", "where", "who", "which", "do", "does", "did", "can", "i", "my", "you", "your"),
+        *("from", "have", "has", "been", "were", "about", "than", "would", "should", "its", "he", "she", "we", "our"),
+    )
+)
 _FUNCTION = {**STOPWORDS, "en": STOPWORDS["en"] | _ASKING}
 _RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
 _FOREIGN = "its words are of another language than the one asked for"
-_ENOUGH = 5  # words of a text in which a function word of its own is to be expected
-_LONG = 12  # a Japanese text with this many ideographs has kana as well
+_MIN_WORDS = 5  # a text of so many words should have a function word of its own language
+_MIN_IDEOGRAPHS = 12  # a Japanese text with so many ideographs has kana as well
 
 
 def checked(language: str) -> str:
-    """By what the language of an answer is checked, in words."""
+    """Describe how the language of an answer is checked."""
     if any(language in group for group in _RIVALS):
         return "script and function words"
     return "script and characters" if language in ("zh", "ja") else "script"
@@ -45,14 +47,14 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
     With the document that it is about, one foreign function word that is not the document's is evidence enough, in a
     text of five words or more that has none of its own: names that bring one are mostly the document's.
     """
-    found = wrong_script(text, language)
-    if found:
-        return found
+    problem = wrong_script(text, language)
+    if problem:
+        return problem
     if language in ("zh", "ja"):
         kana, ideographs = len(_KANA.findall(text)), len(_IDEOGRAPH.findall(text))
         if language == "zh" and kana > 2 and kana * 5 > ideographs:
             return "it is Japanese, not Chinese"
-        if language == "ja" and not kana and ideographs >= _LONG:
+        if language == "ja" and not kana and ideographs >= _MIN_IDEOGRAPHS:
             return "it is Chinese, not Japanese"
     rivals = next((group for group in _RIVALS if language in group), ())
     used = {word.casefold() for word in words(text, language)} if rivals else set()
@@ -62,7 +64,7 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
         alien = len((used & _FUNCTION[rival]) - _FUNCTION[language])
         if alien >= 2 and alien > 2 * own:
             return _FOREIGN
-        if document and not own and len(used) >= _ENOUGH:
+        if document and not own and len(used) >= _MIN_WORDS:
             known = {word.casefold() for word in words(document, language)}
             if (used & _FUNCTION[rival]) - _FUNCTION[language] - known:
                 return _FOREIGN
@@ -101,8 +103,8 @@ def wrong_script(text: str, language: str) -> str | None:
     return None if right * 2 >= alien else "it is not in the script of the asked language"
 
 
-# Phrases that mean "this document". Nobody who has not seen the document would write them in a query. The patterns of
-# all languages are searched at once, because those of other languages match nothing.
+# Phrases that mean "this document": only people who have seen the document would write them in a query. The patterns
+# of all languages are searched at once, because those of other languages match nothing.
 _REFERENCES = (
     # English
     r"\b(?:this|the|that|given|above|provided|following)\s+"
@@ -139,10 +141,10 @@ _REFERENCES = (
     r"(?<!\w)(?:इस|दिए गए|उपरोक्त)\s+(?:दस्तावेज़?|पाठ|लेख|अनुच्छेद|गद्यांश)",
     r"(?<!\w)(?:এই|উপরের|প্রদত্ত)\s+(?:নথি|পাঠ্য|লেখা|নিবন্ধ|অনুচ্ছেদ|দলিল)",
 )
-_REFERENCE = re.compile("|".join(f"(?:{one})" for one in _REFERENCES), re.IGNORECASE)
+_REFERENCE = re.compile("|".join(f"(?:{pattern})" for pattern in _REFERENCES), re.IGNORECASE)
 
 
 def self_reference(text: str) -> str | None:
     """What refers to the document in a query, or None: a query must make sense without the document."""
-    found = _REFERENCE.search(text)
-    return f"it says {found[0]!r}" if found else None
+    match = _REFERENCE.search(text)
+    return f"it says {match[0]!r}" if match else None

@@ -1,10 +1,10 @@
-"""Queries as people mistype them: one slip, a word left out, or a word cut short, by rule and by a seed.
+"""Introduce typing errors into queries: a slip, a missing word, or a shortened word, by rule and by a seed.
 
     mistyped("how to configure a printer", "en", rng(key, "typing"))     # ("how to confgiure a printer", "typo")
 
-Slips are those of typing: neighbouring keys, two letters exchanged, a letter missing or doubled; the first letter is
-always right, as it mostly is in logs. Words that are left out are function words. Nothing makes another word out of a
-number, or of a word of fewer than four letters.
+Slips are those of typing: a neighbouring key, two letters exchanged, a letter missing or doubled. The first letter is
+always right, as it mostly is in query logs. Only function words are left out. Numbers, and words of fewer than four
+letters, are never changed.
 """
 
 import re
@@ -17,7 +17,7 @@ from airgen.text.analysis.languages import STOPWORDS
 AS_WRITTEN, TYPO, MISSING, SHORTENED = "as written", "typo", "missing word", "abbreviation"
 _RATIOS = {TYPO: 3, MISSING: 1, SHORTENED: 1}
 
-_ROWS = {"de": ("qwertzuiopü", "asdfghjklöä", "yxcvbnm"), "fr": ("azertyuiop", "qsdfghjklm", "wxcvbn")}
+_KEY_ROWS = {"de": ("qwertzuiopü", "asdfghjklöä", "yxcvbnm"), "fr": ("azertyuiop", "qsdfghjklm", "wxcvbn")}
 _QWERTY = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 _RUSSIAN = ("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю")
 _SHORT = {
@@ -41,7 +41,7 @@ _SHORT = {
            "bagaimana": "gmn", "kenapa": "knp", "karena": "krn", "sudah": "sdh", "dalam": "dlm"},
 }  # fmt: skip
 _VOWELS = frozenset("aeiouyäöüáéíóúàèìòùâêîôûаеёиоуыэюя")
-_CUT = (9, 4)  # letters of a word that may be cut, and the least that stay
+_MIN_CUT_LETTERS, _MIN_KEPT_LETTERS = 9, 4  # of a word that may be cut, and of what remains
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _IDEOGRAPHS = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]{4,}")
 
@@ -50,7 +50,7 @@ def mistyped(text: str, language: str, random: Random) -> tuple[str, str]:
     """The text with one fault, and which; the text as it is, where no rule applies."""
     kinds = [*_RATIOS]
     first = random.choices(kinds, [_RATIOS[kind] for kind in kinds])[0]
-    for kind in (first, *(one for one in kinds if one != first)):
+    for kind in (first, *(other for other in kinds if other != first)):
         changed = _MAKERS[kind](text, language, random)
         if changed is not None and changed != text:
             return changed, kind
@@ -63,7 +63,7 @@ def _typo(text: str, language: str, random: Random) -> str | None:
     if not words:
         return None
     # The longer a word, the more places there are for a slip.
-    word = random.choices(words, [len(one[0]) - 2 for one in words])[0]
+    word = random.choices(words, [len(candidate[0]) - 2 for candidate in words])[0]
     slips = [_swapped, _missing] if spaceless else [_swapped, _missing, _doubled, _beside]
     random.shuffle(slips)
     place = random.randrange(1, len(word[0]) - 1)
@@ -89,7 +89,7 @@ def _doubled(word: str, place: int, language: str, random: Random) -> str:
 def _beside(word: str, place: int, language: str, random: Random) -> str:
     """Another letter of the same row of keys, next to the right one."""
     letter = word[place]
-    for row in (*_ROWS.get(language, _QWERTY), *_RUSSIAN):
+    for row in (*_KEY_ROWS.get(language, _QWERTY), *_RUSSIAN):
         at = row.find(letter)
         if at >= 0:
             near = [row[next_to] for next_to in (at - 1, at + 1) if 0 <= next_to < len(row)]
@@ -98,37 +98,39 @@ def _beside(word: str, place: int, language: str, random: Random) -> str:
 
 
 def _without_a_word(text: str, language: str, random: Random) -> str | None:
-    said, small = text.split(), STOPWORDS.get(language, frozenset())
-    places = [place for place, word in enumerate(said) if place > 0 and word.strip("?.,!").casefold() in small]
-    if len(said) < 4 or not places:
+    words, small = text.split(), STOPWORDS.get(language, frozenset())
+    places = [place for place, word in enumerate(words) if place > 0 and word.strip("?.,!").casefold() in small]
+    if len(words) < 4 or not places:
         return None
     gone = random.choice(places)
-    return " ".join(word for place, word in enumerate(said) if place != gone)
+    return " ".join(word for place, word in enumerate(words) if place != gone)
 
 
 def _shortened(text: str, language: str, random: Random) -> str | None:
-    known, said = _SHORT.get(language, {}), text.split()
+    known, words = _SHORT.get(language, {}), text.split()
     choices: list[tuple[int, str]] = []
-    for place, word in enumerate(said):
+    for place, word in enumerate(words):
         bare = word.rstrip("?.,!")
         if bare in known or bare.casefold() in known:
             choices.append((place, (known.get(bare) or known[bare.casefold()]) + word[len(bare) :]))
-        elif len(bare) >= _CUT[0] and bare.isalpha() and language not in SPACELESS and bare.islower():
+        elif len(bare) >= _MIN_CUT_LETTERS and bare.isalpha() and language not in SPACELESS and bare.islower():
             choices.append((place, _cut(bare) + word[len(bare) :]))
     if not choices:
         return None
     place, short = random.choice(choices)
-    return " ".join([*said[:place], short, *said[place + 1 :]])
+    return " ".join([*words[:place], short, *words[place + 1 :]])
 
 
 def _cut(word: str) -> str:
     """The beginning of a word, which ends in a consonant: configuration, conf."""
-    end = _CUT[1]
+    end = _MIN_KEPT_LETTERS
     while end < len(word) - 3 and word[end - 1] in _VOWELS:
         end += 1
     return word[:end]
 
 
 _MAKERS: dict[str, Callable[[str, str, Random], str | None]] = {
-    TYPO: _typo, MISSING: _without_a_word, SHORTENED: _shortened,
-}  # fmt: skip
+    TYPO: _typo,
+    MISSING: _without_a_word,
+    SHORTENED: _shortened,
+}

@@ -39,7 +39,7 @@ def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESH
 class NearDuplicateIndex:
     """The texts added so far, in order. `threshold` is a Jaccard similarity above 0.
 
-    counts: how many texts have each word (case-folded), where that is known beforehand. It changes the time alone.
+    counts: how many texts have each word (case-folded), if that is known beforehand. It affects only the speed.
     """
 
     def __init__(self, language: str, threshold: float = THRESHOLD, counts: Mapping[str, int] | None = None) -> None:
@@ -57,11 +57,11 @@ class NearDuplicateIndex:
     def add(self, text: str) -> int | None:
         """Add a text; returns the place of the first earlier text that is similar to it, or None."""
         new = frozenset(folded_words(text, self._language))
-        found = self._similar(new)
+        similar = self._similar(new)
         for word in self._prefix(new):
             self._places.setdefault(word, []).append(len(self._sets))
         self._sets.append(new)
-        return next(iter(found), None)
+        return next(iter(similar), None)
 
     def places(self, text: str) -> list[int]:
         """The places of all texts that are similar to this one, in order."""
@@ -72,12 +72,12 @@ class NearDuplicateIndex:
         return sorted(place for place in candidates if alike(new, self._sets[place], self._threshold))
 
     def _prefix(self, unique: frozenset[str]) -> list[str]:
-        kept = len(unique) - math.ceil(self._threshold * len(unique) - 1e-9) + 1
+        size = len(unique) - math.ceil(self._threshold * len(unique) - 1e-9) + 1
         if self._counts is not None:
             known = self._counts
-            return sorted(unique, key=lambda word: (known.get(word, 0), word))[:kept]
+            return sorted(unique, key=lambda word: (known.get(word, 0), word))[:size]
         # Long words come first, because they are rare.
-        return sorted(unique, key=lambda word: (-len(word), word))[:kept]
+        return sorted(unique, key=lambda word: (-len(word), word))[:size]
 
 
 _analyser = lru_cache(maxsize=16)(analyser)

@@ -56,8 +56,8 @@ _LEAST_LETTERS = 0.5  # of the characters that are no space; vowel signs count
 
 def unasked(title: str, text: str, language: str) -> str:
     """What kind of text that nobody looks for a passage is; empty where somebody may."""
-    said = words(text, language)
-    count = len(said)
+    tokens = words(text, language)
+    count = len(tokens)
     dense = "".join(text.split())
     least = _LEAST_IDEOGRAPHS if language in SPACELESS else _LEAST_WORDS
     if (len(dense) if language in SPACELESS else count) < least:
@@ -77,7 +77,7 @@ def unasked(title: str, text: str, language: str) -> str:
     if sum(unicodedata.category(char)[0] in "LM" for char in dense) < _LEAST_LETTERS * len(dense):
         return NO_PROSE
     if language in _WITH_FUNCTION_WORDS and count >= _ENOUGH:
-        functional = sum(word.casefold() in STOPWORDS[language] for word in said)
+        functional = sum(word.casefold() in STOPWORDS[language] for word in tokens)
         # Without any the text may be in other words than those of its language: then only commas show a list.
         if 0 < functional < _LEAST_FUNCTION_WORDS * count or (not functional and text.count(",") * 2 >= count):
             return NO_PROSE

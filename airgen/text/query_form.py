@@ -1,10 +1,10 @@
-"""Which form a text has, by its marks and first words: a question, keywords, or told in the first person.
+"""Classify the form of a text by its punctuation and first words: a question, keywords, or in the first person.
 
     asks("how do bees make honey", "en")       # True: no mark is needed
     asks("bees make honey", "en")              # False
     asks("jinsi nyuki", "sw")                  # None: airgen has no question words of this language
 
-Only what is certain counts, because a false alarm costs a call.
+Only clear cases count, because a false alarm costs a call.
 """
 
 import re
@@ -58,7 +58,7 @@ _AMBIGUOUS = {
     "en": {"when", "where", "which", "who", "whose", "what"},
     "es": {"que", "como", "cuando", "donde", "cual"},
 }
-_MOST_KEYWORDS = 8
+_MAX_KEYWORDS = 8
 _FIRST_PERSON = {
     "en": "i i'm im i've my me mine we our us",
     "de": "ich mein meine meinen meinem meiner meines mir mich wir unser unsere uns",
@@ -71,7 +71,7 @@ _FIRST_PERSON = {
 
 
 @cache
-def _set(table: str, language: str) -> frozenset[str]:
+def _word_set(table: str, language: str) -> frozenset[str]:
     return frozenset({"asking": _ASKING, "verbs": _VERBS, "person": _FIRST_PERSON}[table].get(language, "").split())
 
 
@@ -85,30 +85,30 @@ def asks(text: str, language: str) -> bool | None:
     if language in _ASKS_ANYWHERE:
         return True if _ASKS_ANYWHERE[language].search(text.strip(" .。।")) else None
     opening = _OPENING.match(text.casefold().replace("’", "'"))
-    if not _set("asking", language):
+    if not _word_set("asking", language):
         return None
     if opening is None:
         return False
     first, second = opening[1], opening[2] or ""
-    if first in _set("verbs", language):
+    if first in _word_set("verbs", language):
         return True
     if first in _AMBIGUOUS.get(language, ()):
-        return second in _set("verbs", language) or (first in ("what", "which", "who") and bool(second))
-    return first in _set("asking", language)
+        return second in _word_set("verbs", language) or (first in ("what", "which", "who") and bool(second))
+    return first in _word_set("asking", language)
 
 
 def asks_somewhere(text: str, language: str) -> bool | None:
     """As `asks`, where a question word may also follow others: "in git how do I undo a commit"."""
-    found, said = asks(text, language), text.casefold().replace("’", "'").split()
-    if found is False:
-        verbs = _set("verbs", language) | {"to"}
-        return any(word in _set("asking", language) and after in verbs for word, after in pairwise(said))
-    return found
+    answer, tokens = asks(text, language), text.casefold().replace("’", "'").split()
+    if answer is False:
+        verbs = _word_set("verbs", language) | {"to"}
+        return any(word in _word_set("asking", language) and after in verbs for word, after in pairwise(tokens))
+    return answer
 
 
 def is_keywords(text: str, language: str) -> bool:
     """Whether a text reads as a list of keywords: a few words, no sentence, no question, nobody who speaks."""
-    if asks(text, language) or count_words(text, language) > _MOST_KEYWORDS or text.rstrip().endswith((".", "。", "!")):
+    if asks(text, language) or count_words(text, language) > _MAX_KEYWORDS or text.rstrip().endswith((".", "。", "!")):
         return False
     return not in_first_person(text, language)
 
@@ -117,7 +117,7 @@ def in_first_person(text: str, language: str) -> bool:
     """Whether the writer speaks of himself or herself."""
     if language == "zh":
         return "我" in text
-    return bool({word.casefold() for word in words(text.replace("’", "'"), language)} & _set("person", language))
+    return bool({word.casefold() for word in words(text.replace("’", "'"), language)} & _word_set("person", language))
 
 
 def without_function_words(text: str, language: str) -> bool:
@@ -130,4 +130,4 @@ def without_function_words(text: str, language: str) -> bool:
 def function_words(language: str) -> frozenset[str]:
     """The words of a language that say nothing of a subject: stop words, question words, I and we."""
     small = STOPWORDS.get(language, frozenset())
-    return small.union(*(_set(table, language) for table in ("asking", "verbs", "person")))
+    return small.union(*(_word_set(table, language) for table in ("asking", "verbs", "person")))

@@ -3,8 +3,8 @@
     load_tokenizer("cl100k_base").count(["hello world"])     # [2]: what the paper's node parser counts (A.1)
     count_tokens("hello world")                              # 2: for estimates and bills; never downloads
 
-tiktoken downloads a vocabulary at its first use. llama-index-core ships the same files: on a machine without a network
-`airgen fetch tiktoken-vocabularies` is enough, which takes them from its wheel, or the extra `long-doc`.
+tiktoken downloads a vocabulary when it is first used. llama-index-core ships the same files: a machine without a
+network needs only `airgen fetch tiktoken-vocabularies`, which takes them from that wheel, or the extra `long-doc`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Vocabulary:
 
 
 _FETCHED = "tiktoken-vocabularies"  # in the catalogue of models
-_LONG = 100_000  # characters from which a text is encoded in a thread, so that Ctrl-C is heard
+_THREAD_CHARACTERS = 100_000  # a longer text is encoded in a thread, so that Ctrl-C works
 _WORD_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _VOCABULARIES = {  # the one that OpenAI's current models use first
     "o200k_base": _Vocabulary(
@@ -80,12 +80,12 @@ class _Words:
         return [count_words(text, self._language) for text in texts]
 
     def starts(self, text: str) -> list[int]:
-        found, at = [], 0
+        offsets, at = [], 0
         for word in words(text, self._language):
             at = text.index(word, at)
-            found.append(at)
+            offsets.append(at)
             at += len(word)
-        return found
+        return offsets
 
 
 class _Tiktoken:
@@ -102,7 +102,7 @@ class _Tiktoken:
 def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:
     """The tokens of a text of any length. `<|endoftext|>` in it is seven ordinary tokens."""
     encode = vocabulary.encode_ordinary
-    return encode(text) if len(text) < _LONG else interruptible(lambda: encode(text))
+    return encode(text) if len(text) < _THREAD_CHARACTERS else interruptible(lambda: encode(text))
 
 
 def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
@@ -114,12 +114,12 @@ def plain_tokenizer(path: Path) -> Any:
     """The `tokenizers.Tokenizer` of a file, which neither cuts nor pads. Raises ModelError, MissingExtra."""
     library = load_extra("tokenizers", "the embedded models")
     try:
-        found = library.Tokenizer.from_file(str(path))
+        tokenizer = library.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for a missing or damaged file
         raise ModelError(f"{path} is not a tokenizer: {error}") from error
-    found.no_padding()
-    found.no_truncation()
-    return found
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def count_tokens(text: str) -> int:
@@ -127,8 +127,8 @@ def count_tokens(text: str) -> int:
 
     Models with another vocabulary differ by 10 to 20 percent.
     """
-    found = _offline()
-    return len(token_ids(found, text)) if found else -(-len(text.encode("utf-8", "replace")) // 4)
+    vocabulary = _offline()
+    return len(token_ids(vocabulary, text)) if vocabulary else -(-len(text.encode("utf-8", "replace")) // 4)
 
 
 def shipped_vocabulary() -> Path | None:
@@ -144,8 +144,8 @@ def shipped_vocabulary() -> Path | None:
 @cache
 def encoding(name: str) -> tiktoken.Encoding:
     """A tiktoken encoding, downloaded only if its file is not here. Raises CorpusError where that fails."""
-    if found := _from_file(name):
-        return found
+    if vocabulary := _from_file(name):
+        return vocabulary
     import tiktoken
 
     try:
@@ -160,7 +160,7 @@ def encoding(name: str) -> tiktoken.Encoding:
 @cache
 def _offline() -> tiktoken.Encoding | None:
     """The first encoding whose file is on this machine."""
-    return next((found for found in map(_from_file, _VOCABULARIES) if found), None)
+    return next((vocabulary for vocabulary in map(_from_file, _VOCABULARIES) if vocabulary), None)
 
 
 def _from_file(name: str) -> tiktoken.Encoding | None:

@@ -5,9 +5,9 @@ Words are the surface forms that a reader would count. Languages with spaces are
 is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names which of them,
 so that results can record it.
 
-Python sorts the marks after a letter by insertion, which is quadratic: 40,000 marks take seconds, and no signal is
-heard meanwhile. No script puts more than a few marks on a letter, so marks after the 30th are left out, as in Unicode's
-Stream-Safe Text Format (UAX #15, section 13).
+Python sorts the marks after a letter by insertion, which is quadratic: 40,000 marks take seconds, during which no
+signal is handled. No script puts more than a few marks on a letter, so marks after the 30th are left out, as in
+Unicode's Stream-Safe Text Format (UAX #15, section 13).
 """
 
 import importlib
@@ -144,14 +144,14 @@ def sentences(text: str, language: str) -> list[str]:
 
     Sentences end with the terminators of each language (。？！ ؟ ۔ । ॥) or at a blank line.
     """
-    found, start = [], 0
+    pieces, start = [], 0
     for stop in _breaks(language).finditer(text):
         if stop[0].rstrip("\"'”’»›)]").endswith(".") and _is_abbreviation(text, start, stop.start(), stop.end()):
             continue
-        found.append(text[start : stop.end()].strip())
+        pieces.append(text[start : stop.end()].strip())
         start = stop.end()
-    found.append(text[start:].strip())
-    return [sentence for sentence in found if sentence]
+    pieces.append(text[start:].strip())
+    return [sentence for sentence in pieces if sentence]
 
 
 def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:

@@ -27,17 +27,28 @@ class AnalyserSettings(Settings):
 
 
 def analyser(language: str = "en", folder: Path | None = None, **settings: Any) -> Analyser:
-    """The analyser of a language (`zh` and `zh-Hant` alike); one without rules of its own is split and lower-cased.
+    """Return the analyser of a language; text in a language without rules is split and lower-cased.
 
-    `settings` are those of `AnalyserSettings`; a relative path in them starts at `folder`. Raises MissingExtra if the
-    language's stemmer needs PyStemmer and that is not installed.
+    Args:
+        language: An ISO 639 code; a script or region is ignored (`zh-Hant` is `zh`).
+        folder: The folder that a relative path in the settings starts from.
+        **settings: Fields of `AnalyserSettings`.
+
+    Raises:
+        MissingExtra: The language's stemmer needs PyStemmer, which is not installed.
     """
     chosen = AnalyserSettings(**settings)
     language = language.replace("_", "-").partition("-")[0].lower()
     if chosen.wordpiece is not None:
         inside = (folder or Path()) / chosen.wordpiece
         return WordPieces(language, wordpiece=str(inside) if inside.exists() else chosen.wordpiece)
-    made = Analyser(language, chosen.stem, chosen.stopwords, chosen.segment, chosen.ngram)
+    built = Analyser(
+        language,
+        stem=chosen.stem,
+        stopwords=chosen.stopwords,
+        segment=chosen.segment,
+        ngram=chosen.ngram,
+    )
     if chosen.stem and not chosen.ngram:
         languages.chain(language, chosen.stem, chosen.stopwords)  # fails here, not at the first text
-    return made
+    return built

@@ -165,9 +165,9 @@ def intern(
     ids, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
     begins, ends = np.empty(room, np.int32), np.empty(room, np.int32)
     counts = np.empty(len(bounds) - 1, np.int64)
-    found = 0
+    total = 0
     for number in range(len(bounds) - 1):
-        before = found
+        before = total
         first, stop = bounds[number], bounds[number + 1]
         place = first
         while place < stop:
@@ -177,18 +177,18 @@ def intern(
                 code = np.uint64(14695981039346656037)  # FNV-1a over code points
                 for letter in range(begin, end):
                     code = (code ^ np.uint64(text[letter])) * np.uint64(1099511628211)
-                begins[found], ends[found], codes[found] = begin, end, code ^ (code >> np.uint64(29))
-                found += 1
+                begins[total], ends[total], codes[total] = begin, end, code ^ (code >> np.uint64(29))
+                total += 1
                 begin = end
-        counts[number] = found - before
+        counts[number] = total - before
     fresh = 0
     # Apart from the scan, so that the processor can wait for many look-ups at once.
-    for one in range(found):
-        start, past, code = int(begins[one]), int(ends[one]), codes[one]
+    for index in range(total):
+        start, past, code = int(begins[index]), int(ends[index]), codes[index]
         known, slot = _find(text, start, past, code, slots, arena)
-        ids[one] = known
+        ids[index] = known
         if known < 0:
-            ids[one] = count
+            ids[index] = count
             begins[fresh], ends[fresh] = start, past  # these places are read already
             fresh += 1
             need = used + _HEADER + past - start
@@ -203,4 +203,4 @@ def intern(
             if 2 * count > len(slots):  # at most half full
                 slots = _grown(slots, arena, used)
     news = begins[:fresh].copy(), ends[:fresh].copy()
-    return ids[:found].copy(), counts, news, (slots, arena, used, count)
+    return ids[:total].copy(), counts, news, (slots, arena, used, count)

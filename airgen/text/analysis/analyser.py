@@ -83,11 +83,11 @@ class Analyser:
         """The tokens of a prepared text."""
         if self.segment:
             return words(text, self.language)
-        found = tokens(text, self.bigrams)
+        pieces = tokens(text, self.bigrams)
         if not self.ngram:
-            return found
+            return pieces
         grams: list[str] = []
-        for token in found:
+        for token in pieces:
             marked = f"_{languages.lower(token)}_"
             grams += [marked[start : start + self.ngram] for start in range(max(1, len(marked) - self.ngram + 1))]
         return grams
@@ -101,14 +101,14 @@ class Analyser:
     def terms(self, tokens: Sequence[str]) -> list[str | None]:
         """The term of each token; like `term`, but cached."""
         known = self._cache
-        found = []
+        terms = []
         for token in tokens:
             if token not in known:
                 if len(known) >= _CACHE:
                     known.clear()
                 known[token] = self.term(token)
-            found.append(known[token])
-        return found
+            terms.append(known[token])
+        return terms
 
     def __call__(self, text: str) -> list[str]:
         """The terms of a text in order, stop words left out."""
@@ -166,7 +166,7 @@ class Encoder:
         joined = "".join(batch)
         text = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.uint32)
         bounds = np.zeros(len(batch) + 1, np.int64)
-        np.cumsum([len(one) for one in batch], out=bounds[1:])
+        np.cumsum([len(prepared) for prepared in batch], out=bounds[1:])
         table = classes(128 if joined.isascii() else 0x110000, self.analyser.bigrams)
         tokens, counts, (begins, ends), self._state = _scan.intern(
             text, bounds, table, self._state or _scan.new_state()
@@ -183,19 +183,19 @@ class Encoder:
 
     def _match(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         known = self._known
-        found: list[int] = []
+        ids: list[int] = []
         counts = np.empty(len(batch), np.int64)
         for number, text in enumerate(batch):
-            before = len(found)
+            before = len(ids)
             tokens = self.analyser.split(text)
             for token in tokens:
                 term = known.get(token)
                 if term is None:
                     term = known[token] = self._term(token)
                 if term != _DROPPED:
-                    found.append(term)
-            counts[number] = len(found) - before
-        return np.array(found, np.int32), counts
+                    ids.append(term)
+            counts[number] = len(ids) - before
+        return np.array(ids, np.int32), counts
 
     def _term(self, token: str) -> int:
         term = self.analyser.term(token)

@@ -57,20 +57,20 @@ def tokens(text: str, bigrams: bool) -> list[str]:
     """The tokens of `text` in order, in their case; with `bigrams`, runs of Chinese, Japanese and Korean as pairs."""
     if not bigrams:
         return _cut(_TOKEN.findall(text))
-    found: list[str] = []
+    pieces: list[str] = []
     start = 0
     for run in _RUN.finditer(text):
-        found += _TOKEN.findall(text[start : run.start()])
+        pieces += _TOKEN.findall(text[start : run.start()])
         units = _UNIT.findall(run[0])
-        found += [first + second for first, second in pairwise(units)] or units
+        pieces += [first + second for first, second in pairwise(units)] or units
         start = run.end()
-    return _cut(found + _TOKEN.findall(text[start:]))
+    return _cut(pieces + _TOKEN.findall(text[start:]))
 
 
-def _cut(found: list[str]) -> list[str]:
-    if all(len(token) <= MAX_TOKEN for token in found):
-        return found
-    return [token[start : start + MAX_TOKEN] for token in found for start in range(0, len(token), MAX_TOKEN)]
+def _cut(pieces: list[str]) -> list[str]:
+    if all(len(token) <= MAX_TOKEN for token in pieces):
+        return pieces
+    return [token[start : start + MAX_TOKEN] for token in pieces for start in range(0, len(token), MAX_TOKEN)]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 `chain("de", True, True)("Häuser") == "haus"`. English follows Lucene's EnglishAnalyzer: its 33 stop words and its
 Porter stemmer. Arabic uses Larkey's light10, Persian and Bengali a short list of suffixes, the others Snowball's
-stemmer (PyStemmer). Their stop words are surely function words: short lists without what can carry meaning in a query,
+stemmer (PyStemmer). Their stop words are function words only: short lists without what can carry meaning in a query,
 such as numbers, negations, and verbs other than the copula. BM25 gives other function words a weight near 0 anyway.
 
 `porter_stem` is that of Lucene's PorterStemFilter: M. F. Porter, An algorithm for suffix stripping, Program 14(3),
@@ -58,18 +58,18 @@ STOPWORDS: dict[str, frozenset[str]] = {language: frozenset(words.split()) for l
 
 
 def _pairs(text: str) -> dict[str, str]:
-    return dict(one.split(":") for one in text.split())
+    return dict(pair.split(":") for pair in text.split())
 
 
 _Rules = Mapping[str, list[tuple[str, str]]]
 
 
 def _by_end(rules: str) -> _Rules:
-    """The suffixes of a step with what stands for them, by their last two letters: few words need a look at one."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    """Group the rules (suffix, replacement) of a step by the last two letters, so that few are tried per word."""
+    rules_by_end: dict[str, list[tuple[str, str]]] = {}
     for suffix, instead in _pairs(rules).items():
-        found.setdefault(suffix[-2:], []).append((suffix, instead))
-    return found
+        rules_by_end.setdefault(suffix[-2:], []).append((suffix, instead))
+    return rules_by_end
 
 
 _STEP_2 = _by_end(
@@ -277,8 +277,10 @@ def _one_spelling(language: str, token: str) -> str:
 
 
 _NORMALISERS: dict[str, Callable[[str], str]] = {
-    "en": _english, "fr": _french, **{language: partial(_one_spelling, language) for language in _LETTERS_OF},
-}  # fmt: skip
+    "en": _english,
+    "fr": _french,
+    **{language: partial(_one_spelling, language) for language in _LETTERS_OF},
+}
 
 
 def _stem_arabic(word: str) -> str:
