@@ -1,4 +1,4 @@
-"""Structured answers: a model's text becomes a value that fits its schema, or one line that says why it does not.
+"""Parse structured answers: a model's text becomes a value that fits its schema, or an error that says why not.
 
     schema = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
     parse_json('Sure! ```json\n{"query": "why is the sky blue",}\n```', schema)   # {"query": "why is the sky blue"}
@@ -20,13 +20,12 @@ from airgen.keys import canonical_json
 from airgen.llms.base import Message, Request
 from airgen.records import Answer
 
-_LONGEST = 200_000  # characters: 20 times what any stage asks for
-# Repair takes quadratic time in what is broken, so it is only for texts of these bounds, where it takes
-# a fifth of a second at most.
-_REPAIRED = 8_000  # characters
-_MARKS = 250  # brackets, quotes, colons and commas
-_DEEPEST = 32  # brackets inside each other
-_PIECES = 8  # code fences, and members of a list, that are tried
+_MAX_CHARACTERS = 200_000  # 20 times what any stage asks for
+# Repair takes quadratic time in what is broken. Within these limits it takes at most a fifth of a second.
+_MAX_REPAIRED_CHARACTERS = 8_000
+_MAX_REPAIRED_MARKS = 250  # brackets, quotes, colons and commas
+_MAX_REPAIRED_DEPTH = 32  # nested brackets
+_MAX_PIECES = 8  # code fences, and members of a list, that are tried
 _MARK = re.compile(r"[][{}\"'“”:,]")
 _BRACKET = re.compile(r"[][{}]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[a-zA-Z]+|.|\Z)", re.DOTALL)
@@ -53,11 +52,11 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
     """
     if not text.strip():
         raise ValueError("the answer is empty")
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_CHARACTERS:
         raise ValueError(f"the answer has {len(text):,} characters, far more than was asked for")
-    reason = (
-        "the answer is not JSON" if len(text) <= _REPAIRED else f"the answer is not JSON ({len(text):,} characters)"
-    )
+    reason = "the answer is not JSON"
+    if len(text) > _MAX_REPAIRED_CHARACTERS:
+        reason += f" ({len(text):,} characters)"
     for value in _candidates(text):
         problem = _problem(value, schema)
         if problem is None:
@@ -99,7 +98,7 @@ def corrective(request: Request, text: str, reason: str) -> Request:
 
 
 def afresh(request: Request, reason: str) -> Request:
-    """The request with what was wrong with an answer, but without that answer: a small model repeats what it sees."""
+    """Return the request with what was wrong with an answer, but not the answer: a small model repeats what it sees."""
     *earlier, last = request.messages
     content = f"{last.content}\n\nAn earlier answer could not be used: {reason}. Answer with another one."
     return replace(request, messages=(*earlier, Message(last.role, content)))
@@ -109,8 +108,8 @@ def _candidates(text: str) -> list[Any]:
     """Values that the text can be read as, the strictest reading first."""
     import json_repair
 
-    found: list[Any] = []
-    pieces = [text.strip(), *(match.group(1).strip() for match in islice(_FENCE.finditer(text), _PIECES))]
+    values: list[Any] = []
+    pieces = [text.strip(), *(match.group(1).strip() for match in islice(_FENCE.finditer(text), _MAX_PIECES))]
     pieces = [with_latex(piece) for piece in pieces]
     for piece in pieces:
         try:
@@ -126,11 +125,11 @@ def _candidates(text: str) -> list[Any]:
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict | list):
-            found.append(value)
+            values.append(value)
             # Repair puts an object and the prose after it into a list, so its members are candidates, too.
             if isinstance(value, list):
-                found.extend(islice((member for member in value if isinstance(member, dict)), _PIECES))
-    return found
+                values.extend(islice((member for member in value if isinstance(member, dict)), _MAX_PIECES))
+    return values
 
 
 def with_latex(text: str) -> str:
@@ -162,13 +161,13 @@ def _is_latex(word: str) -> bool:
 
 def _repairable(text: str) -> bool:
     """Whether repair of the text takes a bounded time."""
-    if len(text) > _REPAIRED or len(_MARK.findall(text)) > _MARKS:
+    if len(text) > _MAX_REPAIRED_CHARACTERS or len(_MARK.findall(text)) > _MAX_REPAIRED_MARKS:
         return False
     depth = deepest = 0
     for bracket in _BRACKET.findall(text):
         depth += 1 if bracket in "{[" else -1
         deepest = max(deepest, depth)
-    return deepest <= _DEEPEST
+    return deepest <= _MAX_REPAIRED_DEPTH
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:
@@ -182,10 +181,10 @@ def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:
     if error is None:
         return None
     where = ".".join(str(part) for part in error.absolute_path)
-    what = " ".join(error.message.split())
-    if len(what) > 200:  # the message repeats the whole value; its end says what was expected
-        what = what[:60] + " ... " + what[-120:]
-    return f"{where}: {what}" if where else what
+    message = " ".join(error.message.split())
+    if len(message) > 200:  # the message repeats the whole value; its end says what was expected
+        message = message[:60] + " ... " + message[-120:]
+    return f"{where}: {message}" if where else message
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,10 +1,10 @@
-"""Which pieces of work may still ask: a backend that collects requests is told when no further one can come.
+"""Track which pieces of work may still ask, so that a backend that collects requests knows when it has them all.
 
     async with engine:
         await together(*(work(item) for item in items))      # each may ask, and may call `together` itself
 
-Work is busy unless it waits for an answer of the engine, or has ended. Work that waits for another piece's answer in
-any other way, such as for a lock that is held during a call, counts as busy: it would keep a batch open for ever.
+Work is busy unless it waits for an answer from the engine, or has ended. Work that waits for another piece's answer in
+any other way, for example for a lock that is held during a call, counts as busy and would keep a batch open for ever.
 """
 
 import asyncio
@@ -40,24 +40,24 @@ class Asker:
         askers.count(1)
 
     def wait(self) -> None:
-        """It cannot ask before `resume`."""
+        """Note that it cannot ask before `resume`."""
         self._waits += 1
         if self._waits == 1 and not self._ended:
             self._askers.count(-1)
 
     def resume(self) -> None:
-        """One thing that it waited for is there."""
+        """Note that something it waited for has arrived."""
         self._waits -= 1
         if self._waits == 0 and not self._ended:
             self._askers.count(1)
 
     def wait_for(self, answer: "asyncio.Future[Any]") -> None:
-        """It waits until the answer is there: it is busy again before it runs again."""
+        """Wait until the answer has arrived; it counts as busy again before it continues."""
         self.wait()
         answer.add_done_callback(lambda _: self.resume())
 
     def end(self) -> None:
-        """It asks nothing more."""
+        """Note that it asks nothing more."""
         if not self._ended:
             self._ended = True
             if not self._waits:
@@ -93,11 +93,11 @@ async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
     def ended(place: int) -> None:
         left.discard(place)
         if not left and parent is not None:
-            parent.resume()  # before its last part ends: at no moment is nobody busy
+            parent.resume()  # before its last part ends, so that some work is busy at any moment
         if (part := parts[place]) is not None:
             part.end()
 
-    async def one(place: int) -> T:
+    async def run_part(place: int) -> T:
         _asker.set(parts[place])
         result = await works[place]
         ended(place)
@@ -105,7 +105,7 @@ async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(place)) for place in range(len(works))]
+            tasks = [group.create_task(run_part(place)) for place in range(len(works))]
     except BaseExceptionGroup as errors:
         first: BaseException = errors
         while isinstance(first, BaseExceptionGroup):  # the others are the same error in other parts

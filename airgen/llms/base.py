@@ -41,10 +41,10 @@ class Request:
     """The complete outgoing request: all that can change the answer.
 
     `params` goes to the endpoint as it is (temperature, max_tokens, top_p, seed, logprobs, top_logprobs, ...).
-    `schema` is the JSON schema of the answer, or None. `sample` tells apart several answers to one request, and the
-    second try after a bad answer. `endpoint` keeps two providers of one model apart. `stage` is for the accounts
-    and the scripted backend; it is not part of the key. `room` is how many tokens beyond its maximum the model may
-    write, for its thinking: the engine has reserved the money for them. It is not part of the key either.
+    `schema` is the JSON schema of the answer, or None. `sample` distinguishes several answers to one request, and the
+    second try after a bad answer. `endpoint` distinguishes providers of one model. `stage` is for accounting and the
+    scripted backend; it is not part of the key. `room` is the number of tokens beyond the maximum that the model may
+    write while thinking: the engine has reserved the money for them. It is not part of the key either.
     """
 
     model: str
@@ -281,8 +281,8 @@ def answer_key(request: Request, settings: Mapping[str, Any]) -> str:
 
 def backend_class(llm: LlmSettings) -> type[Backend]:
     """The class that `llm.backend` names."""
-    found: type[Backend] = resolve("backend", llm.backend)
-    return found
+    backend: type[Backend] = resolve("backend", llm.backend)
+    return backend
 
 
 class Llm(Protocol):

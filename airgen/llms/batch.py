@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 ENDED = {"completed", "expired", "failed", "cancelled"}
 POLL_SECONDS = 30.0  # between two requests for a batch's status, and the first pause after a failed step
-DAY = 26 * 3600.0  # seconds: the 24 hours that a batch may take, and time to end it
-TRIES = 8  # of one step, before the run stops
-MOST_PAGES = 1_000  # of the server's list of batches
+MAX_BATCH_SECONDS = 26 * 3600.0  # the 24 hours that a batch may take, and time to end it
+MAX_TRIES = 8  # of one step, before the run stops
+MAX_PAGES = 1_000  # of the server's list of batches
 BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits of one file
-_BEGINNING = 1 << 16  # bytes of a line that is too large, in which its key stands
+_KEY_SEARCH_BYTES = 1 << 16  # of a line that is too large, searched for its key
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ class BatchBackend(LearningBackend):
                 await self._upload(batch, requests)
             if batch.state["state"] == "uploaded":
                 await self._create(batch)
-            if batch.state["state"] == "done":  # nobody wanted it
+            if batch.state["state"] == "done":  # no caller wanted it
                 outcomes = dict.fromkeys(batch.keys, Retry("batch_lost"))
             else:
                 outcomes = await self._fetch(batch, await self._wait(batch))
@@ -244,57 +244,59 @@ class BatchBackend(LearningBackend):
 
         def create(api: "AsyncOpenAI") -> Awaitable[Any]:
             return api.batches.with_raw_response.create(
-                input_file_id=batch.state["file"], endpoint="/v1/chat/completions", completion_window="24h",
+                input_file_id=batch.state["file"],
+                endpoint="/v1/chat/completions",
+                completion_window="24h",
                 metadata={"airgen": batch.name},
-            )  # fmt: skip
+            )
 
         async def find_or_create() -> Mapping[str, Any] | None:
             # After a broken connection the server may have the batch, so its list is read before each try.
-            if (found := await self._find(batch)) is None and batch.keys & self._asked.keys():
-                found = await self._call(create, "/batches", tries=1)
-            return found
+            if (server_batch := await self._find(batch)) is None and batch.keys & self._asked.keys():
+                server_batch = await self._call(create, "/batches", tries=1)
+            return server_batch
 
-        if (found := await self._again(find_or_create)) is None:  # a prompt was changed since: nobody wants the answers
+        if (server_batch := await self._again(find_or_create)) is None:  # a prompt has changed: no caller wants answers
             batch.note(state="done")
         else:
-            batch.note(state="submitted", batch=_id(found))
+            batch.note(state="submitted", batch=_id(server_batch))
 
     async def _find(self, batch: BatchFile) -> Mapping[str, Any] | None:
         """The batch in the server's list, by the name in its metadata."""
         seen: set[str] = set()
         after = ""
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self._call(partial(_listed, after), "/batches", tries=1)
             listed = page.get("data") or []
-            if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+            if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
                 raise Malformed("the list of batches")
-            for one in listed:
-                metadata = one.get("metadata")
+            for entry in listed:
+                metadata = entry.get("metadata")
                 if isinstance(metadata, dict) and metadata.get("airgen") == batch.name:
-                    return one  # type: ignore[no-any-return]
+                    return entry  # type: ignore[no-any-return]
             if not listed or page.get("has_more") is not True:
                 return None
             after = _id(listed[-1])
             if after in seen:
                 raise Malformed("the list of batches (a page that repeats an earlier one)")
             seen.add(after)
-        raise Malformed(f"the list of batches ({MOST_PAGES} pages without an end)")
+        raise Malformed(f"the list of batches ({MAX_PAGES} pages without an end)")
 
     async def _wait(self, batch: BatchFile) -> Mapping[str, Any]:
         clock = asyncio.get_running_loop().time
         began = clock()
-        while clock() - began < DAY:
-            found: Mapping[str, Any] = await self._call(
+        while clock() - began < MAX_BATCH_SECONDS:
+            server_batch: Mapping[str, Any] = await self._call(
                 lambda api: api.batches.with_raw_response.retrieve(batch.state["batch"]), "/batches", of=batch
             )
-            if not isinstance(status := found.get("status"), str):
+            if not isinstance(status := server_batch.get("status"), str):
                 raise Malformed("the status of a batch")
             if status in ENDED:
-                return found
+                return server_batch
             await asyncio.sleep(POLL_SECONDS)
         raise LlmError(
-            f"{self._endpoint.where}: batch {batch.name} has not ended within {DAY / 3600:g} h: it is kept; run the "
-            "same command again to keep waiting for it"
+            f"{self._endpoint.where}: batch {batch.name} has not ended within {MAX_BATCH_SECONDS / 3600:g} h: it is "
+            "kept; run the same command again to keep waiting for it"
         )
 
     async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:
@@ -303,24 +305,24 @@ class BatchBackend(LearningBackend):
             batch.note(state="done")
             raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(_reason(ended))}")
         expired = ended["status"] == "expired"
-        found: dict[str, Reply | AirgenError] = {}
+        outcomes: dict[str, Reply | AirgenError] = {}
         for field in ("output_file_id", "error_file_id"):
             if ended.get(field):
                 file = _id(ended, field)
-                await self._again(partial(self._read_results, file, batch, found))
+                await self._again(partial(self._read_results, file, batch, outcomes))
         lost = {
             key: Retry("batch_expired") if expired else Retry("batch_lost", usage=Usage())
-            for key in batch.keys - found.keys()
+            for key in batch.keys - outcomes.keys()
         }
-        return found | lost
+        return outcomes | lost
 
-    async def _read_results(self, file: str, batch: BatchFile, found: dict[str, Reply | AirgenError]) -> None:
+    async def _read_results(self, file: str, batch: BatchFile, outcomes: dict[str, Reply | AirgenError]) -> None:
         """Add the outcomes in a file of the server. What was paid for stays, whatever other lines say of its request:
         an answer counts before a refusal, and that before a failure which may pass."""
         async for line, whole in self._lines(file, batch):
             key, outcome = self._outcome(line, whole)
-            if key in batch.keys and _weight(outcome) > _weight(found.get(key)):
-                found[key] = outcome
+            if key in batch.keys and _weight(outcome) > _weight(outcomes.get(key)):
+                outcomes[key] = outcome
 
     async def _lines(self, file: str, batch: BatchFile) -> AsyncIterator[tuple[bytes, bool]]:
         """(line, whether it is whole) of a file at the server; of a line that no answer can have, the beginning."""
@@ -334,13 +336,13 @@ class BatchBackend(LearningBackend):
             if not skipping:
                 line += rest
                 if len(line) > LARGEST_ANSWER:
-                    yield bytes(line[:_BEGINNING]), False
+                    yield bytes(line[:_KEY_SEARCH_BYTES]), False
                     line, skipping = bytearray(), True
         if line:
             yield bytes(line), True
 
     def _outcome(self, line: bytes, whole: bool) -> tuple[str, Reply | AirgenError]:
-        """The key of a request and what came of it; never raises. Without a key the line is nobody's."""
+        """Return the key of a request and its outcome; never raises. A line without a key belongs to no request."""
         if not whole:
             named = re.search(rb'"custom_id"\s*:\s*"([0-9a-zA-Z_-]{1,200})"', line)
             detail = f"{self._endpoint.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
@@ -361,7 +363,7 @@ class BatchBackend(LearningBackend):
             return self._endpoint.reply(body)
         if response:
             message, code = error_in(body)
-            return failure(status, self._endpoint.scrub(message), code, {}, self._endpoint.where)
+            return failure(status, self._endpoint.scrub(message), code, headers={}, where=self._endpoint.where)
         code = re.sub(r"\W+", "_", self._endpoint.scrub(str(error.get("code"))))[:40] if error else "lost"
         return Retry(f"batch_{code.removeprefix('batch_')}")
 
@@ -380,24 +382,29 @@ class BatchBackend(LearningBackend):
         async def once() -> dict[str, Any]:
             status, headers, content = await self._endpoint.call(work)
             if status != 200:
-                raise self._endpoint.failure(status, headers, content, path, of.remedy if of else "")
+                remedy = of.remedy if of else ""
+                raise self._endpoint.failure(status, headers, content, path, remedy=remedy)
             try:
-                found = load_json(content)
+                payload = load_json(content)
             except ValueError:
                 raise Retry("bad_body", detail="not JSON") from None
-            if not isinstance(found, dict):
+            if not isinstance(payload, dict):
                 raise Malformed(f"what {path} answers")
-            return found
+            return payload
 
         return await self._again(once, tries)
 
     async def _again(self, work: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
-        """Try a step again that failed for now."""
+        """Repeat a step as long as its failure may pass."""
         try:
             return await retrying_async(
-                work, tries or TRIES, lambda error: isinstance(error, Retry), first=POLL_SECONDS, longest=300.0,
+                work,
+                tries or MAX_TRIES,
+                lambda error: isinstance(error, Retry),
+                first=POLL_SECONDS,
+                longest=300.0,
                 asked=lambda error: getattr(error, "after", None) or 0.0,
-            )  # fmt: skip
+            )
         except Refused as problem:  # of no single request
             too_large = problem.reason == "too_large"
             raise LlmError(
@@ -415,9 +422,9 @@ def _listed(after: str, api: "AsyncOpenAI") -> Awaitable[Any]:
     return batches.list(limit=100, after=after) if after else batches.list(limit=100)
 
 
-def _id(found: Mapping[str, Any], field: str = "id") -> str:
+def _id(payload: Mapping[str, Any], field: str = "id") -> str:
     """An id that the server gave. Raises Malformed for what could not be in an address."""
-    value = found.get(field)
+    value = payload.get(field)
     if not isinstance(value, str) or not re.fullmatch(r"[\w.:~@=-]{1,300}", value, re.ASCII) or set(value) <= {"."}:
         raise Malformed(f"{'an id' if field == 'id' else field}")
     return value

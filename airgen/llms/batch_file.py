@@ -28,7 +28,7 @@ class BatchFile:
     @classmethod
     def unfinished(cls, folder: Path) -> "list[BatchFile]":
         """The batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
-        found = []
+        batches = []
         for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):
             try:
                 state = json.loads(path.read_bytes())
@@ -38,8 +38,8 @@ class BatchFile:
                     f"{path}: not the state of a batch ({error}): move it away to continue without it"
                 ) from error
             if state["state"] != "done":
-                found.append(batch)
-        return found
+                batches.append(batch)
+        return batches
 
     def note(self, **changes: str) -> None:
         """Change the state; it is on the disk when this returns. Raises StoreError."""

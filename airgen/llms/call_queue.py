@@ -23,15 +23,15 @@ from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.records import Answer, Payment, Reservation, storable
 
-GROUP = 32  # answers that may wait for their commit beside the calls in flight: what a kill can lose
+COMMIT_GROUP = 32  # answers that may wait for their commit, besides the calls in flight: what a kill can lose
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
-THINKING = "thinking"  # the model used its room up for thinking, and gets more
-ROOMS = 8  # so many times at most
-TIMEOUTS = 2  # retries after time-outs, which are slow and may have been paid for
-UNREACHED = 2  # retries while nobody has ever answered at the address: it is probably wrong, and the user waits
-REFUSALS = 30  # retries after HTTP 429
-WORTH_SAYING = 10.0  # seconds without a call, because of limits, after which the user is told
-PATIENCE = 3600.0  # seconds without an answer, because of limits, after which the run stops
+THINKING = "thinking"  # the model used up its room for thinking, and gets more
+MAX_ROOM_RAISES = 8
+MAX_TIMEOUT_RETRIES = 2  # time-outs are slow, and may have been paid for
+MAX_UNREACHED_RETRIES = 2  # while no server has ever answered: the address is probably wrong, and the user waits
+MAX_REFUSAL_RETRIES = 30  # after HTTP 429
+SILENT_SECONDS = 10.0  # without a call because of limits, after which the user is told
+MAX_HELD_SECONDS = 3600.0  # without an answer because of limits, after which the run stops
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Shared:
 
 
 class CallQueue:
-    """See the module."""
+    """The calls that wait for one model at one endpoint, and the limits under which they start."""
 
     def __init__(self, connection: Connection, shared: Shared) -> None:
         self._now = asyncio.get_running_loop().time
@@ -125,13 +125,13 @@ class CallQueue:
         heapq.heappush(self._queued, (call.order, call))
 
     def _size(self, call: Call) -> None:
-        """The most that the next attempt can cost: a token a byte, and the longest thinking and answer it allows."""
+        """Set the most that the next attempt can cost: a token per byte, and the longest thinking and answer."""
         room = self._connection.backend.room(call.request)
         if room != call.request.room:
             call.request = replace(call.request, room=room)
         output = most_output(call.request) + room
         call.reserved = self._price.usd(call.prompt, output)
-        # Providers count a call against tokens a minute by such an estimate, before it runs.
+        # Providers count a call against the tokens per minute by such an estimate, before it runs.
         call.tokens = call.prompt / 4 + output
 
     def start_calls(self) -> None:
@@ -192,7 +192,14 @@ class CallQueue:
         try:
             if key:  # on the disk first: whatever a kill loses from now on is known to have been sent
                 request = call.request
-                row = Reservation(key, call.key, request.stage, request.model, request.endpoint, call.reserved)
+                row = Reservation(
+                    key,
+                    answer=call.key,
+                    stage=request.stage,
+                    model=request.model,
+                    endpoint=request.endpoint,
+                    usd=call.reserved,
+                )
                 await self._shared.save([row, *(Payment(old, request.stage, 0.0) for old in call.replaced)])
                 sent = self._now()
             async with asyncio.timeout(self._limits.timeout):
@@ -216,7 +223,7 @@ class CallQueue:
             self.concurrency.succeeded(call.request.stage, sent, now, bool(self._queued))
             if outcome.limits:
                 self.rate.apply(*outcome.limits, call.number, now)
-        elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= ROOMS:
+        elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= MAX_ROOM_RAISES:
             self._health.failing = 0
             call.stage.retries[THINKING] += 1
             self._queue(call)  # with more room, at once: the server is well
@@ -254,7 +261,7 @@ class CallQueue:
             self._held_since = now
         who = f"{call.request.model} at endpoint {call.request.endpoint!r}"
         reason = self._last_limit or "the limits of requests and tokens a minute"
-        if now + wait - self._held_since > PATIENCE:
+        if now + wait - self._held_since > MAX_HELD_SECONDS:
             self._shared.stop(
                 Stopped(
                     f"{who} would make the next call wait {_duration(wait)} ({reason}), after "
@@ -262,7 +269,7 @@ class CallQueue:
                 )
             )
             return
-        if max(wait, now - self._held_since) >= WORTH_SAYING and now >= self._say_again:
+        if max(wait, now - self._held_since) >= SILENT_SECONDS and now >= self._say_again:
             self._say_again = now + max(60.0, wait)
             self._shared.say(
                 f"{who}: the next call waits {_duration(wait)} ({reason}); Ctrl-C stops, and keeps the rest"
@@ -282,7 +289,7 @@ class CallQueue:
         limit = int(self.concurrency.limit)
         failing = self._health.failing >= DOWN
         stuck = failing and self._in_flight + len(self._paused) >= max(limit, 3 * DOWN)
-        return self._in_flight + max(0, self._shared.unsaved - GROUP) < limit and not stuck
+        return self._in_flight + max(0, self._shared.unsaved - COMMIT_GROUP) < limit and not stuck
 
     def _take(self) -> Call:
         _, call = heapq.heappop(self._queued)
@@ -296,15 +303,15 @@ class CallQueue:
             call.refusals += 1
             call.attempts -= 1
             self._last_limit = f"HTTP 429{f': {error.detail}' if error.detail else ''}"
-            self.rate.refused(call.number, sent, now, error.after, self._random.random())
+            self.rate.refused(call.number, sent, now, after=error.after, jitter=self._random.random())
         if not limited or self.rate.refusals > 1:  # after a single refusal, a lower rate is enough
             self.concurrency.failed(sent, now)
         allowed = self._limits.retries
         if error.reason == "timeout":
-            allowed = min(TIMEOUTS, allowed)
+            allowed = min(MAX_TIMEOUT_RETRIES, allowed)
         elif error.reason == "connection" and not self._reached:
-            allowed = min(UNREACHED, allowed)
-        if call.attempts > allowed or call.refusals > REFUSALS:
+            allowed = min(MAX_UNREACHED_RETRIES, allowed)
+        if call.attempts > allowed or call.refusals > MAX_REFUSAL_RETRIES:
             self._set_aside.append((call, error))
             return
         call.stage.retries[error.reason] += 1
@@ -350,13 +357,23 @@ def _duration(seconds: float) -> str:
 
 def _answer(call: Call, outcome: Reply | CallFailed, now: float) -> Answer:
     """The row of a call; of a failed one with the reason, and the server's message as its text."""
-    request, seconds = call.request, now - call.began
-    where = (call.key, request.stage, request.model, request.endpoint)
+    answer = Answer(
+        key=call.key,
+        stage=call.request.stage,
+        model=call.request.model,
+        endpoint=call.request.endpoint,
+        text=storable(outcome.detail[:500] if isinstance(outcome, CallFailed) else outcome.text),
+        cost_usd=call.paid,
+        seconds=now - call.began,
+    )
     if isinstance(outcome, CallFailed):
-        text, reason = storable(outcome.detail[:500]), storable(outcome.reason)
-        return Answer(*where, text, reason, cost_usd=call.paid, seconds=seconds)
-    logprobs = json.dumps(outcome.logprobs) if outcome.logprobs else ""
-    return Answer(
-        *where, storable(outcome.text), "", outcome.finish_reason, outcome.prompt_tokens, outcome.cached_tokens,
-        outcome.completion_tokens, call.paid, seconds, logprobs, outcome.estimated,
-    )  # fmt: skip
+        return replace(answer, error=storable(outcome.reason))
+    return replace(
+        answer,
+        finish_reason=outcome.finish_reason,
+        prompt_tokens=outcome.prompt_tokens,
+        cached_tokens=outcome.cached_tokens,
+        completion_tokens=outcome.completion_tokens,
+        logprobs=json.dumps(outcome.logprobs) if outcome.logprobs else "",
+        counted_here=outcome.estimated,
+    )

@@ -14,12 +14,12 @@ from airgen.llms.base import CallFailed, Message, Refused, Reply, Request, Retry
 from airgen.llms.money import Usage
 from airgen.text.tokens import count_tokens
 
-MOST_TOKENS = 2**31 - 1  # a larger count is no count
+MAX_TOKENS = 2**31 - 1  # a larger count is not plausible
 _THINKING = ("reasoning_content", "reasoning", "thinking")  # where servers put it: fields of a message, types of parts
 
 _DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 18 else math.inf)
-_PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
-_SERVERS_FRAME = 64  # tokens that a server adds to a chat: the default system prompt of some templates
+_TOKENS_PER_MESSAGE = 4  # tokens of the role and the delimiters in OpenAI's chat format
+_SERVER_FRAME_TOKENS = 64  # tokens that a server adds to a chat: the default system prompt of some templates
 
 _OPEN = re.compile(r"(?<!\s)\s*(?:<(think|thinking|thought)>|\[(THINK)\])", re.IGNORECASE)
 _CLOSED = {tag: re.compile(rf"</{tag}>|\[/{tag}\]", re.IGNORECASE) for tag in ("think", "thinking", "thought")}
@@ -98,7 +98,7 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         choice = payload["choices"][0]
         message = choice["message"]
         text, refusal = message.get("content") or "", message.get("refusal")
-        thought = "".join(found for name in _THINKING[:2] if isinstance(found := message.get(name), str))
+        thought = "".join(content for name in _THINKING[:2] if isinstance(content := message.get(name), str))
     except (TypeError, KeyError, IndexError, AttributeError):
         raise Retry("bad_body", detail="the answer holds no choices[0].message") from None
     if isinstance(text, list):  # some servers send the content in typed parts
@@ -147,13 +147,13 @@ def _usage(payload: Any) -> Usage:
         thinking = max(thinking, total - prompt - completion)
         completion = total - prompt
     elif thinking > completion:
-        completion = min(completion + thinking, MOST_TOKENS)
+        completion = min(completion + thinking, MAX_TOKENS)
     return Usage(prompt, min(cached, prompt), completion, min(thinking, completion))
 
 
 def _count(value: Any) -> int | None:
     """A number of tokens that an answer can have, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_TOKENS:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
         return None
     return int(value)
 
@@ -167,7 +167,7 @@ def _logprobs(value: Any) -> tuple[list[str], list[list[tuple[str, float]]]]:
     try:
         for token in _mapping(value).get("content") or ():
             alternatives = token.get("top_logprobs") or [token]
-            tokens.append([(str(one["token"]), float(one["logprob"])) for one in alternatives])
+            tokens.append([(str(alternative["token"]), float(alternative["logprob"])) for alternative in alternatives])
             spelled.append(str(token.get("token") or alternatives[0]["token"]))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return [], []
@@ -199,7 +199,7 @@ def with_usage(request: Request, reply: Reply) -> Reply:
 
 def count_messages(messages: Iterable[Message]) -> int:
     """Prompt tokens of a chat: those of the contents, and four for the frame of each message."""
-    return sum(count_tokens(message.content) + _PER_MESSAGE for message in messages)
+    return sum(count_tokens(message.content) + _TOKENS_PER_MESSAGE for message in messages)
 
 
 def most_prompt_tokens(request: Request) -> int:
@@ -207,7 +207,7 @@ def most_prompt_tokens(request: Request) -> int:
     schema (no byte-level tokenizer gives more), and the server's own frame."""
     schema = "" if request.schema is None else json.dumps(request.schema)
     content = sum(len(message.content.encode("utf-8", "replace")) + 8 for message in request.messages)
-    return content + len(schema) + _SERVERS_FRAME
+    return content + len(schema) + _SERVER_FRAME_TOKENS
 
 
 def split_thinking(text: str) -> tuple[str, str]:

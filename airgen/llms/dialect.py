@@ -1,13 +1,13 @@
-"""What one model takes of a chat request, and how much it thinks: learnt from the server's refusals and answers.
+"""Learn from a server's refusals and answers what a model accepts in a chat request, and how much it thinks.
 
     dialect = Dialect()
     body = dialect.body(request)
     dialect.learn(body, "Unsupported value: 'temperature' does not support 0 with this model.")   # a line for the user
     dialect.body(request)                                                                         # no temperature
 
-A refused request is not billed, so each of these lessons costs one short round trip, once a model. Only what has an
-alternative is learnt: a parameter that only shapes the answer is left out, a stricter format gives way to a looser
-one, a system message goes into the first user message. Everything else stays an error, with the server's words.
+A refused request is not billed, so each lesson costs one short round trip, once per model. Only what has an
+alternative is learnt: a parameter that merely shapes the answer is left out, a strict format gives way to a looser one,
+a system message goes into the first user message. Everything else stays an error, with the server's words.
 """
 
 import re
@@ -38,7 +38,7 @@ _OPTIONAL = (
     "presence_penalty",
     "frequency_penalty",
 )
-_QUOTED = {"stop"}  # names that are words, too: they count only in quotation marks, or before "parameter"
+_QUOTED = {"stop"}  # also ordinary words: they count only in quotation marks, or before "parameter"
 _UNSUPPORTED = re.compile(
     r"unsupported|not (?:be )?support|n't support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|"
     r"not available|not enabled|not implemented|extra (?:fields|inputs)|only (?:the )?default|only support|may only be|"
@@ -64,7 +64,7 @@ def most_output(request: Request) -> int:
 
 @dataclass
 class Dialect:
-    """See the module.
+    """What is known of one model.
 
     form: place in `FORMATS` of the strictest format that is accepted. limit: the name of the maximum of tokens.
     dropped: parameters that are left out. system: whether there are system messages. alternatives: the most
@@ -87,11 +87,11 @@ class Dialect:
     def remember(self, known: Mapping[str, Any]) -> None:
         """Take over what another process has learnt, unless it is damaged."""
         try:
-            found = kept_of(Dialect, known)
+            learnt = kept_of(Dialect, known)
         except ValueError:
             return
         for name in self.known().keys() & known.keys():
-            setattr(self, name, getattr(found, name))
+            setattr(self, name, getattr(learnt, name))
 
     def body(self, request: Request, room: int | None = None) -> dict[str, Any]:
         """The request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
@@ -120,18 +120,19 @@ class Dialect:
         form = sent.get("response_format")
         if form and "response_format" not in self.extra and _FORMAT.search(message):
             place = FORMATS.index(form["type"]) + 1 if form.get("type") in FORMATS else len(FORMATS) - 1
-            what = {
+            effect = {
                 "json_object": "gets a JSON object without a schema",
                 "none": "gets no JSON format, only the prompt",
             }
             return self._set(
-                "form", max(place, self.form), f"does not take {form.get('type')}: it {what[FORMATS[place]]}"
+                "form", max(place, self.form), f"does not take {form.get('type')}: it {effect[FORMATS[place]]}"
             )
         roles = {part["role"] for part in sent["messages"]}
         if "system" in roles and "role" in message and (_SYSTEM.search(message) or "alternate" in message):
             return self._set("system", False, "takes no system message: it goes into the first user message")
         if "top_logprobs" in sent and "logprobs" in message:
-            fewer = [int(n) for n in _MOST_ALTERNATIVES.findall(message) if 0 < int(n) < sent["top_logprobs"]]
+            numbers = map(int, _MOST_ALTERNATIVES.findall(message))
+            fewer = [number for number in numbers if 0 < number < sent["top_logprobs"]]
             if fewer:
                 return self._set("alternatives", min(fewer), f"gives at most {min(fewer)} alternatives a token")
         if not _UNSUPPORTED.search(message):
@@ -178,15 +179,15 @@ class LearningBackend(Backend):
         self.dialect = dialect or Dialect()
 
     def known(self) -> dict[str, Any]:
-        """See `Backend`."""
+        """Return what was learnt, as JSON values."""
         return self.dialect.known()
 
     def remember(self, known: Mapping[str, Any]) -> None:
-        """See `Backend`."""
+        """Adopt what an earlier process has learnt."""
         self.dialect.remember(known)
 
     def room(self, request: Request) -> int:
-        """See `Backend`."""
+        """Return the tokens that the model may need for thinking."""
         return self.dialect.room
 
 

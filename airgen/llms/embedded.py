@@ -82,12 +82,14 @@ class EmbeddedBackend(Backend):
     @classmethod
     def missing(cls, settings: EmbeddedSettings) -> list[str]:
         """The package, or the model's file."""
-        found = installed("xllamacpp", "llm.backend embedded")
+        problems = installed("xllamacpp", "llm.backend embedded")
         if settings.model not in models.catalogue():
-            found.append(f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen show models`")
+            problems.append(
+                f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen show models`"
+            )
         elif not models.fetched(settings.model):
-            found.append(f"the model {settings.model} is not here: airgen fetch {settings.model}")
-        return found
+            problems.append(f"the model {settings.model} is not here: airgen fetch {settings.model}")
+        return problems
 
     def __init__(
         self,
@@ -141,9 +143,13 @@ class EmbeddedBackend(Backend):
         )
         assert server.stdin is not None and server.stdout is not None
         wanted = {
-            "path": str(self._path), "context": self._context, "slots": self._slots, "block": BLOCK,
-            "threads": self._threads, "key": self._secret,
-        }  # fmt: skip
+            "path": str(self._path),
+            "context": self._context,
+            "slots": self._slots,
+            "block": BLOCK,
+            "threads": self._threads,
+            "key": self._secret,
+        }
         server.stdin.write(json.dumps(wanted) + "\n")
         server.stdin.flush()
         answer = json.loads(server.stdout.readline() or '{"error": "its process ended"}')
@@ -168,7 +174,8 @@ class EmbeddedBackend(Backend):
         """The slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins with."""
         kept = {}
         for slot, held in self._held.items():
-            differ = (place for place, (one, other) in enumerate(zip(held, tokens, strict=False)) if one != other)
+            pairs = enumerate(zip(held, tokens, strict=False))
+            differ = (place for place, (held_token, token) in pairs if held_token != token)
             kept[slot] = min(next(differ, len(held)), len(tokens) - 1) // BLOCK * BLOCK
         slot = max(kept, key=lambda slot: kept[slot])  # among equals, the least recently used
         keep = kept[slot]
@@ -197,12 +204,12 @@ class EmbeddedBackend(Backend):
         """The prompt's tokens: the model's own chat template around contents that cannot hold special tokens."""
         roles = tuple(message.role for message in request.messages)
         if roles not in self._frames:
-            stand_ins = [{"role": role, "content": f"{_OPEN}{i}{_CLOSE}"} for i, role in enumerate(roles)]
+            stand_ins = [{"role": role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, role in enumerate(roles)]
             prompt = self._http("/apply-template", {"messages": stand_ins})["prompt"]
             pieces = []
-            for i in range(len(roles)):
-                before, found, prompt = prompt.partition(f"{_OPEN}{i}{_CLOSE}")
-                if not found:
+            for index in range(len(roles)):
+                before, marker, prompt = prompt.partition(f"{_OPEN}{index}{_CLOSE}")
+                if not marker:
                     raise LlmError(f"the chat template of {self.model} drops or moves messages of the roles {roles}")
                 pieces.append(before)
             self._frames[roles] = [*pieces, prompt]
@@ -234,9 +241,12 @@ class EmbeddedBackend(Backend):
 
 
 def free_threads(cores: int, load: float) -> int:
-    """How many threads to compute with: all cores, at most 8 (with more, memory is the limit); one where other work
-    wants every core twice, because the threads wait for each other at each of the model's layers. The answers are the
-    same: on two cores with a load of 25, a call of 100 tokens took 40 to 50 s with two threads, 25 to 35 s with one."""
+    """Return the number of threads to compute with: all cores, at most 8, or 1 on a busy machine.
+
+    With more than 8, memory is the limit. If other work wants every core twice, one thread is faster, because threads
+    wait for each other at each layer of the model: on two cores with a load of 25, a call of 100 tokens took 40 to 50 s
+    with two threads, and 25 to 35 s with one. The answers are the same.
+    """
     return 1 if load >= 2 * cores else min(8, cores)
 
 
@@ -268,7 +278,7 @@ def _parameters(request: Request) -> dict[str, Any]:
 
 def _gguf(path: Path) -> Path:
     """The GGUF file of a fetched model, which may be in a folder of its own."""
-    found = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
-    if not found:
+    files = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
+    if not files:
         raise ModelError(f"{path}: contains no GGUF file")
-    return found[0]
+    return files[0]

@@ -19,7 +19,7 @@ from typing import Any
 from airgen.errors import AirgenError, SettingsError, Stopped
 from airgen.llms.askers import ASKERS, Askers, current_asker
 from airgen.llms.base import Backend, Request
-from airgen.llms.call_queue import GROUP, Call, CallQueue, Connection, Shared
+from airgen.llms.call_queue import COMMIT_GROUP, Call, CallQueue, Connection, Shared
 from airgen.llms.money import Budget, StageUsage, unknown_price
 from airgen.llms.spans import Spans
 from airgen.records import Answer
@@ -32,7 +32,7 @@ LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are s
 
 
 class Engine:
-    """See the module. All methods belong to one event loop.
+    """Asks LLMs within a budget and limits, and keeps every answer. All methods belong to one event loop.
 
     llms: (endpoint, model) -> Connection; each has its own queue. budget: what all calls together may cost, and what
     earlier processes of the job have spent. retry_failed: ask again what is on the disk as a failure. say: shows the
@@ -49,7 +49,7 @@ class Engine:
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._store, self._llms, self._retry_failed = store, llms, retry_failed
-        self._collecting = [one.backend for one in llms.values() if one.backend.COLLECTS]
+        self._collecting = [connection.backend for connection in llms.values() if connection.backend.COLLECTS]
         self._askers = Askers(self._send_collected) if self._collecting else None
         for connection in llms.values():
             connection.backend.say = say
@@ -129,7 +129,7 @@ class Engine:
         self._leave()
 
     def _leave(self) -> None:
-        """Nobody waits for a batch, which can take a day: the next process goes on with it."""
+        """Leave batches, which can take a day, to the next process."""
         for connection in self._llms.values():
             for line in connection.backend.leave():
                 self._shared.say(line)
@@ -164,12 +164,12 @@ class Engine:
                     await asyncio.sleep(LOOKUP_SECONDS)
                 calls, self._new = self._new[:LOOKUP_CALLS], self._new[LOOKUP_CALLS:]
                 try:
-                    found = await loop.run_in_executor(None, self._read, [call.key for call in calls])
+                    answers = await loop.run_in_executor(None, self._read, [call.key for call in calls])
                 except AirgenError as error:
                     self._halt(error)
-                    found = {}
+                    answers = {}
                 for call in calls:
-                    if answer := found.get(call.key):
+                    if answer := answers.get(call.key):
                         call.stage.from_disk += 1
                         self._resolve(call, answer)
                         continue
@@ -183,12 +183,12 @@ class Engine:
             self._looking_up = False
 
     def _read(self, keys: list[str]) -> dict[str, Answer]:
-        found = self._store.answers(keys)
-        if self._retry_failed and (failed := [key for key, answer in found.items() if answer.error]):
+        answers = self._store.answers(keys)
+        if self._retry_failed and (failed := [key for key, answer in answers.items() if answer.error]):
             self._store.forget(failed)
             for key in failed:
-                del found[key]
-        return found
+                del answers[key]
+        return answers
 
     # -- the queues --------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Engine:
         except AirgenError as error:
             outcome = error
             self._halt(error)
-        full = self._shared.unsaved > GROUP
+        full = self._shared.unsaved > COMMIT_GROUP
         self._shared.unsaved -= len(finished)
         for each, answer in finished:
             self._resolve(each, outcome or answer)

@@ -1,4 +1,4 @@
-"""Whether a model, its endpoint or a prompt is so bad that the run stops, and with which words.
+"""Decide whether a model, its endpoint or a prompt is so bad that the run must stop, and say why.
 
     health = Health("default", cost)
     health.saw("query")                                                # a piece of work that passed
@@ -71,7 +71,7 @@ class _Watched:
 
 
 class Health:
-    """See the module. `family` is that of the prompts; `cost(stage)` says what a stage ("": all) has cost so far."""
+    """The evidence about calls and work. `family`: of the prompts; `cost(stage)`: what a stage ("": all) has cost."""
 
     def __init__(self, family: str = "default", cost: Callable[[str], str] = lambda stage: "nothing is known") -> None:
         self._planned, self._cost = (USABLE[family], ACCEPTED[family]), cost
@@ -91,37 +91,37 @@ class Health:
         """
         if name not in self._work:
             self._work[name] = _Watched([_Test(planned, HOPELESS) for planned in self._planned])
-        found = self._work[name]
-        found.count(reason, detail)
+        watched = self._work[name]
+        watched.count(reason, detail)
         if not reason or cause in ("llm", "malformed", "check"):
-            usable, accepted = found.tests
+            usable, accepted = watched.tests
             decided = [usable.saw(not reason or cause == "check"), accepted.saw(not reason)]
-            found.broken = any(decided)
+            watched.broken = any(decided)
 
     def counts(self) -> dict[str, dict[str, Any]]:
         """What was seen of each stage: {stage: {seen, dropped, reasons: {the most frequent: count}}}."""
-        found = {}
-        for name, one in list(self._work.items()):
-            reasons = one.reasons.copy()
+        summary = {}
+        for name, watched in list(self._work.items()):
+            reasons = watched.reasons.copy()
             most = {text[:200]: count for text, count in reasons.most_common(_REASONS)}
-            found[name] = {"seen": one.seen, "dropped": reasons.total(), "reasons": most}
-        return found
+            summary[name] = {"seen": watched.seen, "dropped": reasons.total(), "reasons": most}
+        return summary
 
     def check(self) -> None:
-        """Raises LlmError where a stage rejects everything, with the reasons, the cost, and what to do."""
-        for name, found in self._work.items():
-            if found.broken:
+        """Raise LlmError if a stage rejects everything, with the reasons, the cost, and what to do."""
+        for name, watched in self._work.items():
+            if watched.broken:
                 raise LlmError(
-                    f"{name}: {found.reasons.total()} of {found.seen} were rejected ({found.most()}), and "
+                    f"{name}: {watched.reasons.total()} of {watched.seen} were rejected ({watched.most()}), and "
                     f"{self._cost('' if name in WHOLE else name.partition(' ')[0])}: stopped, because that is far from "
-                    f"the plan{f'; the last one: {found.last[:200]}' if found.last else ''}. Change the prompt or the "
-                    "model, or repeat failed calls with --retry-failed"
+                    f"the plan{f'; the last one: {watched.last[:200]}' if watched.last else ''}. Change the prompt or "
+                    "the model, or repeat failed calls with --retry-failed"
                 )
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def saw_call(self, answer: Answer) -> LlmError | None:
-        """A call has ended. Returns why its model is asked nothing more, or None."""
+        """Count a finished call. Returns why its model is asked nothing more, or None."""
         stage = answer.stage
         self._calls.count(answer.error, answer.text if answer.error else "")
         broken = self._calls.tests[0].saw(not answer.error)

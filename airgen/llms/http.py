@@ -92,7 +92,7 @@ class Endpoint:
             problem = self.trouble(error)
         except self._package.Answered as error:
             status, headers, content = error.received
-            problem = self.failure(status, headers, content, f"file {file}", remedy)
+            problem = self.failure(status, headers, content, f"file {file}", remedy=remedy)
         raise problem
 
     def trouble(self, error: TransportError) -> AirgenError:
@@ -128,11 +128,11 @@ class Endpoint:
         says what to do where it is gone."""
         message, code = error_of(content)
         where = f"{what} at {self.where}" if what else self.where
-        found = failure(status, self.scrub(message), code, headers, where)
+        error = failure(status, self.scrub(message), code, headers=headers, where=where)
         hint = remedy if status in (404, 410) and remedy else self._hint(status, code)
-        if isinstance(found, LlmError) and hint:
-            return LlmError(f"{found} ({hint})")
-        return found
+        if isinstance(error, LlmError) and hint:
+            return LlmError(f"{error} ({hint})")
+        return error
 
     def _hint(self, status: int, code: str) -> str:
         """What the user has probably forgotten, where a server refuses."""

@@ -24,7 +24,7 @@ from airgen.records import Answer, Reservation
 from airgen.registry import meant
 from airgen.text.display import dollars
 
-_WINDOW = 30.0  # seconds over which a rate is measured
+_RATE_WINDOW_SECONDS = 30.0  # over which a rate is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars a million tokens: fresh prompt tokens, cached prompt tokens, generated tokens.
+    """US dollars per million tokens: fresh prompt tokens, cached prompt tokens, generated tokens.
 
-    assumed: nobody said this price. It follows from the address, which may be that of a gateway to a paid model: no
-    budget can rest on it.
+    assumed: the price is not stated anywhere. It follows from the address, which may be that of a gateway to a paid
+    model, so no budget can rely on it.
     """
 
     input: float
@@ -73,8 +73,8 @@ def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None
     The pipeline's own prices (see `price_in`) come first. A model on a loopback or private address is assumed to be
     free, unless it has a published price: then the address is taken for that of a gateway.
     """
-    if found := price_in(overrides or {}, model):
-        return found
+    if override := price_in(overrides or {}, model):
+        return override
     if base_url and _own_machine(base_url):
         return _published(model, "") or _OWN_MACHINE
     return _published(model, base_url)
@@ -101,7 +101,7 @@ def unknown_price(model: str) -> str:
     """The message for a model whose price is unknown, with what to do and the known model of nearly the same name."""
     from genai_prices.data import providers
 
-    known = sorted({one.id for provider in providers for one in provider.models} - {model})
+    known = sorted({entry.id for provider in providers for entry in provider.models} - {model})
     return (
         f"price unknown for model {model!r}{meant(model, known, 0.8)}: write it in the pipeline "
         f"as llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
@@ -135,13 +135,13 @@ def _published(model: str, base_url: str) -> Price | None:
         return float(genai_prices.calc_price(usage, model_ref=model).total_price)
 
     # 10,000 tokens, times 100: below every long-context tier.
-    n = 10_000
+    count = 10_000
     try:
-        fresh = cost(input_tokens=n)
+        fresh = cost(input_tokens=count)
         return Price(
             input=round(fresh * 100, 6),
-            cached=round(cost(input_tokens=n, cache_read_tokens=n) * 100, 6),
-            output=round((cost(input_tokens=n, output_tokens=n) - fresh) * 100, 6),
+            cached=round(cost(input_tokens=count, cache_read_tokens=count) * 100, 6),
+            output=round((cost(input_tokens=count, output_tokens=count) - fresh) * 100, 6),
         )
     except LookupError:
         return None
@@ -175,7 +175,7 @@ class Budget:
         so the caller tries again then. Raises BudgetSpent where no call is in flight and this one still does not fit.
         """
         replaced = self._open.get(answer, ())
-        spent = self.spent - math.fsum(one.usd for one in replaced)
+        spent = self.spent - math.fsum(reservation.usd for reservation in replaced)
         if self.limit is not None and spent + self._reserved + amount > self.limit:
             if self._calls:
                 return None
@@ -187,7 +187,7 @@ class Budget:
         self.spent = max(0.0, spent)
         self._reserved += amount
         self._calls += 1
-        return [one.key for one in replaced]
+        return [reservation.key for reservation in replaced]
 
     def settle(self, reserved: float, paid: float) -> None:
         """Replace a finished call's reservation by what it cost."""
@@ -242,7 +242,7 @@ class StageUsage:
 
     def rate(self, now: float) -> float:
         """Finished calls a second over the last half minute; 0 before the second call."""
-        while self._finished and self._finished[0] < now - _WINDOW:
+        while self._finished and self._finished[0] < now - _RATE_WINDOW_SECONDS:
             self._finished.popleft()
         if len(self._finished) < 2:
             return 0.0
@@ -250,6 +250,7 @@ class StageUsage:
 
     def as_dict(self, now: float) -> dict[str, Any]:
         """Plain values, for the status file and `--json`."""
-        counts = {one.name: getattr(self, one.name) for one in fields(self) if not one.name.startswith("_")}
+        names = [counter.name for counter in fields(self) if not counter.name.startswith("_")]
+        counts = {name: getattr(self, name) for name in names}
         by_reason = {name: dict(sorted(counts[name].copy().items())) for name in ("failures", "retries")}
         return {**counts, **by_reason, "usd": round(self.usd, 6), "rate": round(self.rate(now), 3)}

@@ -88,11 +88,11 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for one in inner:
-        yield from _strings(one)
+    for item in inner:
+        yield from _strings(item)
 
 
-_PAGES = 6  # pages in place of JSON after which a server that gave nothing else is no API
+_MAX_PAGES = 6  # in place of JSON, after which a server that sent nothing else is not an API
 
 
 class OpenAIBackend(LearningBackend):
@@ -119,20 +119,24 @@ class OpenAIBackend(LearningBackend):
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:
         """The price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
-        found = price(settings.model, settings.prices, settings.address)
-        return found.halved() if found and settings.mode == "batch" else found
+        base_price = price(settings.model, settings.prices, settings.address)
+        return base_price.halved() if base_price and settings.mode == "batch" else base_price
 
     @classmethod
     def limits(cls, settings: OpenAISettings) -> CallLimits:
         """In batch mode all calls of a stage are out at a time, and the batch, not the call, has a time limit. The
         limits a minute are those of live calls."""
-        found = super().limits(settings)
+        limits = super().limits(settings)
         if settings.mode == "live":
-            return found
+            return limits
         return dataclasses.replace(
-            found, concurrency=settings.workers, adaptive=False, timeout=None, requests_per_minute=None,
+            limits,
+            concurrency=settings.workers,
+            adaptive=False,
+            timeout=None,
+            requests_per_minute=None,
             tokens_per_minute=None,
-        )  # fmt: skip
+        )
 
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())
@@ -177,7 +181,7 @@ class OpenAIBackend(LearningBackend):
             if words := no_api(content, kind):
                 self._pages += 1
                 # Of a server that has answered, a gateway's page may pass.
-                if request.stage == STAGE or (not self._answered and self._pages >= _PAGES):
+                if request.stage == STAGE or (not self._answered and self._pages >= _MAX_PAGES):
                     raise LlmError(f"{request.model} at {endpoint.where} {words}")
             raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage())
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
@@ -207,7 +211,7 @@ class AnthropicSettings(OpenAISettings):
 
 
 class AnthropicBackend(OpenAIBackend):
-    """A preset."""
+    """Anthropic's models, with its address and its key's usual variable."""
 
     Settings = AnthropicSettings
 
@@ -221,6 +225,6 @@ class GeminiSettings(OpenAISettings):
 
 
 class GeminiBackend(OpenAIBackend):
-    """A preset."""
+    """Google's models, with its address and its key's usual variable."""
 
     Settings = GeminiSettings

@@ -74,10 +74,10 @@ class OwnBackend(Backend):
         known = {"schema": request.schema, **request.params}
         more = {name: value for name, value in known.items() if takes(self._function, name)}
         where = f"the LLM {self._name}"
-        found = foreign(lambda: self._function(messages, **more), where, LlmError)
-        content = getattr(found, "content", found)  # of a message of LangChain
+        answer = foreign(lambda: self._function(messages, **more), where, LlmError)
+        content = getattr(answer, "content", answer)  # of a message of LangChain
         if not isinstance(content, str):
-            raise LlmError(f"{where} must return the text of the answer, and returned {one_line(repr(found), 80)}")
+            raise LlmError(f"{where} must return the text of the answer, and returned {one_line(repr(answer), 80)}")
         return content
 
 
@@ -94,17 +94,17 @@ class JudgeBackend(OwnBackend):
                 f"the judge {self._name} reads pairs of a query and a passage, and writes nothing"
             ) from error
         where = f"the judge {self._name}"
-        found = foreign(lambda: self._function(pair["query"], [pair["document"]]), where, LlmError)
-        one = found.tolist() if hasattr(found, "tolist") else found
-        if isinstance(one, list | tuple) and len(one) == 1:
-            one = one[0]
-        if isinstance(one, bool):
-            one = 3 if one else 0
-        if isinstance(one, int) and 0 <= one <= 3:
-            return json.dumps({"level": one})
-        if isinstance(one, float) and math.isfinite(one) and 0 <= one <= 1:
-            return json.dumps({"probability": one})
+        returned = foreign(lambda: self._function(pair["query"], [pair["document"]]), where, LlmError)
+        value = returned.tolist() if hasattr(returned, "tolist") else returned
+        if isinstance(value, list | tuple) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, bool):
+            value = 3 if value else 0
+        if isinstance(value, int) and 0 <= value <= 3:
+            return json.dumps({"level": value})
+        if isinstance(value, float) and math.isfinite(value) and 0 <= value <= 1:
+            return json.dumps({"probability": value})
         raise LlmError(
             f"{where} must return, for each passage, a level of 0, 1, 2 or 3, a probability of 0.0 to 1.0, or whether "
-            f"it is relevant, and returned {one_line(repr(found), 80)}"
+            f"it is relevant, and returned {one_line(repr(returned), 80)}"
         )

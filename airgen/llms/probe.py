@@ -30,7 +30,8 @@ from airgen.settings.base import marked
 from airgen.text.tokens import count_tokens
 
 STAGE = "probe"
-MANY, TOGETHER = 1.5, 2.0  # gain of two calls at a time that shows that the server works on many; the ideal
+MIN_PARALLEL_GAIN = 1.5  # of two calls at a time, which shows that the server works on many
+MAX_PARALLEL_GAIN = 2.0
 
 _FILE = "models.json"
 _OF_THE_KEY = {"base_url", "query"}  # settings that change no answer, but may lead to another server
@@ -79,15 +80,15 @@ class ModelProfile:
         A server that was twice as fast with two calls is taken to serve as many as are sent.
         """
         alone = calls * self.latency + prompt_tokens * self.read + completion_tokens * self.write
-        gain = MANY if self.together is None else self.together
-        return alone / max(1.0, min(float(workers), calls) if gain >= MANY else min(gain, float(workers)))
+        gain = MIN_PARALLEL_GAIN if self.together is None else self.together
+        return alone / max(1.0, min(float(workers), calls) if gain >= MIN_PARALLEL_GAIN else min(gain, float(workers)))
 
     def about(self) -> str:
         """What it found, in one line."""
         parts = [f"{self.latency + 300 * self.read + 60 * self.write:.1f} s for 300 tokens in and 60 out"]
         if self.write:
             parts.append(f"{1 / self.write:,.0f} tokens/s written")
-        if self.together is not None and self.together < MANY:
+        if self.together is not None and self.together < MIN_PARALLEL_GAIN:
             parts.append("one call at a time")
         if self.thinking:
             parts.append(f"thinks about {self.thinking:,.0f} tokens a call")
@@ -102,19 +103,19 @@ async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, trie
     the model takes no call, with the server's words.
     """
     clock = asyncio.get_running_loop().time
-    asked = _questions(settings, logprobs, tried)
-    answers = [await llm.ask(request) for request in asked[:-2]]
+    questions = _questions(settings, logprobs, tried)
+    answers = [await llm.ask(request) for request in questions[:-2]]
     began = clock()
-    answers += await asyncio.gather(*(llm.ask(request) for request in asked[-2:]))
-    pairs = list(zip(asked, answers, strict=True))
+    answers += await asyncio.gather(*(llm.ask(request) for request in questions[-2:]))
+    pairs = list(zip(questions, answers, strict=True))
     speed = _speed(answers[-5:-2], answers[-2:], clock() - began)
     good = [(request, answer) for request, answer in pairs if not answer.error and answer.prompt_tokens]
     generated = [_problem(request, answer) for request, answer in pairs if request.schema is not None]
-    ours = sum(count_messages(request.messages) for request, _ in good)
-    thought = [max(0, answer.completion_tokens - 2 * count_tokens(answer.text) - 20) for _, answer in good]
+    counted = sum(count_messages(request.messages) for request, _ in good)
+    thinking = [max(0, answer.completion_tokens - 2 * count_tokens(answer.text) - 20) for _, answer in good]
     return ModelProfile(
-        tokens=sum(answer.prompt_tokens for _, answer in good) / ours if ours else 1.0,
-        thinking=sum(thought) / len(thought) if thought else 0.0,
+        tokens=sum(answer.prompt_tokens for _, answer in good) / counted if counted else 1.0,
+        thinking=sum(thinking) / len(thinking) if thinking else 0.0,
         problems=[line for line in dict.fromkeys(_problem(*pair) for pair in pairs) if line],
         unusable=generated[0] if all(generated) else "",
         tried=tried,
@@ -134,27 +135,34 @@ def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Reques
     by_token = {"temperature": 0, "max_tokens": 1, "logprobs": True, "top_logprobs": 20}
     generate: dict[str, Any] = {"temperature": settings.temperature, "max_tokens": min(settings.max_tokens, 256)}
 
-    def one(system: str, user: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Request:
-        messages = (Message("system", system), Message("user", user))
-        return Request(settings.model, messages, params, schema, sample, settings.endpoint, STAGE)
+    def question(system: str, user: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Request:
+        return Request(
+            settings.model,
+            messages=(Message("system", system), Message("user", user)),
+            params=params,
+            schema=schema,
+            sample=sample,
+            endpoint=settings.endpoint,
+            stage=STAGE,
+        )
 
     query = "Query: how do bees find flowers\nDocument: "
-    lesson, *others = [one(_WRITER, _WRITE.format(topic=topic), generate, _SCHEMA) for topic in _TOPICS]
-    extra = [one(_YES_NO, query + fact, by_token)] if logprobs else []
-    return [lesson, *extra, one(_JUDGE, query + fact, judge), one(_JUDGE, query + document, judge), *others]
+    lesson, *others = [question(_WRITER, _WRITE.format(topic=topic), generate, _SCHEMA) for topic in _TOPICS]
+    extra = [question(_YES_NO, query + fact, by_token)] if logprobs else []
+    return [lesson, *extra, question(_JUDGE, query + fact, judge), question(_JUDGE, query + document, judge), *others]
 
 
 def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[str, Any]:
     """Latency, reading and writing from three calls that differ in one of them each; and the gain of two at a time."""
     if any(answer.error for answer in alone):
         return {}
-    calls = np.array([[1.0, one.prompt_tokens, one.completion_tokens] for one in alone])
-    found, *_ = np.linalg.lstsq(calls, np.array([one.seconds for one in alone]), rcond=None)
-    latency, read, write = (max(0.0, float(value)) for value in found)
+    calls = np.array([[1.0, answer.prompt_tokens, answer.completion_tokens] for answer in alone])
+    solution, *_ = np.linalg.lstsq(calls, np.array([answer.seconds for answer in alone]), rcond=None)
+    latency, read, write = (max(0.0, float(value)) for value in solution)
     good = [answer for answer in two if not answer.error]
-    apart = sum(latency + write * one.completion_tokens + read * one.prompt_tokens for one in good)
-    fresh = len(good) == 2 and wall > 0.5 * max(one.seconds for one in good)  # else they came from the disk
-    together = min(TOGETHER, max(1.0, apart / wall)) if fresh and wall > 0 else None
+    apart = sum(latency + write * answer.completion_tokens + read * answer.prompt_tokens for answer in good)
+    fresh = len(good) == 2 and wall > 0.5 * max(answer.seconds for answer in good)  # else they came from the disk
+    together = min(MAX_PARALLEL_GAIN, max(1.0, apart / wall)) if fresh and wall > 0 else None
     return {"latency": latency, "read": read, "write": write, "together": together}
 
 
@@ -176,14 +184,14 @@ def _problem(request: Request, answer: Answer) -> str:
 
 def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, str], ModelProfile]:
     """The profiles of those LLMs that were probed with these settings, by endpoint and model."""
-    kept = _read(folder / _FILE)
-    found = {}
+    stored = _read(folder / _FILE)
+    profiles = {}
     for llm in llms:
         try:
-            found[llm.endpoint, llm.model] = kept_of(ModelProfile, kept[_key(llm)])
+            profiles[llm.endpoint, llm.model] = kept_of(ModelProfile, stored[_key(llm)])
         except DAMAGE:
             continue  # not probed, or not a file of this version: the model is probed again
-    return found
+    return profiles
 
 
 def save_profile(folder: Path, llm: LlmSettings, profile: ModelProfile) -> None:

@@ -1,4 +1,4 @@
-"""How often and how many at a time one model may be called, as its answers show.
+"""Limits on the rate and the concurrency of calls to one model, learned from its answers.
 
     rate.wait(tokens=900) -> 0.0             seconds until a call of about 900 tokens may start
     concurrency.limit -> 41.3                how many calls may be in flight
@@ -124,8 +124,8 @@ class RateLimit:
     def apply(self, requests: Allowance, tokens: Allowance, number: int, now: float) -> None:
         """Adopt the limits in the headers of the answer to call `number`, unless the pipeline's own are tighter."""
         later = self._sent - number  # calls that the server may not have counted when it wrote the headers
-        self._requests = _adopted(self._requests, self._own_requests, requests, later, now)
-        self._tokens = _adopted(self._tokens, self._own_tokens, tokens, 0, now)
+        self._requests = _adopted(self._requests, self._own_requests, requests, later=later, now=now)
+        self._tokens = _adopted(self._tokens, self._own_tokens, tokens, later=0, now=now)
 
 
 def _adopted(

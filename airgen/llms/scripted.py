@@ -112,39 +112,39 @@ class ScriptedBackend(Backend):
 # -- what is in the prompt -------------------------------------------------------------------------------------
 
 
-def _asked(request: Request) -> str:
+def _prompt_text(request: Request) -> str:
     return "\n\n".join(message.content for message in request.messages if message.role != "assistant")
 
 
 def document(request: Request) -> str:
     """The document in the prompt: the first <document> (or <passage>, <text>) block, else the longest paragraph."""
-    text = _asked(request)
-    if found := _TABLE_8.search(text):
-        return found[2]
-    if found := _BLOCK.search(text):
-        return found[2]
+    text = _prompt_text(request)
+    if match := _TABLE_8.search(text):
+        return match[2]
+    if match := _BLOCK.search(text):
+        return match[2]
     return max(text.split("\n\n"), key=len)
 
 
 def last_block(request: Request) -> str:
     """The part of the prompt that varies: its query, or its last paragraph."""
-    text = _asked(request)
+    text = _prompt_text(request)
     if table_8 := _TABLE_8.search(text):
         return table_8[1]
-    if found := list(_QUERY.finditer(text)):
-        return found[-1][1] or found[-1][2]
+    if queries := list(_QUERY.finditer(text)):
+        return queries[-1][1] or queries[-1][2]
     return text.rstrip().split("\n\n")[-1]
 
 
-def keywords(text: str, n: int, random: Random) -> list[str]:
+def keywords(text: str, number: int, random: Random) -> list[str]:
     """n words of one place in the text, in their order; rare and long words are preferred."""
     words = [word.lower() for word in _WORD.findall(text)]
     if not words:
-        return (text.split() or ["this", "document"])[:n]
+        return (text.split() or ["this", "document"])[:number]
     counts = Counter(words)
-    start = random.randrange(max(1, len(words) - 3 * n))
-    window = words[start : start + 3 * n]
-    best = sorted(dict.fromkeys(window), key=lambda word: (counts[word], -len(word), word))[:n]
+    start = random.randrange(max(1, len(words) - 3 * number))
+    window = words[start : start + 3 * number]
+    best = sorted(dict.fromkeys(window), key=lambda word: (counts[word], -len(word), word))[:number]
     return [word for word in dict.fromkeys(window) if word in best]
 
 
@@ -175,7 +175,7 @@ def _echo(request: Request) -> str:
 # -- faults ----------------------------------------------------------------------------------------------------
 
 
-def _one_item(text: str, random: Random) -> str:
+def _first_items(text: str, random: Random) -> str:
     """The first item of each list: one where several were asked for."""
     try:
         value = json.loads(text)
@@ -192,6 +192,6 @@ FAULTS: dict[str, Callable[[str, Random], str]] = {
     "prose": lambda text, random: "I am sorry, but as a language model I cannot do that. Let me explain why.",
     "truncate": lambda text, random: text[: max(1, random.randrange(max(2, len(text) - 2)))],
     "language": lambda text, random: json.dumps({"query": "这是一个用中文写的问题吗？"}, ensure_ascii=False),
-    "one_item": _one_item,
+    "one_item": _first_items,
 }
 """What can go wrong with an answer: name -> a function that spoils the text."""

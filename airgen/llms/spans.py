@@ -49,7 +49,7 @@ class Spans:
             "airgen.attempt": number,
         }
         if self._texts:
-            texts = [{"role": one.role, "content": one.content} for one in request.messages]
+            texts = [{"role": message.role, "content": message.content} for message in request.messages]
             attributes["gen_ai.input.messages"] = json.dumps(texts, ensure_ascii=False)
         with self._tracer.start_as_current_span(
             f"chat {request.model}", attributes=attributes, record_exception=False, set_status_on_exception=False

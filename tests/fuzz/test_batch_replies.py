@@ -27,9 +27,9 @@ ASKED = [Request("m", (Message("user", text),), {"max_tokens": 9}, stage="query"
 def impatient() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("airgen.llms.batch.POLL_SECONDS", 0.0)
-        patch.setattr("airgen.llms.batch.TRIES", 2)
-        patch.setattr("airgen.llms.batch.DAY", 0.3)  # for a batch that never ends
-        patch.setattr("airgen.llms.batch.MOST_PAGES", 20)
+        patch.setattr("airgen.llms.batch.MAX_TRIES", 2)
+        patch.setattr("airgen.llms.batch.MAX_BATCH_SECONDS", 0.3)  # for a batch that never ends
+        patch.setattr("airgen.llms.batch.MAX_PAGES", 20)
         yield
 
 

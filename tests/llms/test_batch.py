@@ -206,7 +206,7 @@ def test_a_state_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 def test_a_bomb_of_results_is_not_inflated(
     loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airgen.llms.batch.TRIES", 2)
+    monkeypatch.setattr("airgen.llms.batch.MAX_TRIES", 2)
     server = loopback(batch_bomb=24)
     tracemalloc.start()
     with pytest.raises(LlmError, match=r"does not answer \(bad_body.*Content-Encoding 'gzip'"):

@@ -33,7 +33,7 @@ from airgen.text.language_check import wrong_language
 
 JOB = LEXICAL
 FEW = {"target: 12": "target: 4"}
-MANY = {"target: 12": "target: 40", "concurrency: 32": "concurrency: 2"}
+MIN_PARALLEL_GAIN = {"target: 12": "target: 40", "concurrency: 32": "concurrency: 2"}
 
 
 def pipeline() -> Pipeline:
@@ -75,7 +75,7 @@ def test_a_stage_that_rejects_half_goes_on_and_what_breaks_later_is_noticed(fami
 @pytest.mark.parametrize("fault", ["empty", "truncate", "prose", "language", "refuse"])
 def test_a_model_without_a_usable_answer_stops_within_a_few_calls(fault: str, run: Run, asked: list[Request]) -> None:
     reason = "llm: content_filter" if fault == "refuse" else "malformed"
-    changes = {**MANY, "{backend: scripted,": f"{{backend: scripted, faults: {{{fault}: 1.0}},"}
+    changes = {**MIN_PARALLEL_GAIN, "{backend: scripted,": f"{{backend: scripted, faults: {{{fault}: 1.0}},"}
     with pytest.raises(LlmError, match=rf"character: \d+ of \d+ were rejected \(\d+ {reason}\).* calls cost \$0\.00"):
         run(changes=changes)
     assert len(asked) <= 3 * 11

@@ -35,7 +35,7 @@ def proxy(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(call_queue, "PATIENCE", 2.0)  # seconds that limits may hold up all calls; else an hour
+    monkeypatch.setattr(call_queue, "MAX_HELD_SECONDS", 2.0)  # seconds that limits may hold up all calls; else an hour
     monkeypatch.setenv("PROXY_KEY", KEYS["litellm"])
 
 
