@@ -73,7 +73,8 @@ class _Line:
 def remove_apparatus(
     text: str, starts: list[tuple[int, Document]], kinds: Sequence[str], language: str
 ) -> tuple[str, list[tuple[int, Document]], list[tuple[str, str]]]:
-    """The text without the parts of these kinds, the documents' new starts, and the removed parts as (kind, text)."""
+    """Return the text without the parts of these kinds, the documents' new starts, and the removed parts as (kind,
+    text)."""
     wanted = [kind for kind in kinds if kind != "front-matter" or len(starts) == 1]
     ranges = find_apparatus(text, wanted, language)
     pieces: list[str] = []
@@ -100,7 +101,7 @@ def remove_apparatus(
 
 
 def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> list[tuple[int, int, str]]:
-    """Ranges (start, end, kind) of the parts, in order, not overlapping."""
+    """Return ranges (start, end, kind) of the parts, in order, not overlapping."""
     lines = list(_lines(text))
     parts: list[tuple[int, int, str]] = []
     if "contents" in kinds:
@@ -134,12 +135,15 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _key(text: str) -> str:
-    """The letters of a contents entry, which are equal to those of the heading that it names."""
+    """Return the letters of a contents entry, which are equal to those of the heading that it names."""
     return re.sub(r"[\W\d_]+", "", _PAGE.sub("", text.lower().strip()))
 
 
 def _is_entry(text: str) -> bool:
-    """Whether a line ends like one of a table of contents. The pattern is quadratic, so it sees the end alone."""
+    """Return whether a line ends like one of a table of contents.
+
+    The pattern is quadratic, so it sees the end alone.
+    """
     return bool(_ENTRY.search(text if len(text) <= _ENTRY_SIZE else "x" + text[-_ENTRY_SIZE:]))
 
 
@@ -167,7 +171,7 @@ def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _contents_end(lines: list[_Line], at: int, size: int, headings: dict[str, list[int]]) -> int:
-    """The line after the contents that begin at `at`: where its first entry is repeated, or prose begins."""
+    """Return the line after the contents that begin at `at`: where its first entry is repeated, or prose begins."""
     entries = [index for index in range(at + 1, min(at + 60, len(lines))) if len(_key(lines[index].text)) >= 4][:3]
     for entry in entries[:2]:
         again = headings.get(_key(lines[entry].text), [])
@@ -215,7 +219,7 @@ def _references(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]
 
 
 def _counts(marks: Iterable[bool]) -> list[int]:
-    """How many of the first n lines are marked, for each n from 0."""
+    """Return how many of the first n lines are marked, for each n from 0."""
     return list(accumulate(marks, initial=0))
 
 
@@ -234,7 +238,7 @@ def _index(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _front_matter(lines: list[_Line], size: int, language: str) -> Iterator[tuple[int, int, str]]:
-    """Everything before the first paragraph of prose, or before the abstract, preface or introduction."""
+    """Yield everything before the first paragraph of prose, or before the abstract, preface or introduction."""
     limit = min(0.05 * size, 8000)
     words, begin = 0, 0
     for index, line in enumerate(lines):

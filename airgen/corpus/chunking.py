@@ -45,7 +45,7 @@ class Chunk:
 def chunks(
     text: str, *, language: str = "en", size: int = 200, overlap: int = 50, tokenizer: str = "cl100k_base"
 ) -> list[Chunk]:
-    """The chunks of `text`. Raises MissingExtra without llama-index-core, CorpusError without the vocabulary."""
+    """Return the chunks of `text`. Raises MissingExtra without llama-index-core, CorpusError without the vocabulary."""
     if not text.strip():
         return []
     counter = load_tokenizer(tokenizer, language)
@@ -70,7 +70,7 @@ def chunks(
 
 
 def sentence_pieces(text: str, language: str) -> list[str]:
-    """The sentences, each with the space after it: joined, they are the text."""
+    """Return the sentences, each with the space after it: joined, they are the text."""
     starts, at = [], 0
     for sentence in sentences(text, language):
         at = text.index(sentence, at)
@@ -128,7 +128,7 @@ class _Section:
 def cut(
     text: str, outline: Sequence[tuple[int, str]], settings: ChunkSettings, tokenizer: Tokenizer, language: str
 ) -> list[Piece]:
-    """The chunks of a document, in order. `outline`: level and text of each of its headings, in order."""
+    """Return the chunks of a document, in order. `outline`: level and text of each of its headings, in order."""
     cutter = _Cutter(text, settings, tokenizer, language)
     candidates = (
         cutter.sections(_sections(text, outline)) if settings.by == "headings" else cutter.pieces(0, len(text), ())
@@ -168,7 +168,7 @@ class _Cutter:
             at = last + 1
 
     def pieces(self, start: int, end: int, path: tuple[str, ...]) -> Iterator[Piece]:
-        """Pieces of at most `size` tokens between two offsets."""
+        """Yield pieces of at most `size` tokens between two offsets."""
         size, overlap = self._settings.size, self._settings.overlap
         units = list(self._units(start, end))
         sizes = [self._tokens(*unit) for unit in units]
@@ -233,7 +233,7 @@ class _Cutter:
 
 
 def _sections(text: str, outline: Sequence[tuple[int, str]]) -> list[_Section]:
-    """The parts of a text between its headings, each with the headings above it."""
+    """Return the parts of a text between its headings, each with the headings above it."""
     places: list[tuple[int, int, str]] = []
     padded, at, missed = f"\n\n{text}\n\n", 0, 0
     for level, heading in outline:
@@ -264,7 +264,7 @@ MAX_TEXT = 64 * 1024 * 1024  # characters of the document: some hundred novels
 
 
 def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]]:
-    """All documents as one text, each under its title, and the offset at which each begins."""
+    """Return all documents as one text, each under its title, and the offset at which each begins."""
     pieces: list[str] = []
     starts: list[tuple[int, Document]] = []
     length = 0
@@ -282,7 +282,7 @@ def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]
 
 
 def chunk_document(settings: CorpusSettings, documents: Sequence[Document]) -> Iterator[Passage | Dropped]:
-    """The chunks of the one document that `documents` make, in order; the removed parts come first, as Dropped.
+    """Yield the chunks of the one document that `documents` make, in order; the removed parts come first, as Dropped.
 
     The offsets of the passages refer to the cleaned text: joined, normalised and without the removed parts.
     """

@@ -40,7 +40,7 @@ Row = Mapping[str, Any]
 
 
 def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
-    """`fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
+    """Guess `fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
 
     `id` and `title` are None where no column looks like one; empty where no column holds text. `markup` is there where
     the texts are HTML or Markdown, and `each` where they are lists of long texts.
@@ -62,7 +62,7 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
-    """The mean length of each column of texts, or of lists of texts."""
+    """Return the mean length of each column of texts, or of lists of texts."""
     return {
         column.name: fmean(len(_joined(value)) for value in column.values)
         for column in columns
@@ -71,7 +71,7 @@ def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
 
 
 def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """The column of the longest texts, those that are called so before others; of a FAQ the answers."""
+    """Return the column of the longest texts, those that are called so before others; of a FAQ the answers."""
     every = _lengths(columns)
     lengths = {name: mean for name, mean in every.items() if mean >= 20 or _is_named(name, TEXTS)} or every
     answers = [column for column in columns if column.name in every and column.words & _ANSWERS]
@@ -82,7 +82,7 @@ def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, Table
 
 
 def _find_title_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """A column of shorter texts that is called as titles are; of a FAQ the questions, however long."""
+    """Return a column of shorter texts that is called as titles are; of a FAQ the questions, however long."""
     if (text := chosen.get("text")) is None:
         return None
     most = _lengths([text])[text.name]
@@ -119,7 +119,7 @@ _ROLES = {
 
 
 def is_question(name: str) -> bool:
-    """Whether a column is called as questions are."""
+    """Return whether a column is called as questions are."""
     return any(word in name.casefold() for word in _QUESTIONS)
 
 
@@ -132,7 +132,7 @@ def _is_texts(value: Any) -> bool:
 
 
 def _markup(texts: Sequence[str]) -> str:
-    """What texts are written in, if it is no plain text: html or markdown."""
+    """Return what texts are written in, if it is no plain text: html or markdown."""
     shares = {
         markup: sum(bool(sign.search(text[:100_000])) for text in texts) / len(texts)
         for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
@@ -143,8 +143,8 @@ def _markup(texts: Sequence[str]) -> str:
 
 
 def _flat(row: Row, depth: int = 3) -> Row:
-    """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text, and
-    so has a list of such objects."""
+    """Return a row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has
+    body.text, and so has a list of such objects."""
     flat_row: dict[str, Any] = {}
     for name, value in row.items():
         inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
@@ -175,8 +175,8 @@ def _is_named(name: str, known: Sequence[str]) -> bool:
 
 
 def first_rows(path: Path, kind: str) -> list[Row]:
-    """The first rows of a CSV, JSON, JSON Lines or Parquet file, as its reader sees them; none where they cannot be
-    read."""
+    """Return the first rows of a CSV, JSON, JSON Lines or Parquet file, as its reader sees them; none where they cannot
+    be read."""
     try:
         if kind == "parquet":
             return [_texts_of(row) for row in _parquet_rows(path)]
@@ -191,7 +191,7 @@ def first_rows(path: Path, kind: str) -> list[Row]:
 
 
 def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
-    """How CSV files are written, for the settings of their reader: what is the same in all of them."""
+    """Return how CSV files are written, for the settings of their reader: what is the same in all of them."""
     dialects: list[dict[str, Any]] = []
     for path in paths:
         try:
@@ -207,7 +207,7 @@ def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def json_value(path: Path) -> Any:
-    """What a JSON file holds. Raises ValueError where it is none, or too large to be looked into."""
+    """Return what a JSON file holds. Raises ValueError where it is none, or too large to be looked into."""
     with opened(path) as stream:
         raw = stream.read(_MAX_JSON_BYTES + 1)
     if len(raw) > _MAX_JSON_BYTES:
@@ -216,8 +216,8 @@ def json_value(path: Path) -> Any:
 
 
 def json_rows(value: Any) -> tuple[str, list[Row]]:
-    """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects, or object of objects, in
-    it. The members of an object have a column `key`."""
+    """Return (where the rows are, the rows) of a JSON value: itself, or the longest list of objects, or object of
+    objects, in it. The members of an object have a column `key`."""
     best: tuple[str, list[Row]] = "", []
 
     def search(inner: Any, where: str, depth: int) -> None:
@@ -239,7 +239,7 @@ def json_rows(value: Any) -> tuple[str, list[Row]]:
 
 
 def _alike(rows: Sequence[Row]) -> bool:
-    """Whether objects have some names in common, as rows have."""
+    """Return whether objects have some names in common, as rows have."""
     names = [set(row) - {"key"} for row in rows[:50]]
     return bool(set.intersection(*names))
 
@@ -257,13 +257,15 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 
 def _texts_of(row: Row) -> Row:
-    """The row with texts that can be stored: without lone surrogates, and with bytes as the text that they are."""
+    """Return the row with texts that can be stored: without lone surrogates, and with bytes as the text that they
+    are."""
     texts = {name: text_of(value) for name, value in row.items()}
     return {name: storable(value) if isinstance(value, str) else value for name, value in texts.items()}
 
 
 def _parquet_rows(path: Path) -> list[Row]:
-    """The first rows of a Parquet file: its texts, cut, its numbers, which may be ids, and small nested values."""
+    """Return the first rows of a Parquet file: its texts, cut, its numbers, which may be ids, and small nested
+    values."""
     with in_memory(files=[path], config=_DUCKDB) as database:
         name = without_globs(path)
         types = {row[0]: row[1] for row in database.execute("DESCRIBE FROM read_parquet(?)", [name]).fetchall()}

@@ -26,19 +26,19 @@ _MARKER_NAME = ".airgen-corpus.json"  # written last: a folder without it is not
 
 
 def folder_of(settings: CorpusSettings) -> Path:
-    """The folder of this corpus's files; a corpus with another `fetch` has another folder."""
+    """Return the folder of this corpus's files; a corpus with another `fetch` has another folder."""
     assert settings.fetch is not None
     identity = settings.fetch.model_dump(mode="json")
     return cache_dir("corpora") / f"{settings.name}-{content_key(identity)[:12]}"
 
 
 def is_fetched(settings: CorpusSettings) -> bool:
-    """Whether all files of the corpus are on this machine."""
+    """Return whether all files of the corpus are on this machine."""
     return settings.fetch is None or (settings.fetch.kind != "hub" and (folder_of(settings) / _MARKER_NAME).is_file())
 
 
 def fetched(settings: CorpusSettings) -> Path:
-    """The folder of a fetched corpus. Raises CorpusError if it must be fetched first."""
+    """Return the folder of a fetched corpus. Raises CorpusError if it must be fetched first."""
     folder = folder_of(settings)
     if not is_fetched(settings):
         raise CorpusError(f"corpus {settings.name!r} is not on this machine: {_fetch_advice(settings)}")
@@ -66,7 +66,7 @@ def still_to_fetch(models: Iterable[str], corpora: Iterable[CorpusSettings]) -> 
 
 
 def record(settings: CorpusSettings) -> dict[str, str]:
-    """Name and SHA-256 of the archive that was fetched. Raises CorpusError if the corpus must be fetched first."""
+    """Return name and SHA-256 of the fetched archive. Raises CorpusError if the corpus must be fetched first."""
     try:
         archive: dict[str, str] = json.loads((fetched(settings) / _MARKER_NAME).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -134,7 +134,7 @@ def fetch(
 
 
 def _archives(source: FetchSettings, folder: Path, work: Path, tick: Tick) -> dict[str, Path]:
-    """{place: file} of what the source has, in `work`; a stopped download of a URL or a store lies beside `folder`."""
+    """Fetch what the source has into `work`, as {place: file}; an interrupted download is kept beside `folder`."""
     partial = folder.with_name(f".{folder.name}.partial")
     if source.kind == "storage":
         files = from_store(source.url, partial, tick=tick)
@@ -153,7 +153,7 @@ def _archives(source: FetchSettings, folder: Path, work: Path, tick: Tick) -> di
 
 
 def _digest(files: Mapping[str, Path]) -> str:
-    """The SHA-256 of one file; of several, that of their places and their SHA-256 in order."""
+    """Return the SHA-256 of one file; of several, that of their places and their SHA-256 in order."""
     each = {place: file_sha256(path) for place, path in files.items()}
     if len(each) == 1:
         return next(iter(each.values()))

@@ -27,7 +27,7 @@ _COLUMNS = ("name", "task", "language", "domain", "licence", "from", "state")
 
 
 def corpora() -> list[dict[str, Any]]:
-    """All corpora: those in ./corpora and those that airgen ships, and whether their files are here."""
+    """Return all corpora: those in ./corpora and those that airgen ships, and whether their files are here."""
     rows: list[dict[str, Any]] = []
     for name in manifest_names():
         try:
@@ -43,20 +43,20 @@ def corpora() -> list[dict[str, Any]]:
 
 
 def corpora_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The same for a terminal."""
+    """Return the same for a terminal."""
     shown = [[row[name] if name != "licence" else one_line(row[name], 24) for name in _COLUMNS] for row in rows]
     return [line.rstrip() for line in terminal_table([_COLUMNS, *shown], range(len(_COLUMNS))).splitlines()]
 
 
 def passage_lines(row: Passage) -> list[str]:
-    """A passage for a terminal."""
+    """Return a passage for a terminal."""
     place = one_line(f"{row.source} {row.position}")
     head = f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})"
     return [head, *(one_line(line) for line in row.text.split("\n")), ""]
 
 
 def dropped_lines(row: Dropped) -> list[str]:
-    """A document that was dropped: why, and how it begins."""
+    """Return a document that was dropped: why, and how it begins."""
     detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
     name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
     shown = 2000 if row.cleaner in PARTS else 140  # of a piece all is shown: it is nowhere else
@@ -136,7 +136,7 @@ def _lengths(sizes: Counter[int]) -> TokenLengths:
 
 
 def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
-    """At most `most` bins (from, to, count) of one round width, both ends inclusive."""
+    """Return at most `most` bins (from, to, count) of one round width, both ends inclusive."""
     if not sizes:
         return []
     top = max(sizes)
@@ -148,7 +148,7 @@ def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
 
 
 def statistics_lines(summary: CorpusSummary, tokenizer: str) -> list[str]:
-    """For a terminal: the counts, the lengths as bars, what was dropped, the languages."""
+    """Format a summary for a terminal: counts, lengths as bars, what was dropped, languages."""
     length, top = summary.tokens, max((count for _, _, count in summary.histogram), default=1)
     lines = [
         f"{summary.name}: {summary.task}, {summary.language}, {summary.domain}; licence {summary.licence}; "
@@ -170,7 +170,7 @@ def _funnel_label(cleaner: str, reason: str) -> str:
 
 
 def checks_of(language: str) -> dict[str, str]:
-    """What a language has; `none` where it has nothing, so that nothing is checked or changed.
+    """Return what a language has; `none` where it has nothing, so that nothing is checked or changed.
 
     words: what splits them. stemmer, stopwords: of BM25. filter: of the corpus. offensive: a list of such words.
     answers: how generated text is checked. phrases: whether references to "this document" are found. paper: whether
@@ -191,7 +191,7 @@ def checks_of(language: str) -> dict[str, str]:
 
 
 def in_words(language: str) -> str:
-    """A line for a language that the paper does not have; empty for the others."""
+    """Return a line for a language that the paper does not have; empty for the others."""
     features = checks_of(language)
     if features["paper"] == "yes":
         return ""

@@ -30,7 +30,7 @@ from airgen.text.tokens import load_tokenizer
 
 
 def place_of(settings: CorpusSettings) -> Place:
-    """The folder of the corpus's files. Raises CorpusError if they must be fetched first."""
+    """Return the folder of the corpus's files. Raises CorpusError if they must be fetched first."""
     root = settings.base
     if settings.fetch is not None and settings.fetch.kind != "hub":
         from airgen.corpus.fetch import fetched
@@ -40,7 +40,7 @@ def place_of(settings: CorpusSettings) -> Place:
 
 
 def open_reader(settings: CorpusSettings) -> Reader:
-    """The corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
+    """Return the corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
     spec = settings.reader
     with guarded(f"reader {spec.kind}", CorpusError):
         opened: Reader = spec.component_class(spec.settings, place_of(settings))
@@ -48,13 +48,16 @@ def open_reader(settings: CorpusSettings) -> Reader:
 
 
 def read_documents(reader: Reader) -> Iterator[Document | Dropped]:
-    """What a reader gives, in its order. Raises CorpusError for whatever it raises: a reader may be the user's own."""
+    """Return what a reader gives, in its order.
+
+    Raises CorpusError for whatever it raises: a reader may be the user's own.
+    """
     kind = type(reader)
     return guarded_rows(reader.read, f"reader {kind.__module__}:{kind.__qualname__}", CorpusError)
 
 
 def source_digest(settings: CorpusSettings) -> str:
-    """32 hex digits that change when the corpus's text does, whatever its settings are.
+    """Return 32 hex digits that change when the corpus's text does, whatever its settings are.
 
     They depend on the archive's SHA-256 of a fetched corpus, on names and bytes of local files, on the version of
     Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub. The
@@ -100,7 +103,7 @@ _PACKAGES = (
 
 
 def missing(settings: CorpusSettings, task: Task) -> list[str]:
-    """One line for each thing that is missing, saying how to get it; empty where the corpus can be prepared."""
+    """Return one line for each thing that is missing, saying how to get it; empty where the corpus can be prepared."""
     lines = [
         str(MissingExtra(purpose, *EXTRAS[package]))
         for package, purpose in _packages(settings, task)
@@ -125,7 +128,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
 
 
 def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]:
-    """(import name, purpose) of the packages that reader, cleaners and chunking import."""
+    """Yield (import name, purpose) of the packages that reader, cleaners and chunking import."""
     reader = settings.reader
     for package in reader.settings.required_packages():
         yield package, f"reader {reader.kind!r}"
@@ -143,7 +146,7 @@ def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]
 
 
 def package_folder(package: str) -> Path:
-    """The folder of an installed package, which is not imported. Raises MissingExtra."""
+    """Return the folder of an installed package, which is not imported. Raises MissingExtra."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise MissingExtra(PURPOSES[package], *EXTRAS[package])
@@ -151,7 +154,7 @@ def package_folder(package: str) -> Path:
 
 
 def package_versions() -> dict[str, str]:
-    """The version of each package on which passages can depend; empty where it is not installed."""
+    """Return the version of each package on which passages can depend; empty where it is not installed."""
     return {name: _version(name) for name in _PACKAGES}
 
 

@@ -42,7 +42,7 @@ def node_parser(settings: ChunkSettings) -> Any:
 
 
 def parse_nodes(parser: Any, name: str, text: str) -> list[tuple[str, int | None, tuple[str, ...]]]:
-    """(text, offset or None, headings above) of each node of a document, in their order. Raises CorpusError."""
+    """Return (text, offset or None, headings above) of each node of a document, in their order. Raises CorpusError."""
     document = load_extra("llama_index.core.schema", f"chunk.parser {name}").Document
     with guarded(f"chunk.parser {name}", CorpusError):
         nodes = parser.get_nodes_from_documents([document(text=text)])
@@ -64,6 +64,6 @@ def parse_nodes(parser: Any, name: str, text: str) -> list[tuple[str, int | None
 
 
 def _headings(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """MarkdownNodeParser's `header_path`: /Guide/Install/."""
+    """Return the headings in MarkdownNodeParser's `header_path`, such as /Guide/Install/."""
     path = metadata.get("header_path")
     return tuple(part for part in path.split("/") if part) if isinstance(path, str) else ()

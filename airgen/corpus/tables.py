@@ -54,16 +54,16 @@ class OwnTable:
     names: Sequence[str] = ()
 
     def columns(self) -> list[TableColumn]:
-        """The columns, by the first rows."""
+        """Return the columns, by the first rows."""
         return columns_of([row for _, row in self.rows[:_SAMPLE_ROWS]], self.names, invented=self.invented)
 
     def where(self, number: int) -> str:
-        """The place of a row, for messages."""
+        """Return the place of a row, for messages."""
         return f"{self.path}: row {number}" if self.form == "json" else f"{self.path}:{number}"
 
 
 def read_text(path: Path, language: str) -> str:
-    """The text of a file, gzipped or not, in UTF-8 or the encoding that its bytes show. Raises DatasetError."""
+    """Return the text of a file, gzipped or not, in UTF-8 or the encoding that its bytes show. Raises DatasetError."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -131,7 +131,8 @@ def read_table(
 
 
 def _rated_lines(text: str) -> list[tuple[int, Row]]:
-    """Labels as learning to rank writes them: `2 qid:7 1:0.5 # d1 the query`; nothing if one line has another form."""
+    """Return labels as learning to rank writes them: `2 qid:7 1:0.5 # d1 the query`; nothing if one line has another
+    form."""
     rows: list[tuple[int, Row]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith("#"):
@@ -147,7 +148,7 @@ def _rated_lines(text: str) -> list[tuple[int, Row]]:
 
 
 def _numbered(text: str) -> list[tuple[int, Row]]:
-    """Topics of TREC's web track: `51:horse hooves` in each line; nothing if one line has another form."""
+    """Return topics of TREC's web track: `51:horse hooves` in each line; nothing if one line has another form."""
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     matches = [(number, _TOPIC_LINE.fullmatch(line.strip())) for number, line in lines]
     rows = [(number, {"num": match[1], "query": match[2].strip()}) for number, match in matches if match is not None]
@@ -156,13 +157,13 @@ def _numbered(text: str) -> list[tuple[int, Row]]:
 
 
 def _has_tabs(text: str) -> bool:
-    """Whether all lines have the same number of tabs, one at least."""
+    """Return whether all lines have the same number of tabs, one at least."""
     counts = {line.count("\t") for line in text.split("\n") if line.strip()}
     return len(counts) == 1 and counts != {0}
 
 
 def _json(path: Path, text: str, members: Sequence[str], *, sure: bool) -> OwnTable | None:
-    """A JSON value or JSON Lines; None for something else, where the name of the file promises neither."""
+    """Return a JSON value or JSON Lines; None for something else, where the name of the file promises neither."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -205,7 +206,7 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTa
 
 
 def _concatenated(text: str) -> list[tuple[int, Row]]:
-    """Objects one after the other, over several lines each, as jq prints them; nothing for anything else."""
+    """Return objects one after the other, over several lines each, as jq prints them; nothing for anything else."""
     decoder, place, rows = json.JSONDecoder(), 0, list[tuple[int, Row]]()
     line, counted = 1, 0
     while True:
@@ -224,7 +225,7 @@ def _concatenated(text: str) -> list[tuple[int, Row]]:
 
 
 def _topics(path: Path, text: str) -> OwnTable:
-    """Topics of TREC: `<top> <num> Number: 301 <title> ... </top>`, or `<topic number="1"><query>...`."""
+    """Return topics of TREC: `<top> <num> Number: 301 <title> ... </top>`, or `<topic number="1"><query>...`."""
     rows: list[tuple[int, Row]] = []
     for match in _TOPIC.finditer(text):
         row: dict[str, Any] = {}

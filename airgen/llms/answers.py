@@ -45,7 +45,7 @@ _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 
 
 def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
-    """The JSON value in `text`, valid under `schema` (JSON Schema, draft 2020-12).
+    """Return the JSON value in `text`, valid under `schema` (JSON Schema, draft 2020-12).
 
     Prose and code fences around it, trailing commas, single quotes and similar errors are tolerated. Raises
     ValueError with a one-line reason: the text is empty, is not JSON, or a field does not fit the schema.
@@ -66,7 +66,7 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
-    """`parse_json` of an answer's text, without repair where the answer was cut off at its token limit.
+    """Parse an answer's text as `parse_json` does, but without repair where the answer was cut off at its token limit.
 
     Repair would close the brackets of such an answer and keep half a sentence. Raises ValueError as `parse_json`
     does, and for an answer that is a failure.
@@ -85,7 +85,7 @@ def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
 
 
 def corrective(request: Request, text: str, reason: str) -> Request:
-    """The request with two more messages: the bad answer, and what was wrong with it.
+    """Return the request with two more messages: the bad answer, and what was wrong with it.
 
     The beginning of the prompt is the same, so a prefix cache can serve it. The key differs, so it is a new call.
     """
@@ -105,7 +105,7 @@ def afresh(request: Request, reason: str) -> Request:
 
 
 def _candidates(text: str) -> list[Any]:
-    """Values that the text can be read as, the strictest reading first."""
+    """Return values that the text can be read as, the strictest reading first."""
     import json_repair
 
     values: list[Any] = []
@@ -133,7 +133,7 @@ def _candidates(text: str) -> list[Any]:
 
 
 def with_latex(text: str) -> str:
-    """JSON whose backslashes before words of LaTeX are doubled: a model that writes `\\frac` means no form feed.
+    """Return JSON whose backslashes before words of LaTeX are doubled: a model that writes `\\frac` means no form feed.
 
     Commands that are escapes of JSON, too, are known by name; what no escape of JSON begins with is text anyway.
     """
@@ -150,7 +150,7 @@ def with_latex(text: str) -> str:
 
 
 def _is_latex(word: str) -> bool:
-    """Whether what follows a backslash is a command, or an escape that JSON does not know."""
+    """Return whether what follows a backslash is a command, or an escape that JSON does not know."""
     first = word[:1]
     if not first or first in '"\\/':
         return False
@@ -160,7 +160,7 @@ def _is_latex(word: str) -> bool:
 
 
 def _repairable(text: str) -> bool:
-    """Whether repair of the text takes a bounded time."""
+    """Return whether repair of the text takes a bounded time."""
     if len(text) > _MAX_REPAIRED_CHARACTERS or len(_MARK.findall(text)) > _MAX_REPAIRED_MARKS:
         return False
     depth = deepest = 0
@@ -171,7 +171,7 @@ def _repairable(text: str) -> bool:
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """One line on what in the value does not fit the schema, or None."""
+    """Return one line on what in the value does not fit the schema, or None."""
     from jsonschema.exceptions import best_match
 
     try:

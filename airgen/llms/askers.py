@@ -71,7 +71,7 @@ _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 def current_asker() -> Asker | None:
-    """The piece of work that runs here."""
+    """Return the piece of work that runs here."""
     return _asker.get()
 
 

@@ -181,7 +181,7 @@ class Backend:
 
     @classmethod
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> "Backend":
-        """The backend of one LLM. `settings` is of the class's own `Settings`.
+        """Return the backend of one LLM. `settings` is of the class's own `Settings`.
 
         `folder` is for files of this LLM that a later process needs; `rules` holds the scripted answers by stage.
         Raises SettingsError where a setting cannot work.
@@ -190,17 +190,17 @@ class Backend:
 
     @classmethod
     def missing(cls, settings: Any) -> list[str]:
-        """What these settings need and this machine lacks: one line each, for `airgen check`."""
+        """Return what these settings need and this machine lacks: one line each, for `airgen check`."""
         return []
 
     @classmethod
     def price(cls, settings: Any) -> Price | None:
-        """The price in the pipeline's `prices`, else free; None where a price exists and is unknown."""
+        """Return the price in the pipeline's `prices`, else free; None where a price exists and is unknown."""
         return price_in(settings.prices, settings.model) or FREE
 
     @classmethod
     def limits(cls, settings: Any) -> CallLimits:
-        """How the LLM may be asked."""
+        """Return how the LLM may be asked."""
         return CallLimits(
             concurrency=settings.concurrency,
             timeout=settings.timeout_seconds,
@@ -210,11 +210,12 @@ class Backend:
         )
 
     def room(self, request: Request) -> int:
-        """How many tokens the model may need for thinking, beyond the request's maximum: the budget reserves them."""
+        """Return how many tokens the model may need for thinking, beyond the request's maximum: the budget reserves
+        them."""
         return 0
 
     def known(self) -> dict[str, Any]:
-        """What the backend has learnt of its model, as JSON values: a later process remembers it."""
+        """Return what the backend has learnt of its model, as JSON values: a later process remembers it."""
         return {}
 
     def remember(self, known: Mapping[str, Any]) -> None:
@@ -275,12 +276,13 @@ def _guarded_call(method: Callable[..., Awaitable[Any]], name: str) -> Callable[
 
 
 def answer_key(request: Request, settings: Mapping[str, Any]) -> str:
-    """The identity of the answer to a request; `settings` are those of the backend itself that change an answer."""
+    """Return the identity of the answer to a request; `settings` are those of the backend itself that change an
+    answer."""
     return content_key({"request": request.key, **settings}) if settings else request.key
 
 
 def backend_class(llm: LlmSettings) -> type[Backend]:
-    """The class that `llm.backend` names."""
+    """Return the class that `llm.backend` names."""
     backend: type[Backend] = resolve("backend", llm.backend)
     return backend
 
@@ -289,7 +291,7 @@ class Llm(Protocol):
     """What a stage sees."""
 
     async def ask(self, request: Request) -> Answer:
-        """The answer, from disk or fresh. A refusal or a final failure is an Answer with `error` set.
+        """Return the answer, from disk or fresh. A refusal or a final failure is an Answer with `error` set.
 
         Raises BudgetSpent, Stopped or LlmError, and no exception of a backend.
         """
@@ -297,7 +299,7 @@ class Llm(Protocol):
 
 
 def parse_logprobs(answer: Answer) -> list[list[tuple[str, float]]]:
-    """For each generated token its top alternatives as (token, logprob); empty where none were asked for."""
+    """Return for each generated token its top alternatives as (token, logprob); empty if none were requested."""
     if not answer.logprobs:
         return []
     return [[(token, value) for token, value in alternatives] for alternatives in json.loads(answer.logprobs)]

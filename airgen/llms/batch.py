@@ -72,7 +72,7 @@ class BatchBackend(LearningBackend):
         self._recovered = self._left = False
 
     async def send(self, request: Request) -> Reply:
-        """The answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
+        """Return the answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
         key = self._key(request)
         if not self._recovered:
             self._recover()
@@ -108,7 +108,7 @@ class BatchBackend(LearningBackend):
             self._start(batch)
 
     def leave(self) -> list[str]:
-        """What was not submitted is not paid for; what was is fetched by the next process."""
+        """Give up what was not submitted, which costs nothing; the next process fetches what was."""
         lines = [
             f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which continues "
             "it: run the same command later to get its answers"
@@ -262,7 +262,7 @@ class BatchBackend(LearningBackend):
             batch.note(state="submitted", batch=_id(server_batch))
 
     async def _find(self, batch: BatchFile) -> Mapping[str, Any] | None:
-        """The batch in the server's list, by the name in its metadata."""
+        """Return the batch in the server's list, by the name in its metadata."""
         seen: set[str] = set()
         after = ""
         for _ in range(MAX_PAGES):
@@ -300,7 +300,7 @@ class BatchBackend(LearningBackend):
         )
 
     async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:
-        """Each request's outcome; one without a result is a failure that may pass."""
+        """Return each request's outcome; one without a result is a failure that may pass."""
         if ended["status"] == "failed":
             batch.note(state="done")
             raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(_reason(ended))}")
@@ -325,7 +325,8 @@ class BatchBackend(LearningBackend):
                 outcomes[key] = outcome
 
     async def _lines(self, file: str, batch: BatchFile) -> AsyncIterator[tuple[bytes, bool]]:
-        """(line, whether it is whole) of a file at the server; of a line that no answer can have, the beginning."""
+        """Yield (line, whether it is whole) of a file at the server; of a line that no answer can have, the
+        beginning."""
         line, skipping = bytearray(), False
         async for piece in self._endpoint.pieces(file, batch.remedy):
             *ended, rest = piece.split(b"\n")
@@ -376,8 +377,10 @@ class BatchBackend(LearningBackend):
         tries: int | None = None,
         of: BatchFile | None = None,
     ) -> dict[str, Any]:
-        """The JSON object that a method of the package is answered. `path` names it in messages; `of`: a batch without
-        which there is nothing to go on with."""
+        """Return the JSON object that a method of the package is answered.
+
+        `path` names it in messages; `of`: a batch without which there is nothing to go on with.
+        """
 
         async def once() -> dict[str, Any]:
             status, headers, content = await self._endpoint.call(work)
@@ -417,13 +420,13 @@ class Malformed(Exception):
 
 
 def _listed(after: str, api: "AsyncOpenAI") -> Awaitable[Any]:
-    """A page of the server's batches, the newest first."""
+    """Return a page of the server's batches, the newest first."""
     batches = api.batches.with_raw_response
     return batches.list(limit=100, after=after) if after else batches.list(limit=100)
 
 
 def _id(payload: Mapping[str, Any], field: str = "id") -> str:
-    """An id that the server gave. Raises Malformed for what could not be in an address."""
+    """Return an id that the server gave. Raises Malformed for what could not be in an address."""
     value = payload.get(field)
     if not isinstance(value, str) or not re.fullmatch(r"[\w.:~@=-]{1,300}", value, re.ASCII) or set(value) <= {"."}:
         raise Malformed(f"{'an id' if field == 'id' else field}")
@@ -431,7 +434,7 @@ def _id(payload: Mapping[str, Any], field: str = "id") -> str:
 
 
 def _reason(ended: Mapping[str, Any]) -> str:
-    """Why a batch failed, in the server's words."""
+    """Return why a batch failed, in the server's words."""
     errors = ended.get("errors")
     listed = errors.get("data") if isinstance(errors, dict) else errors
     first = listed[0] if isinstance(listed, list) and listed else listed
@@ -439,7 +442,7 @@ def _reason(ended: Mapping[str, Any]) -> str:
 
 
 def _weight(outcome: Reply | AirgenError | None) -> int:
-    """Which of several outcomes of one request counts."""
+    """Return which of several outcomes of one request counts."""
     if outcome is None:
         return 0
     return 3 if isinstance(outcome, Reply) else 1 if isinstance(outcome, Retry) else 2

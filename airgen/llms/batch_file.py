@@ -13,7 +13,7 @@ from airgen.errors import StoreError, disk_error
 
 
 class BatchFile:
-    """`<name>.json`, from the upload on: before it, nobody has seen the batch. `keys` are those of its requests."""
+    """`<name>.json`, from the upload on: before that, no server has seen the batch. `keys` are those of its requests."""
 
     def __init__(self, folder: Path, name: str, state: dict[str, Any]) -> None:
         self.folder, self.name, self.state = folder, name, state
@@ -27,7 +27,7 @@ class BatchFile:
 
     @classmethod
     def unfinished(cls, folder: Path) -> "list[BatchFile]":
-        """The batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
+        """Return the batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
         batches = []
         for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):
             try:

@@ -47,7 +47,7 @@ class Connection:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self, request: Request) -> str:
-        """The identity of the answer to a request."""
+        """Return the identity of the answer to a request."""
         return answer_key(request, self.settings)
 
 
@@ -281,7 +281,7 @@ class CallQueue:
         self._shared.waited()
 
     def _has_room(self) -> bool:
-        """Whether one more call may be sent.
+        """Return whether one more call may be sent.
 
         While every call fails, paused calls count as in flight, so that a dead server does not get the whole queue.
         A few more than the limit are tried, because the first requests may be at fault themselves.
@@ -329,8 +329,10 @@ class CallQueue:
         self._end_wait()
 
     def _decide(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
-        """Calls that were set aside end as rows where they are at fault themselves. Where the endpoint is, the run
-        stops; no failure is recorded, so the next run asks those calls again."""
+        """End calls that were set aside as rows if they are at fault themselves.
+
+        Where the endpoint is, the run stops; no failure is recorded, so the next run asks those calls again.
+        """
         idle = not (self._queued or self._in_flight or self._paused)
         down = self._health.is_down([error for _, error in self._set_aside], alive=alive, idle=idle)
         if down:
@@ -356,7 +358,7 @@ def _duration(seconds: float) -> str:
 
 
 def _answer(call: Call, outcome: Reply | CallFailed, now: float) -> Answer:
-    """The row of a call; of a failed one with the reason, and the server's message as its text."""
+    """Return the row of a call; of a failed one with the reason, and the server's message as its text."""
     answer = Answer(
         key=call.key,
         stage=call.request.stage,

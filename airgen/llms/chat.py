@@ -28,7 +28,7 @@ _ANSWERS = ("{", "[", '"', "```")  # an answer that begins so may quote a closin
 
 
 def closed(schema: Any) -> Any:
-    """The schema without additional properties in its objects, unless it allows them: small models add many."""
+    """Return the schema without additional properties in its objects, unless it allows them: small models add many."""
     if isinstance(schema, list | tuple):
         return [closed(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -48,7 +48,8 @@ def closed(schema: Any) -> Any:
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether OpenAI's strict mode accepts the schema: each object is closed and requires all of its properties."""
+    """Return whether OpenAI's strict mode accepts the schema: each object is closed and requires all of its
+    properties."""
     if isinstance(schema, list | tuple):
         return all(is_strict(item) for item in schema)
     if not isinstance(schema, Mapping):
@@ -62,7 +63,8 @@ def is_strict(schema: Any) -> bool:
 
 
 def chat_reply(payload: Any) -> Reply:
-    """A server's answer as a Reply. Raises Refused where the model refused, Retry("bad_body") for another format.
+    """Return a server's answer as a Reply. Raises Refused where the model refused, Retry("bad_body") for another
+    format.
 
     Nothing else is raised, whatever the payload is. Both errors say what the server bills for the answer.
     """
@@ -78,12 +80,12 @@ def chat_reply(payload: Any) -> Reply:
 
 
 def billed_in(payload: Any) -> Usage | None:
-    """What the server bills for a payload that is an error; None where it names no usage."""
+    """Return what the server bills for a payload that is an error; None where it names no usage."""
     return _usage(payload) if _mapping(payload).get("usage") else None
 
 
 def load_json(content: bytes | str) -> Any:
-    """The JSON value. Raises ValueError. A whole number of more than 18 digits becomes infinite."""
+    """Return the JSON value. Raises ValueError. A whole number of more than 18 digits becomes infinite."""
     try:
         text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
         if text.startswith("\ufeff"):
@@ -133,7 +135,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _usage(payload: Any) -> Usage:
-    """The usage that a server reports; that of an unknown bill where a count is missing or absurd."""
+    """Return the usage that a server reports; that of an unknown bill where a count is missing or absurd."""
     usage = _mapping(_mapping(payload).get("usage"))
     prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if not prompt or completion is None:
@@ -152,14 +154,14 @@ def _usage(payload: Any) -> Usage:
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens that an answer can have, or None."""
+    """Return a number of tokens that an answer can have, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
         return None
     return int(value)
 
 
 def _logprobs(value: Any) -> tuple[list[str], list[list[tuple[str, float]]]]:
-    """The tokens, and each one's alternatives; a token without alternatives is its own only one.
+    """Return the tokens, and each one's alternatives; a token without alternatives is its own only one.
 
     Empty for an unknown format.
     """
@@ -176,7 +178,10 @@ def _logprobs(value: Any) -> tuple[list[str], list[list[tuple[str, float]]]]:
 
 
 def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
-    """The reply without the key, which a server may echo. Log-probabilities whose tokens spell it are left out."""
+    """Return the reply without the key, which a server may echo.
+
+    Log-probabilities whose tokens spell it are left out.
+    """
     spelled = "".join(alternatives[0][0] for alternatives in reply.logprobs if alternatives)
     every = "\n".join(token for alternatives in reply.logprobs for token, _ in alternatives)
     clean = mask(spelled) == spelled and mask(every) == every
@@ -186,7 +191,7 @@ def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
 
 
 def with_usage(request: Request, reply: Reply) -> Reply:
-    """The reply, with its tokens counted here where the server gave no usable count."""
+    """Return the reply, with its tokens counted here where the server gave no usable count."""
     if reply.prompt_tokens and (reply.completion_tokens or not reply.text):
         return reply
     return dataclasses.replace(
@@ -198,20 +203,20 @@ def with_usage(request: Request, reply: Reply) -> Reply:
 
 
 def count_messages(messages: Iterable[Message]) -> int:
-    """Prompt tokens of a chat: those of the contents, and four for the frame of each message."""
+    """Return prompt tokens of a chat: those of the contents, and four for the frame of each message."""
     return sum(count_tokens(message.content) + _TOKENS_PER_MESSAGE for message in messages)
 
 
 def most_prompt_tokens(request: Request) -> int:
-    """The most prompt tokens that a server can count, which a budget reserves: one a byte of the messages and the
-    schema (no byte-level tokenizer gives more), and the server's own frame."""
+    """Return the most prompt tokens that a server can count, which a budget reserves: one a byte of the messages and
+    the schema (no byte-level tokenizer gives more), and the server's own frame."""
     schema = "" if request.schema is None else json.dumps(request.schema)
     content = sum(len(message.content.encode("utf-8", "replace")) + 8 for message in request.messages)
     return content + len(schema) + _SERVER_FRAME_TOKENS
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """The answer without the thinking that a model wrote before it, and the thinking.
+    """Return the answer without the thinking that a model wrote before it, and the thinking.
 
     Tags inside an answer are left alone.
 
@@ -234,7 +239,8 @@ def split_thinking(text: str) -> tuple[str, str]:
 
 
 def first_of_answer(answer: str, tokens: Sequence[str]) -> int:
-    """The place of the first token that belongs to the answer, behind the thinking; `len(tokens)` if none is it."""
+    """Return the place of the first token that belongs to the answer, behind the thinking; `len(tokens)` if none is
+    it."""
     wanted, length, place = answer.strip(), 0, len(tokens)
     while place and length < len(wanted):
         place -= 1

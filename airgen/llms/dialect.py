@@ -58,7 +58,7 @@ _MOST_ALTERNATIVES = re.compile(r"(?:max|most|than|below|to|<=?)\D{0,20}(\d{1,3}
 
 
 def most_output(request: Request) -> int:
-    """The most tokens that the answer itself may have."""
+    """Return the most tokens that the answer itself may have."""
     return int(request.params.get("max_tokens") or _DEFAULT_OUTPUT)
 
 
@@ -81,7 +81,7 @@ class Dialect:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def known(self) -> dict[str, Any]:
-        """What was learnt, as JSON values."""
+        """Return what was learnt, as JSON values."""
         return {name: value for name, value in asdict(self).items() if name != "extra"}
 
     def remember(self, known: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Dialect:
             setattr(self, name, getattr(learnt, name))
 
     def body(self, request: Request, room: int | None = None) -> dict[str, Any]:
-        """The request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
+        """Return the request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         given = {name: value for name, value in request.params.items() if name not in self.dropped}
         given.pop("max_tokens", None)
@@ -111,7 +111,7 @@ class Dialect:
         return {"model": request.model, "messages": messages, **given, **self.extra}
 
     def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
-        """What the server's refusal of `sent` teaches, as a line for the user; "" where it was known by now.
+        """Return what the server's refusal of `sent` teaches, as a line for the user; "" where it was known by now.
 
         None where nothing can be learnt: the refusal stands.
         """
@@ -192,7 +192,7 @@ class LearningBackend(Backend):
 
 
 def too_much(message: str, room: int) -> bool:
-    """Whether a refusal can be about the room for thinking: then less of it may be accepted."""
+    """Return whether a refusal can be about the room for thinking: then less of it may be accepted."""
     return room > 0 and bool(_TOO_LONG.search(message) and _TOO_MANY.search(message))
 
 
@@ -205,7 +205,7 @@ def _names(message: str, name: str) -> bool:
 
 
 def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with the system's text at the beginning of the first user message."""
+    """Return the messages with the system's text at the beginning of the first user message."""
     system = [part["content"] for part in messages if part["role"] == "system"]
     others = [part for part in messages if part["role"] != "system"]
     if not system or not others:

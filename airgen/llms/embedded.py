@@ -76,12 +76,12 @@ class EmbeddedBackend(Backend):
 
     @classmethod
     def make(cls, settings: EmbeddedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """A backend with one slot for each call at a time."""
+        """Return a backend with one slot for each call at a time."""
         return cls(settings.model, slots=settings.concurrency, threads=settings.threads)
 
     @classmethod
     def missing(cls, settings: EmbeddedSettings) -> list[str]:
-        """The package, or the model's file."""
+        """Return the package, or the model's file."""
         problems = installed("xllamacpp", "llm.backend embedded")
         if settings.model not in models.catalogue():
             problems.append(
@@ -171,7 +171,8 @@ class EmbeddedBackend(Backend):
         return chat_reply({**payload, "choices": [{**choice, "message": {"content": choice.get("text", "")}}]})
 
     def _align(self, tokens: list[int]) -> tuple[int, int]:
-        """The slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins with."""
+        """Return the slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins
+        with."""
         kept = {}
         for slot, held in self._held.items():
             pairs = enumerate(zip(held, tokens, strict=False))
@@ -201,7 +202,7 @@ class EmbeddedBackend(Backend):
         return payload
 
     def _tokens(self, request: Request) -> list[int]:
-        """The prompt's tokens: the model's own chat template around contents that cannot hold special tokens."""
+        """Return the prompt's tokens: the model's own chat template around contents that cannot hold special tokens."""
         roles = tuple(message.role for message in request.messages)
         if roles not in self._frames:
             stand_ins = [{"role": role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, role in enumerate(roles)]
@@ -251,7 +252,7 @@ def free_threads(cores: int, load: float) -> int:
 
 
 def _load() -> float:
-    """The mean number of processes that computed in the last minute; 0 where the system does not tell."""
+    """Return the mean number of processes that computed in the last minute; 0 where the system does not tell."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -263,7 +264,7 @@ _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 
 
 def _parameters(request: Request) -> dict[str, Any]:
-    """The request's parameters under llama.cpp's names for text completions."""
+    """Return the request's parameters under llama.cpp's names for text completions."""
     given = request.params
     body: dict[str, Any] = {name: given[name] for name in _SAME_NAME if name in given}
     body["max_tokens"] = int(given.get("max_tokens") or MAX_TOKENS)
@@ -277,7 +278,7 @@ def _parameters(request: Request) -> dict[str, Any]:
 
 
 def _gguf(path: Path) -> Path:
-    """The GGUF file of a fetched model, which may be in a folder of its own."""
+    """Return the GGUF file of a fetched model, which may be in a folder of its own."""
     files = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
     if not files:
         raise ModelError(f"{path}: contains no GGUF file")

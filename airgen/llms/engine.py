@@ -76,7 +76,7 @@ class Engine:
     # -- what the user of the engine sees ----------------------------------------------------------------------
 
     async def ask(self, request: Request) -> Answer:
-        """The answer, from the disk or fresh; see `airgen.llms.base.Llm`."""
+        """Return the answer, from the disk or fresh; see `airgen.llms.base.Llm`."""
         key = self._connection(request).key(request)
         call = self._calls.get(key)
         if call is None:
@@ -93,11 +93,11 @@ class Engine:
         return await waiter
 
     def usage(self) -> dict[str, StageUsage]:
-        """The live counters by stage; a stage appears with its first call."""
+        """Return the live counters by stage; a stage appears with its first call."""
         return self._usage
 
     def backend(self, where: tuple[str, str]) -> Backend:
-        """The backend of an endpoint and model."""
+        """Return the backend of an endpoint and model."""
         return self._llms[where].backend
 
     @property
@@ -111,7 +111,7 @@ class Engine:
         return self._shared.budget.limit
 
     def limits(self) -> dict[str, dict[str, float | None]]:
-        """For each `endpoint model`: how many calls may be in flight, and the requests a second learned from 429s."""
+        """Return for each `endpoint model` the calls that may be in flight, and the learned rate in requests/s."""
         return {
             " ".join(where): {"concurrency": queue.concurrency.limit, "rate": queue.rate.rate}
             for where, queue in self._queues.items()

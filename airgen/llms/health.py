@@ -84,7 +84,7 @@ class Health:
     # -- work ----------------------------------------------------------------------------------------------------
 
     def saw(self, name: str, reason: str = "", detail: str = "", cause: str = "check") -> None:
-        """One piece of work of a stage (the first word of `name`) has ended: accepted, or rejected for a `reason`.
+        """Count a finished piece of work of a stage (the first word of `name`), accepted or rejected for a `reason`.
 
         `cause`: llm or malformed, where no answer came that could be read; check, where it was rejected. What the
         settings or quality control reject is counted and is no evidence.
@@ -99,7 +99,7 @@ class Health:
             watched.broken = any(decided)
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """What was seen of each stage: {stage: {seen, dropped, reasons: {the most frequent: count}}}."""
+        """Return what was seen of each stage: {stage: {seen, dropped, reasons: {the most frequent: count}}}."""
         summary = {}
         for name, watched in list(self._work.items()):
             reasons = watched.reasons.copy()
@@ -144,7 +144,8 @@ class Health:
         )
 
     def is_down(self, errors: Sequence[Retry], *, alive: bool, idle: bool) -> bool | None:
-        """Whether the endpoint is at fault for calls that ended in `errors` after all retries, or each call itself.
+        """Return whether the endpoint is at fault for calls that ended in `errors` after all retries, or each call
+        itself.
 
         One that answers other calls is `alive`. One that fails several calls in a row is down. None where other calls
         are to be seen first; `idle`: there are none.

@@ -64,7 +64,7 @@ class Endpoint:
         return await self.call(lambda api: self._package.post(api, path, body))
 
     async def call(self, work: "Callable[[AsyncOpenAI], Awaitable[Any]]") -> Received:
-        """Status, headers and content of what a method of the package answers.
+        """Return status, headers and content of what a method of the package answers.
 
         Raises Retry for a failure of the connection, Refused for an answer that is too large, LlmError where the URL is
         not an address.
@@ -82,7 +82,7 @@ class Endpoint:
         raise problem
 
     async def pieces(self, file: str, remedy: str = "") -> AsyncIterator[bytes]:
-        """The content of a file of the server in pieces. Raises what `call` and `failure` raise."""
+        """Yield the content of a file of the server in pieces. Raises what `call` and `failure` raise."""
         try:
             async with self.api.files.with_streaming_response.content(file) as answer:
                 async for piece in answer.iter_bytes():
@@ -96,7 +96,7 @@ class Endpoint:
         raise problem
 
     def trouble(self, error: TransportError) -> AirgenError:
-        """The error of a request without an answer; all but one that was not sent may be billed."""
+        """Return the error of a request without an answer; all but one that was not sent may be billed."""
         if error.kind in ("address", "way"):
             return LlmError(str(error))
         if error.kind == "large":
@@ -110,11 +110,11 @@ class Endpoint:
         await self.client.close()
 
     def scrub(self, message: str) -> str:
-        """A server's message on one line, without the key."""
+        """Return a server's message on one line, without the key."""
         return self.client.scrub(message)
 
     def reply(self, payload: Any) -> Reply:
-        """The answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""
+        """Return the answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""
         try:
             reply = chat_reply(payload)
             return masked(reply, self.client.mask) if self.client.secrets else reply
@@ -124,8 +124,10 @@ class Endpoint:
     def failure(
         self, status: int, headers: Mapping[str, str], content: bytes, what: str = "", remedy: str = ""
     ) -> AirgenError:
-        """The exception for an answer that is not a success. `what` is the model or path that was asked for, `remedy`
-        says what to do where it is gone."""
+        """Return the exception for an answer that is not a success.
+
+        `what` is the model or path that was asked for, `remedy` says what to do where it is gone.
+        """
         message, code = error_of(content)
         where = f"{what} at {self.where}" if what else self.where
         error = failure(status, self.scrub(message), code, headers=headers, where=where)
@@ -135,7 +137,7 @@ class Endpoint:
         return error
 
     def _hint(self, status: int, code: str) -> str:
-        """What the user has probably forgotten, where a server refuses."""
+        """Return what the user has probably forgotten, where a server refuses."""
         if status == 401 and not self.client.secrets:
             return "no key was sent: llm.api_key_env names the environment variable that holds it"
         if status == 404 and code != "model_not_found" and not urlsplit(self.base_url).path:
@@ -144,7 +146,7 @@ class Endpoint:
 
 
 def error_of(content: bytes) -> tuple[str, str]:
-    """The message and the code in the body of an error, which servers write in several formats."""
+    """Return the message and the code in the body of an error, which servers write in several formats."""
     text = content.decode("utf-8", "replace")
     try:
         payload = load_json(text)
@@ -154,7 +156,7 @@ def error_of(content: bytes) -> tuple[str, str]:
 
 
 def error_in(payload: Any) -> tuple[str, str]:
-    """The message and the code in the parsed body of an error."""
+    """Return the message and the code in the parsed body of an error."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     try:
         if isinstance(error, dict):
@@ -166,7 +168,7 @@ def error_in(payload: Any) -> tuple[str, str]:
 
 
 def failure(status: int, message: str, code: str, headers: Mapping[str, str], where: str) -> AirgenError:
-    """The exception for an HTTP status: LlmError for what will never work, Refused, or Retry."""
+    """Return the exception for an HTTP status: LlmError for what will never work, Refused, or Retry."""
     if status in (401, 402, 403, 404, 405) or code in _FATAL_CODES or 300 <= status < 400:
         return LlmError(f"{where} refuses (HTTP {status}): {message or 'it gave no reason'}")
     if status == 429:
@@ -184,7 +186,8 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
 
 
 def no_api(content: bytes, kind: str) -> str:
-    """What stands in place of JSON, where asking again gives the same: a page for people, or a stream of events."""
+    """Return what stands in place of JSON, where asking again gives the same: a page for people, or a stream of
+    events."""
     start = content[:200].lstrip().lower()
     if "event-stream" in kind.lower() or start.startswith((b"data:", b"event:", b": ")):
         return "answers with a stream of events (SSE), which was not asked for: turn streaming off there"
@@ -194,15 +197,15 @@ def no_api(content: bytes, kind: str) -> str:
 
 
 def status_in(payload: Mapping[str, Any]) -> int:
-    """The HTTP status named in an error body that came with status 200; 500 where it names none."""
+    """Return the HTTP status named in an error body that came with status 200; 500 where it names none."""
     error = payload["error"]
     code = str(error.get("code")) if isinstance(error, dict) else ""
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 500
 
 
 def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
-    """The headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them; None
-    where there are none."""
+    """Return the headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them;
+    None where there are none."""
     for form in _LIMITS:
         requests, tokens = (
             Allowance(
@@ -225,6 +228,6 @@ def _whole(value: str | None) -> int | None:
 
 
 def _reset(value: str | None) -> float | None:
-    """Seconds until the reset: a duration, a date, or Unix time."""
+    """Return seconds until the reset: a duration, a date, or Unix time."""
     seconds = seconds_until(value) if value else None
     return None if seconds is None else min(seconds, _LONGEST_WAIT)

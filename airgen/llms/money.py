@@ -54,12 +54,12 @@ class Price:
     assumed: bool = field(default=False, compare=False)
 
     def usd(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """The cost of one call; `cached_tokens` are among `prompt_tokens`."""
+        """Return the cost of one call; `cached_tokens` are among `prompt_tokens`."""
         fresh = max(0, prompt_tokens - cached_tokens)
         return (fresh * self.input + cached_tokens * self.cached + completion_tokens * self.output) / 1e6
 
     def halved(self) -> "Price":
-        """The price through the Batch API, which is half."""
+        """Return the price through the Batch API, which is half."""
         return replace(self, input=self.input / 2, cached=self.cached / 2, output=self.output / 2)
 
 
@@ -68,7 +68,7 @@ _OWN_MACHINE = Price(0.0, 0.0, 0.0, assumed=True)
 
 
 def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None, base_url: str = "") -> Price | None:
-    """The price of a model, or None where it is unknown.
+    """Return the price of a model, or None where it is unknown.
 
     The pipeline's own prices (see `price_in`) come first. A model on a loopback or private address is assumed to be
     free, unless it has a published price: then the address is taken for that of a gateway.
@@ -81,7 +81,7 @@ def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None
 
 
 def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price | None:
-    """The model's price in the pipeline's `llm.prices`, or None where it is not there.
+    """Return the model's price in the pipeline's `llm.prices`, or None where it is not there.
 
     `overrides` is model -> {input, output, cached}, in US dollars a million tokens. Without `cached`, cached tokens
     cost as much as others. Raises SettingsError for a wrong entry.
@@ -98,7 +98,8 @@ def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price 
 
 
 def unknown_price(model: str) -> str:
-    """The message for a model whose price is unknown, with what to do and the known model of nearly the same name."""
+    """Return the message for a model whose price is unknown, with what to do and the known model of nearly the same
+    name."""
     from genai_prices.data import providers
 
     known = sorted({entry.id for provider in providers for entry in provider.models} - {model})
@@ -122,7 +123,7 @@ def _own_machine(base_url: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _published(model: str, base_url: str) -> Price | None:
-    """The published price, from what one more token of each kind costs."""
+    """Return the published price, from what one more token of each kind costs."""
     import genai_prices
 
     def cost(**tokens: int) -> float:
@@ -197,7 +198,7 @@ class Budget:
 
 
 def cost(price: Price, usage: Usage | None, reserved: float) -> float:
-    """What an attempt cost in US dollars: by its usage, or its reservation where usage is missing or says more.
+    """Return what an attempt cost in US dollars: by its usage, or its reservation where usage is missing or says more.
 
     None is an attempt that the server does not bill: it was not sent, or the answer is an error.
     """
@@ -241,7 +242,7 @@ class StageUsage:
         self._finished.append(now)
 
     def rate(self, now: float) -> float:
-        """Finished calls a second over the last half minute; 0 before the second call."""
+        """Return finished calls per second over the last half minute; 0 before the second call."""
         while self._finished and self._finished[0] < now - _RATE_WINDOW_SECONDS:
             self._finished.popleft()
         if len(self._finished) < 2:
@@ -249,7 +250,7 @@ class StageUsage:
         return (len(self._finished) - 1) / max(now - self._finished[0], 1e-9)
 
     def as_dict(self, now: float) -> dict[str, Any]:
-        """Plain values, for the status file and `--json`."""
+        """Return plain values, for the status file and `--json`."""
         names = [counter.name for counter in fields(self) if not counter.name.startswith("_")]
         counts = {name: getattr(self, name) for name in names}
         by_reason = {name: dict(sorted(counts[name].copy().items())) for name in ("failures", "retries")}

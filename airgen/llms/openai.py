@@ -69,16 +69,16 @@ class OpenAISettings(KeyAccess, LlmSettings):
 
     @property
     def workers(self) -> int:
-        """In batch mode all calls of a stage, so that they go into one batch."""
+        """The concurrency; in batch mode all calls of a stage, so that they go into one batch."""
         return BATCH_REQUESTS if self.mode == "batch" else self.concurrency
 
     def dialect(self) -> Dialect:
-        """What is known of the model before the first call."""
+        """Return what is known of the model before the first call."""
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return Dialect(dropped=list(self.DROPPED), extra={**effort, **self.extra_body})
 
     def server(self) -> Endpoint:
-        """The server. Raises SettingsError for a variable that is not set."""
+        """Return the server. Raises SettingsError for a variable that is not set."""
         headers, secrets = self.access()
         query, more = filled(self.query)
         return Endpoint(self.address, headers, [*secrets, *more], query)
@@ -103,7 +103,7 @@ class OpenAIBackend(LearningBackend):
 
     @classmethod
     def make(cls, settings: OpenAISettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """A backend for live calls, or for batches, whose state is kept in `folder`."""
+        """Return a backend for live calls, or for batches, whose state is kept in `folder`."""
         if settings.mode == "live":
             return cls(settings)
         key = functools.partial(answer_key, settings=own_answer_settings(settings))
@@ -111,14 +111,14 @@ class OpenAIBackend(LearningBackend):
 
     @classmethod
     def missing(cls, settings: OpenAISettings) -> list[str]:
-        """The endpoint, or a variable of the environment."""
+        """Return the endpoint, or a variable of the environment."""
         if settings.base_url is None and settings.api_key_env is None:
             return ["llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable"]
         return [f"llm.{line}" for line in unset_variables(settings)]
 
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:
-        """The price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
+        """Return the price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
         base_price = price(settings.model, settings.prices, settings.address)
         return base_price.halved() if base_price and settings.mode == "batch" else base_price
 

@@ -40,7 +40,7 @@ class OwnBackend(Backend):
 
     @classmethod
     def make(cls, settings: OwnLlmSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """The backend of a function that this process knows, or can import. Raises UsageError."""
+        """Return the backend of a function that this process knows, or can import. Raises UsageError."""
         return cls(settings.model, find(settings.model, settings.version, settings.place))
 
     def __init__(self, name: str, function: Any) -> None:
@@ -49,7 +49,7 @@ class OwnBackend(Backend):
 
     @classmethod
     def missing(cls, settings: OwnLlmSettings) -> list[str]:
-        """One line where the function is not there."""
+        """Return one line where the function is not there."""
         try:
             find(settings.model, settings.version, settings.place)
         except UsageError as error:

@@ -75,7 +75,7 @@ class ModelProfile:
     tried: int = 0
 
     def seconds(self, calls: float, prompt_tokens: float, completion_tokens: float, workers: int) -> float:
-        """About how long so many calls take, of which at most `workers` are in flight at a time.
+        """Return about how long so many calls take, of which at most `workers` are in flight at a time.
 
         A server that was twice as fast with two calls is taken to serve as many as are sent.
         """
@@ -84,7 +84,7 @@ class ModelProfile:
         return alone / max(1.0, min(float(workers), calls) if gain >= MIN_PARALLEL_GAIN else min(gain, float(workers)))
 
     def about(self) -> str:
-        """What it found, in one line."""
+        """Return what it found, in one line."""
         parts = [f"{self.latency + 300 * self.read + 60 * self.write:.1f} s for 300 tokens in and 60 out"]
         if self.write:
             parts.append(f"{1 / self.write:,.0f} tokens/s written")
@@ -124,8 +124,8 @@ async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, trie
 
 
 def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Request]:
-    """A generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then what is
-    measured: a short judgment, a long one, a generation, and two generations that are asked at once."""
+    """Return a generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then
+    what is measured: a short judgment, a long one, a generation, and two generations that are asked at once."""
     # Answers are kept without the server's address, and those of another server say nothing about this one.
     server = content_key([getattr(settings, "base_url", None)])
     sample = tried + (int(server[:6], 16) << 8)
@@ -153,7 +153,8 @@ def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Reques
 
 
 def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[str, Any]:
-    """Latency, reading and writing from three calls that differ in one of them each; and the gain of two at a time."""
+    """Return latency, reading and writing from three calls that differ in one of them each; and the gain of two at a
+    time."""
     if any(answer.error for answer in alone):
         return {}
     calls = np.array([[1.0, answer.prompt_tokens, answer.completion_tokens] for answer in alone])
@@ -167,7 +168,7 @@ def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[
 
 
 def _problem(request: Request, answer: Answer) -> str:
-    """What the model does not do of what was asked, or nothing."""
+    """Return what the model does not do of what was asked, or nothing."""
     if answer.error:
         return f"a question failed ({answer.error}: {' '.join(answer.text.split())[:160]})"
     if request.params.get("logprobs"):
@@ -183,7 +184,7 @@ def _problem(request: Request, answer: Answer) -> str:
 
 
 def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, str], ModelProfile]:
-    """The profiles of those LLMs that were probed with these settings, by endpoint and model."""
+    """Return the profiles of those LLMs that were probed with these settings, by endpoint and model."""
     stored = _read(folder / _FILE)
     profiles = {}
     for llm in llms:

@@ -23,7 +23,10 @@ class TokenBucket:
         self._at = now
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until `amount` is there. More than `size` waits for a full bucket, which then goes into debt."""
+        """Return seconds until `amount` is there.
+
+        More than `size` waits for a full bucket, which then goes into debt.
+        """
         self.fill(now)
         lacking = min(amount, self.size) - self.level
         return 0.0 if lacking <= 1e-9 else lacking / self.rate
@@ -64,7 +67,7 @@ class RateLimit:
         return self._learned.rate if self._learned else None
 
     def wait(self, tokens: float, now: float) -> float:
-        """Seconds until a call of about so many tokens may start."""
+        """Return seconds until a call of about so many tokens may start."""
         waits = [0.0, self._paused_until - now]
         if self._learned is not None:
             self._learned.fill(now)
@@ -131,7 +134,8 @@ class RateLimit:
 def _adopted(
     bucket: TokenBucket | None, own: float | None, allowed: Allowance, later: int, now: float
 ) -> TokenBucket | None:
-    """The bucket of a server's limit, which is for a minute, or for a longer period where its reset takes longer.
+    """Return the bucket of a server's limit, which is for a minute, or for a longer period where its reset takes
+    longer.
 
     `later` is what was used since the server wrote it.
     """

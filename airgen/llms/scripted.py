@@ -64,7 +64,7 @@ class ScriptedBackend(Backend):
 
     @classmethod
     def make(cls, settings: ScriptedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """A backend with the rules that the stages bring."""
+        """Return a backend with the rules that the stages bring."""
         return cls(rules=rules, faults=settings.faults, latency=settings.latency)
 
     def __init__(
@@ -100,7 +100,7 @@ class ScriptedBackend(Backend):
         )
 
     def _fault(self, request: Request) -> str:
-        """The fault of this request, or "": one draw, compared with the faults' shares in turn."""
+        """Return the fault of this request, or "": one draw, compared with the faults' shares in turn."""
         draw = rng("faults", 0, request.key).random()
         for name, share in self._faults.items():
             if draw < share:
@@ -117,7 +117,8 @@ def _prompt_text(request: Request) -> str:
 
 
 def document(request: Request) -> str:
-    """The document in the prompt: the first <document> (or <passage>, <text>) block, else the longest paragraph."""
+    """Return the document in the prompt: the first <document> (or <passage>, <text>) block, else the longest
+    paragraph."""
     text = _prompt_text(request)
     if match := _TABLE_8.search(text):
         return match[2]
@@ -127,7 +128,7 @@ def document(request: Request) -> str:
 
 
 def last_block(request: Request) -> str:
-    """The part of the prompt that varies: its query, or its last paragraph."""
+    """Return the part of the prompt that varies: its query, or its last paragraph."""
     text = _prompt_text(request)
     if table_8 := _TABLE_8.search(text):
         return table_8[1]
@@ -137,7 +138,7 @@ def last_block(request: Request) -> str:
 
 
 def keywords(text: str, number: int, random: Random) -> list[str]:
-    """n words of one place in the text, in their order; rare and long words are preferred."""
+    """Return words from one place in the text, in their order; rare and long words are preferred."""
     words = [word.lower() for word in _WORD.findall(text)]
     if not words:
         return (text.split() or ["this", "document"])[:number]
@@ -149,19 +150,19 @@ def keywords(text: str, number: int, random: Random) -> list[str]:
 
 
 def asked_length(request: Request) -> int:
-    """How many words the prompt asks for; 8 where it names no number."""
+    """Return how many words the prompt asks for; 8 where it names no number."""
     text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
     return next((count for words, count in _LENGTHS if words in text), 8)
 
 
 def padded(words: Sequence[str], count: int) -> str:
-    """Exactly `count` words: the given ones, then filler."""
+    """Return exactly `count` words: the given ones, then filler."""
     filler = [_FILLER[place % len(_FILLER)] for place in range(max(0, count - len(words)))]
     return " ".join([*words[:count], *filler])
 
 
 def overlap(request: Request) -> float:
-    """Share of the words of the query that are in the document, 0 to 1."""
+    """Return the share of the words of the query that are in the document, 0 to 1."""
     query = {word.lower() for word in _WORD.findall(last_block(request))}
     there = {word.lower() for word in _WORD.findall(document(request))}
     return len(query & there) / max(1, len(query))
@@ -176,7 +177,7 @@ def _echo(request: Request) -> str:
 
 
 def _first_items(text: str, random: Random) -> str:
-    """The first item of each list: one where several were asked for."""
+    """Return the first item of each list: one where several were asked for."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -20,7 +20,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def _tracer() -> Any:
-    """What makes spans; None where the package is missing."""
+    """Return what makes spans; None where the package is missing."""
     try:
         from opentelemetry import trace
     except ImportError:

@@ -24,17 +24,18 @@ _MAX_ID_CHARACTERS = 200  # characters
 
 
 def folded(name: str) -> str:
-    """A column's name as names are compared: lower case, without spaces and the like."""
+    """Return a column's name as names are compared: lower case, without spaces and the like."""
     return "".join(character for character in name.casefold() if character.isalnum()) or name
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell is a number, however it is grouped."""
+    """Return whether a cell is a number, however it is grouped."""
     return bool(_NUMBER.fullmatch(text.strip().removesuffix("%").rstrip()))
 
 
 def whole_number(text: str) -> int | None:
-    """A cell as a whole number of 0 or more, also where thousands are grouped (1,234 or 1.234); None for others."""
+    """Return a cell as a whole number of 0 or more, also where thousands are grouped (1,234 or 1.234); None for
+    others."""
     plain = re.sub(r"[\u00a0\u202f ']", "", text)
     parts = plain.replace(".", ",").split(",")
     if len(parts) > 1 and all(len(part) == 3 for part in parts[1:]):
@@ -115,16 +116,19 @@ class TableColumn:
         return short and sum(any(map(str.isdigit, text)) for text in self.texts) >= 0.9 * len(self.texts)
 
     def identifies(self, share: float = 1.0) -> bool:
-        """Whether (nearly) every row has a value of its own that can be an id."""
+        """Return whether (nearly) every row has a value of its own that can be an id."""
         enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
         return bool(self.texts) and enough and max(map(len, self.texts)) <= _MAX_ID_CHARACTERS
 
     def has(self, known: Collection[str]) -> float:
-        """The share of values that are among the known ones."""
+        """Return the share of values that are among the known ones."""
         return sum(text in known for text in self.texts) / len(self.texts) if self.texts else 0.0
 
     def named(self, names: Sequence[str]) -> int | None:
-        """The place of its name among usual names: the whole name first, then a word of it. None for no usual name."""
+        """Return the place of its name among usual names: the whole name first, then a word of it.
+
+        None for no usual name.
+        """
         if self.invented:
             return None
         whole = folded(self.name)
@@ -140,12 +144,12 @@ Guess = Callable[[Sequence["TableColumn"], Mapping[str, "TableColumn"]], "TableC
 
 
 def nothing(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """No guess: without a usual name, there is no such column."""
+    """Make no guess: without a usual name, there is no such column."""
     return None
 
 
 def anything(column: TableColumn) -> bool:
-    """Whatever it holds."""
+    """Accept any content."""
     return True
 
 
@@ -176,7 +180,7 @@ class Choice:
         return self.columns[role]
 
     def line(self) -> str:
-        """Which column is which, and which are not used, on one line."""
+        """Return which column is which, and which are not used, on one line."""
         used = [f"{role} = {one_line(repr(name), 60)}" for role, name in self.columns.items() if name is not None]
         unused = [name for name in self.known if name not in self.columns.values()]
         return ", ".join(used) + (f" (not used: {list_columns(unused, 6)})" if unused else "")
@@ -185,7 +189,8 @@ class Choice:
 def columns_of(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str] = (), *, invented: bool = False
 ) -> list[TableColumn]:
-    """The columns of some rows: those of the header (`names`), then others in the order in which they first come."""
+    """Return the columns of some rows: those of the header (`names`), then others in the order in which they first
+    come."""
     values: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         for name, value in row.items():
@@ -234,6 +239,6 @@ def choose(
 
 
 def list_columns(names: Sequence[str], most: int = 12) -> str:
-    """The first names, and how many there are besides."""
+    """Return the first names, and how many there are besides."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(repr(name), 60) for name in names[:most]) + more if names else "no column"

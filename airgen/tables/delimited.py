@@ -126,7 +126,7 @@ def _sample(lines: Iterator[str]) -> list[str]:
 def _dialect(
     sample: list[str], delimiter: str | None, header: bool | None, known: Collection[str], tabs: bool
 ) -> TableDialect:
-    """The dialect of a table that begins with these lines."""
+    """Return the dialect of a table that begins with these lines."""
     skipped = 0
     first = sample[0].strip().strip('"') if sample else ""
     if first.lower().startswith("sep=") and len(first) == 5:
@@ -155,7 +155,7 @@ def _dialect(
 def _shape(
     sample: list[str], delimiter: str, skipped: int, known: Collection[str], stated: bool
 ) -> tuple[TableDialect, float] | None:
-    """(dialect, how regular the rows are) if the lines are a table with this delimiter; None if they are not."""
+    """Return (dialect, how regular the rows are) if the lines are a table with this delimiter; None if they are not."""
     dialect = TableDialect(delimiter, header=False, width=0, quoted=True, skipped=skipped)
     rows = list(_records(sample, dialect))
     if not rows:
@@ -191,18 +191,19 @@ def _shape(
 
 
 def _looks_like_prose(rows: list[tuple[int, list[str]]]) -> bool:
-    """Whether a space follows nearly all delimiters, as in a sentence."""
+    """Return whether a space follows nearly all delimiters, as in a sentence."""
     after = [cell for _, cells in rows for cell in cells[1:]]
     return sum(cell.startswith(" ") for cell in after) > 0.8 * len(after)
 
 
 def _regular(rows: list[tuple[int, list[str]]], width: int) -> float:
-    """The share of rows with so many cells, in twentieths: small differences do not decide between delimiters."""
+    """Return the share of rows with so many cells, in twentieths: small differences do not decide between
+    delimiters."""
     return round(20 * sum(len(cells) == width for _, cells in rows) / len(rows)) / 20
 
 
 def _look_like_names(cells: list[str]) -> bool:
-    """Whether cells may be names: short, different, no numbers, and all there (the last ones may be empty)."""
+    """Return whether cells may be names: short, different, no numbers, and all there (the last ones may be empty)."""
     names = [cell.strip() for cell in cells]
     while names and not names[-1]:
         names.pop()
@@ -214,7 +215,7 @@ def _look_like_names(cells: list[str]) -> bool:
 
 
 def _has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bool:
-    """Whether the first row holds names of columns. `usual`: in doubt it does, as CSV files have a header."""
+    """Return whether the first row holds names of columns. `usual`: in doubt it does, as CSV files have a header."""
     if not rows:
         return False
     first, others = rows[0], rows[1:]
@@ -243,13 +244,13 @@ def _has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bo
 
 
 def _looks_like_id(cell: str) -> bool:
-    """Whether a cell looks like an id: one word with a digit. Over such ids, another one is no name."""
+    """Return whether a cell looks like an id: one word with a digit. Over such ids, another one is no name."""
     return len(cell.split()) == 1 and any(map(str.isdigit, cell))
 
 
 def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
-    """Whether all cells of a column that are not empty are in quotation marks, in two rows or more; its name in the
-    first row need not be."""
+    """Return whether all cells of a column that are not empty are in quotation marks, in two rows or more; its name in
+    the first row need not be."""
     rows = [cells for _, cells in _records(sample, replace(dialect, quoted=False))]
     columns = [[row[place] for row in rows if len(row) > place and row[place]] for place in range(dialect.width)]
     marked = [[len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells] for cells in columns]
@@ -260,7 +261,7 @@ def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
 
 
 def _records(lines: Iterable[str], dialect: TableDialect) -> Iterator[tuple[int, list[str]]]:
-    """(number of the first line, cells) of each row that is not empty."""
+    """Yield (number of the first line, cells) of each row that is not empty."""
     source, grammar = _Lines(lines), _Grammar(dialect)
     while (line := source.next()) is not None:
         if source.number <= dialect.skipped:
@@ -281,14 +282,14 @@ class _Lines:
         self.number = 0
 
     def next(self) -> str | None:
-        """The next line, which is taken; None at the end."""
+        """Return the next line, which is taken; None at the end."""
         line = self.peek(0)
         if line is not None:
             self.take(1)
         return line
 
     def peek(self, ahead: int) -> str | None:
-        """The line so many lines after the next one."""
+        """Return the line so many lines after the next one."""
         while len(self._seen) <= self._place + ahead:
             line = next(self._lines, None)
             if line is None:
@@ -320,11 +321,11 @@ class _Grammar:
         self._greedy = re.compile(r'"(.*)"[ ]*' + end)
 
     def plain(self, line: str) -> list[str]:
-        """The cells of a line whose quotation marks are text."""
+        """Return the cells of a line whose quotation marks are text."""
         return line.split(self._dialect.delimiter) if self._dialect.delimiter else [line]
 
     def cells(self, line: str, source: _Lines) -> list[str]:
-        """The cells of the row that begins with a line; lines that belong to it are taken."""
+        """Return the cells of the row that begins with a line; lines that belong to it are taken."""
         width, mark = self._dialect.width, self._dialect.delimiter
         cells, used = self._strict(line, source)
         fits = cells is not None and (not width or len(cells) == width or (len(cells) < width and mark != "\t"))
@@ -342,8 +343,8 @@ class _Grammar:
         return next((reading for reading in readings if len(reading) == width), cells or literal)
 
     def _strict(self, line: str, source: _Lines) -> tuple[list[str] | None, int]:
-        """(cells, lines taken from those that follow); None where a cell that begins with a mark does not end with one
-        before a delimiter."""
+        """Return (cells, lines taken from those that follow); None where a cell that begins with a mark does not end
+        with one before a delimiter."""
         cells: list[str] = []
         text, place, used, size, mark = line, 0, 0, 0, self._dialect.delimiter
         while True:
@@ -374,12 +375,12 @@ class _Grammar:
                 return [*cells, ""], used
 
     def _end(self, text: str, start: int) -> int:
-        """The place of the mark that closes a cell; the length of the text where there is none."""
+        """Return the place of the mark that closes a cell; the length of the text where there is none."""
         match = self._inner.match(text, start)
         return match.end() if match else start
 
     def _loose(self, text: str, pattern: re.Pattern[str]) -> list[str]:
-        """The cells of a line, whose quoted cells end where a pattern says; a cell without an end is text."""
+        """Return the cells of a line, whose quoted cells end where a pattern says; a cell without an end is text."""
         cells, place, mark = [], 0, self._dialect.delimiter
         while True:
             match = pattern.match(text, place) if text.startswith('"', place) else None
@@ -395,7 +396,7 @@ class _Grammar:
             place = end + 1
 
     def _plain(self, inner: str) -> str:
-        """A quoted cell without its marks, unless these are text."""
+        """Return a quoted cell without its marks, unless these are text."""
         mark = self._dialect.delimiter
         if not self._dialect.quoted and not ("\n" in inner or '""' in inner or (mark and mark in inner)):
             return f'"{inner}"'

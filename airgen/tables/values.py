@@ -18,7 +18,7 @@ _RATINGS = {"rating", "judgment", "judgement", "score", "grade", "relevance", "l
 
 
 def list_of_rows(value: Any) -> tuple[str, list[Row]]:
-    """(where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
+    """Return (where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
     if isinstance(value, list):
         return "", [row for row in value if isinstance(row, dict)]
     members = value if isinstance(value, dict) else {}
@@ -30,7 +30,8 @@ def list_of_rows(value: Any) -> tuple[str, list[Row]]:
 
 
 def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
-    """A row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has body.text."""
+    """Return a row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has
+    body.text."""
     values: Row = {}
     for name, value in row.items():
         inner = flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
@@ -39,7 +40,7 @@ def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
 
 
 def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
-    """The rows of a JSON value, flat; a list of plain values has the one column `value`.
+    """Return the rows of a JSON value, flat; a list of plain values has the one column `value`.
 
     wanted: names of members that hold the rows, if the value is an object with several. Raises ValueError for a value
     in which there are no rows.
@@ -76,7 +77,7 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
 
 
 def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
-    """The questions of SQuAD's form, which stand below articles and paragraphs; nothing for another one."""
+    """Return the questions of SQuAD's form, which stand below articles and paragraphs; nothing for another one."""
     articles = value.get("data")
     if not isinstance(articles, list):
         return []
@@ -86,7 +87,8 @@ def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
 
 
 def _rows(item: Any, place: int) -> list[Row]:
-    """The row of an item of a list; of a query with a list of labels, as search engines write them, a row for each."""
+    """Return the row of an item of a list; of a query with a list of labels, as search engines write them, a row for
+    each."""
     if not isinstance(item, dict):
         return [{VALUE: item}]
     name = next((name for name in _LABELS if isinstance(item.get(name), list | dict)), None)
@@ -102,12 +104,13 @@ def _rows(item: Any, place: int) -> list[Row]:
 
 
 def _are_column_names(members: Mapping[str, Any]) -> bool:
-    """Whether the members' names are names of columns and no ids."""
+    """Return whether the members' names are names of columns and no ids."""
     return not any(any(map(str.isdigit, name)) for name in members)
 
 
 def _of_objects(value: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """The rows of an object of objects: columns by row (as pandas writes them), labels by pair, or rows by id."""
+    """Return the rows of an object of objects: columns by row (as pandas writes them), labels by pair, or rows by
+    id."""
     keys = [tuple(row) for row in value.values()]
     if len(set(keys)) == 1 and keys[0] and all(key.isdigit() for key in keys[0]) and _are_column_names(value):
         return [{name: column[key] for name, column in value.items()} for key in keys[0]]

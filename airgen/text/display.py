@@ -37,14 +37,15 @@ _SPACES = dict.fromkeys((0x0B, 0x0C, 0x85), " ")
 
 
 def dollars(usd: float) -> str:
-    """Money with as many digits as say something: `dollars(8.117) == "$8.12"`, `dollars(0.00052) == "$0.00052"`."""
+    """Return money with as many digits as say something: `dollars(8.117) == "$8.12"`, `dollars(0.00052) ==
+    "$0.00052"`."""
     if usd == 0 or abs(usd) >= 1:
         return f"${usd:,.2f}"
     return f"${usd:.{max(2, 1 - math.floor(math.log10(abs(usd))))}f}"
 
 
 def visible(text: str) -> str:
-    """The text with each control character as an escape, `\\u001b`; text without any is unchanged.
+    """Return the text with each control character as an escape, `\\u001b`; text without any is unchanged.
 
     In JSON such an escape is the character itself, so this is for whole outputs, whatever they hold. A carriage
     return stays before a line feed only.
@@ -56,45 +57,46 @@ def visible(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The text without control characters and escape sequences; tabs and line ends stay, other text is unchanged."""
+    """Return the text without control characters and escape sequences; tabs and line ends stay, other text is
+    unchanged."""
     if text.isprintable() or not _CONTROL.search(text):
         return text
     return _CONTROL.sub("", _ESCAPE.sub("", text).translate(_SPACES))
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """JSON for a file or a terminal, readable in every language, with control characters as escapes."""
+    """Return JSON for a file or a terminal, readable in every language, with control characters as escapes."""
     return visible(json.dumps(value, ensure_ascii=False, **options))
 
 
 def terminal_text(text: str) -> str:
-    """The text without control characters, line breaks and escape sequences; each becomes a space."""
+    """Return the text without control characters, line breaks and escape sequences; each becomes a space."""
     return "".join(char if char.isprintable() or char in _JOINERS else " " for char in text)
 
 
 def terminal_lines(text: str) -> str:
-    """The same, but line breaks and tabs stay."""
+    """Return the same, but line breaks and tabs stay."""
     return "\n".join("\t".join(map(terminal_text, line.split("\t"))) for line in text.split("\n"))
 
 
 def one_line(text: object, longest: int = 0) -> str:
-    """The text on one line with single spaces, cut to `longest` characters with an ellipsis (0: not cut)."""
+    """Return the text on one line with single spaces, cut to `longest` characters with an ellipsis (0: not cut)."""
     line = " ".join(terminal_text(str(text)).split())
     return line[: longest - 1] + "…" if longest and len(line) > longest else line
 
 
 def figure(value: float | None, form: str = ".3f", missing: str = "–") -> str:
-    """A number for a table; None and NaN are shown as `missing`."""
+    """Return a number for a table; None and NaN are shown as `missing`."""
     return missing if value is None or math.isnan(value) else format(value, form)
 
 
 def p_value(value: float) -> str:
-    """A p-value for a table."""
+    """Return a p-value for a table."""
     return "<.0001" if value < 0.0001 else figure(value, ".4f", "undefined")
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """The names, each different from the others: a repeated one gets a number.
+    """Return the names, each different from the others: a repeated one gets a number.
 
     >>> distinct_names(["a", "b", "a"])
     ['a', 'b', 'a (2)']
@@ -107,7 +109,7 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
-    """Rows of cells as aligned columns: the columns `left` to the left, the others to the right.
+    """Return rows of cells as aligned columns: the columns `left` to the left, the others to the right.
 
     On a terminal that is too narrow, long titles and the texts of the columns on the left go on below.
     """
@@ -138,13 +140,13 @@ def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) 
 
 
 def md(text: object) -> str:
-    """Text for a Markdown cell or line: no line breaks, HTML, column separators, emphasis or links."""
+    """Return text for a Markdown cell or line: no line breaks, HTML, column separators, emphasis or links."""
     escaped = html.escape(one_line(text), quote=False)
     return re.sub(r"([\\|`*_\[\]])", r"\\\1", escaped)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:
-    """A table whose cells are Markdown already.
+    """Return a table whose cells are Markdown already.
 
     `right` says which columns are right-aligned; by default all but the first.
     """
@@ -157,7 +159,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: 
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """The text of a CSV file with a header and lines ending in '\\n'.
+    """Return the text of a CSV file with a header and lines ending in '\\n'.
 
     A cell that a spreadsheet would take for a formula gets an apostrophe, which makes it text; numbers stay numbers.
     Control characters are removed.
@@ -176,5 +178,5 @@ def _is_formula(cell: object) -> bool:
 
 
 def html_text(text: object, longest: int = 0) -> str:
-    """Text for HTML, outside or inside a quoted attribute: escaped, on one line, cut to `longest` characters."""
+    """Return text for HTML, outside or inside a quoted attribute: escaped, on one line, cut to `longest` characters."""
     return html.escape(one_line(text, longest))

@@ -14,7 +14,7 @@ _SENTENCE = re.compile(r"(?<=[.!?؟۔।])\s+(?=[^\s])|(?<=[。！？])|\n+")
 
 
 def excerpt(document: str, language: str, random: Random | None = None) -> str:
-    """Title and a part of the text, of `LETTERS` at most: its beginning, or a part that `random` draws.
+    """Return title and a part of the text, of `LETTERS` at most: its beginning, or a part that `random` draws.
 
     Where the text has no short sentences, a part ends inside one.
     """

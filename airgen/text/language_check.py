@@ -42,7 +42,7 @@ def checked(language: str) -> str:
 
 
 def wrong_language(text: str, language: str, document: str = "") -> str | None:
-    """What is wrong with the language of an answer, worded for the next attempt; None if it is right.
+    """Return what is wrong with the language of an answer, worded for the next attempt; None if it is right.
 
     With the document that it is about, one foreign function word that is not the document's is evidence enough, in a
     text of five words or more that has none of its own: names that bring one are mostly the document's.
@@ -72,7 +72,8 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
 
 
 def untranslated(text: str, language: str, source: str) -> str | None:
-    """What is wrong if a text that should be in `language` has the function words of `source`; None if it has not.
+    """Return what is wrong if a text that should be in `language` has the function words of `source`; None if it has
+    not.
 
     `wrong_language` compares a language with the few that share its script; this knows which one is suspected.
     """
@@ -86,7 +87,10 @@ def untranslated(text: str, language: str, source: str) -> str | None:
 
 
 def wrong_script(text: str, language: str) -> str | None:
-    """What is wrong if most words of a text are in another script than the language's. Each ideograph is a word."""
+    """Return what is wrong if most words of a text are in another script than the language's.
+
+    Each ideograph is a word.
+    """
     wanted = _SCRIPTS.get(language, ("LATIN",))
     right = alien = 0
     before = None
@@ -145,6 +149,6 @@ _REFERENCE = re.compile("|".join(f"(?:{pattern})" for pattern in _REFERENCES), r
 
 
 def self_reference(text: str) -> str | None:
-    """What refers to the document in a query, or None: a query must make sense without the document."""
+    """Return what refers to the document in a query, or None: a query must make sense without the document."""
     match = _REFERENCE.search(text)
     return f"it says {match[0]!r}" if match else None

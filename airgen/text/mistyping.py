@@ -47,7 +47,7 @@ _IDEOGRAPHS = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]{4,}")
 
 
 def mistyped(text: str, language: str, random: Random) -> tuple[str, str]:
-    """The text with one fault, and which; the text as it is, where no rule applies."""
+    """Return the text with one fault, and which; the text as it is, where no rule applies."""
     kinds = [*_RATIOS]
     first = random.choices(kinds, [_RATIOS[kind] for kind in kinds])[0]
     for kind in (first, *(other for other in kinds if other != first)):
@@ -87,7 +87,7 @@ def _doubled(word: str, place: int, language: str, random: Random) -> str:
 
 
 def _beside(word: str, place: int, language: str, random: Random) -> str:
-    """Another letter of the same row of keys, next to the right one."""
+    """Replace a letter by a neighbour in the same row of keys."""
     letter = word[place]
     for row in (*_KEY_ROWS.get(language, _QWERTY), *_RUSSIAN):
         at = row.find(letter)
@@ -122,7 +122,7 @@ def _shortened(text: str, language: str, random: Random) -> str | None:
 
 
 def _cut(word: str) -> str:
-    """The beginning of a word, which ends in a consonant: configuration, conf."""
+    """Return the beginning of a word, which ends in a consonant: configuration, conf."""
     end = _MIN_KEPT_LETTERS
     while end < len(word) - 3 and word[end - 1] in _VOWELS:
         end += 1

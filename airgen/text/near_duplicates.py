@@ -22,7 +22,7 @@ THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
 
 
 def folded_words(text: str, language: str) -> list[str]:
-    """The words of a text in order, case-folded and in NFKC."""
+    """Return the words of a text in order, case-folded and in NFKC."""
     return list(_folded_words(text, language))
 
 
@@ -32,7 +32,7 @@ def _folded_words(text: str, language: str) -> tuple[str, ...]:
 
 
 def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESHOLD) -> bool:
-    """Whether two sets of words have at least this Jaccard similarity; two empty sets are not alike."""
+    """Return whether two sets of words have at least this Jaccard similarity; two empty sets are not alike."""
     return bool(left or right) and len(left & right) >= threshold * len(left | right)
 
 
@@ -51,7 +51,7 @@ class NearDuplicateIndex:
         return len(self._sets)
 
     def find(self, text: str) -> int | None:
-        """The place of the first text that is similar to this one, or None."""
+        """Return the place of the first text that is similar to this one, or None."""
         return next(iter(self.places(text)), None)
 
     def add(self, text: str) -> int | None:
@@ -64,7 +64,7 @@ class NearDuplicateIndex:
         return next(iter(similar), None)
 
     def places(self, text: str) -> list[int]:
-        """The places of all texts that are similar to this one, in order."""
+        """Return the places of all texts that are similar to this one, in order."""
         return self._similar(frozenset(folded_words(text, self._language)))
 
     def _similar(self, new: frozenset[str]) -> list[int]:
@@ -84,7 +84,8 @@ _analyser = lru_cache(maxsize=16)(analyser)
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
-    """The share of the query's distinct stems that the document has, 0 to 1, and the query's words with these stems.
+    """Return the share of the query's distinct stems that the document has, 0 to 1, and the query's words with these
+    stems.
 
     Stop words are left out on both sides.
     """

@@ -55,7 +55,7 @@ _LEAST_LETTERS = 0.5  # of the characters that are no space; vowel signs count
 
 
 def unasked(title: str, text: str, language: str) -> str:
-    """What kind of text that nobody looks for a passage is; empty where somebody may."""
+    """Return what kind of text that nobody looks for a passage is; empty where somebody may."""
     tokens = words(text, language)
     count = len(tokens)
     dense = "".join(text.split())

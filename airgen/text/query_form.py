@@ -76,8 +76,8 @@ def _word_set(table: str, language: str) -> frozenset[str]:
 
 
 def asks(text: str, language: str) -> bool | None:
-    """Whether a text is a question, with a mark or without; None where it has none and the language's words are not
-    known."""
+    """Return whether a text is a question, with a mark or without; None where it has none and the language's words are
+    not known."""
     if text.rstrip(" \"'”’»)").endswith(_MARKS):
         return True
     if language == "zh":
@@ -98,7 +98,7 @@ def asks(text: str, language: str) -> bool | None:
 
 
 def asks_somewhere(text: str, language: str) -> bool | None:
-    """As `asks`, where a question word may also follow others: "in git how do I undo a commit"."""
+    """Return the same as `asks`, but let a question word follow others: "in git how do I undo a commit"."""
     answer, tokens = asks(text, language), text.casefold().replace("’", "'").split()
     if answer is False:
         verbs = _word_set("verbs", language) | {"to"}
@@ -107,27 +107,27 @@ def asks_somewhere(text: str, language: str) -> bool | None:
 
 
 def is_keywords(text: str, language: str) -> bool:
-    """Whether a text reads as a list of keywords: a few words, no sentence, no question, nobody who speaks."""
+    """Return whether a text reads as a list of keywords: a few words, no sentence, no question, nobody who speaks."""
     if asks(text, language) or count_words(text, language) > _MAX_KEYWORDS or text.rstrip().endswith((".", "。", "!")):
         return False
     return not in_first_person(text, language)
 
 
 def in_first_person(text: str, language: str) -> bool:
-    """Whether the writer speaks of himself or herself."""
+    """Return whether the writer speaks of himself or herself."""
     if language == "zh":
         return "我" in text
     return bool({word.casefold() for word in words(text.replace("’", "'"), language)} & _word_set("person", language))
 
 
 def without_function_words(text: str, language: str) -> bool:
-    """Whether no word of a text is a function word, as in no sentence of a language that has them."""
+    """Return whether no word of a text is a function word, as in no sentence of a language that has them."""
     known = STOPWORDS.get(language, frozenset())
     return bool(known) and not any(word.casefold() in known for word in words(text, language))
 
 
 @cache
 def function_words(language: str) -> frozenset[str]:
-    """The words of a language that say nothing of a subject: stop words, question words, I and we."""
+    """Return the words of a language that say nothing of a subject: stop words, question words, I and we."""
     small = STOPWORDS.get(language, frozenset())
     return small.union(*(_word_set(table, language) for table in ("asking", "verbs", "person")))

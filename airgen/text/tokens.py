@@ -64,11 +64,11 @@ class Tokenizer(Protocol):
     name: str
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text."""
+        """Return the number of tokens of each text."""
         ...
 
     def starts(self, text: str) -> list[int]:
-        """The offset of the character at which each token begins, in order."""
+        """Return the offset of the character at which each token begins, in order."""
         ...
 
 
@@ -100,18 +100,18 @@ class _Tiktoken:
 
 
 def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:
-    """The tokens of a text of any length. `<|endoftext|>` in it is seven ordinary tokens."""
+    """Return the tokens of a text of any length. `<|endoftext|>` in it is seven ordinary tokens."""
     encode = vocabulary.encode_ordinary
     return encode(text) if len(text) < _THREAD_CHARACTERS else interruptible(lambda: encode(text))
 
 
 def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
-    """`words`, or a tiktoken encoding. Raises CorpusError where its vocabulary cannot be loaded."""
+    """Load `words`, or a tiktoken encoding. Raises CorpusError where its vocabulary cannot be loaded."""
     return _Words(language) if name == "words" else _Tiktoken(name)
 
 
 def plain_tokenizer(path: Path) -> Any:
-    """The `tokenizers.Tokenizer` of a file, which neither cuts nor pads. Raises ModelError, MissingExtra."""
+    """Return the `tokenizers.Tokenizer` of a file, which neither cuts nor pads. Raises ModelError, MissingExtra."""
     library = load_extra("tokenizers", "the embedded models")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
@@ -123,7 +123,7 @@ def plain_tokenizer(path: Path) -> Any:
 
 
 def count_tokens(text: str) -> int:
-    """Tokens of a text in o200k_base, else in cl100k_base; a quarter of its bytes where neither file is here.
+    """Return tokens of a text in o200k_base, else in cl100k_base; a quarter of its bytes where neither file is here.
 
     Models with another vocabulary differ by 10 to 20 percent.
     """
@@ -132,7 +132,7 @@ def count_tokens(text: str) -> int:
 
 
 def shipped_vocabulary() -> Path | None:
-    """The folder in which llama-index-core ships tiktoken's files, found without importing it."""
+    """Return the folder in which llama-index-core ships tiktoken's files, found without importing it."""
     spec = importlib.util.find_spec("llama_index")
     for place in (spec.submodule_search_locations or []) if spec else []:
         folder = Path(place) / "core" / "_static" / "tiktoken_cache"
@@ -143,7 +143,7 @@ def shipped_vocabulary() -> Path | None:
 
 @cache
 def encoding(name: str) -> tiktoken.Encoding:
-    """A tiktoken encoding, downloaded only if its file is not here. Raises CorpusError where that fails."""
+    """Return a tiktoken encoding, downloaded only if its file is not here. Raises CorpusError where that fails."""
     if vocabulary := _from_file(name):
         return vocabulary
     import tiktoken
@@ -159,12 +159,13 @@ def encoding(name: str) -> tiktoken.Encoding:
 
 @cache
 def _offline() -> tiktoken.Encoding | None:
-    """The first encoding whose file is on this machine."""
+    """Return the first encoding whose file is on this machine."""
     return next((vocabulary for vocabulary in map(_from_file, _VOCABULARIES) if vocabulary), None)
 
 
 def _from_file(name: str) -> tiktoken.Encoding | None:
-    """The encoding from the user's caches or the shipped files; None where there is no file with the right hash."""
+    """Return the encoding from the user's caches or the shipped files; None where there is no file with the right
+    hash."""
     known = _VOCABULARIES.get(name)
     named = os.environ.get("TIKTOKEN_CACHE_DIR")
     for folder in (Path(named) if named else None, cache_dir("models") / _FETCHED, shipped_vocabulary()):

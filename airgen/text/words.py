@@ -26,12 +26,12 @@ _MANY_MARKS = regex.compile(r"(?<=\p{M}{30})\p{M}++")
 
 
 def limit_marks(text: str) -> str:
-    """The text with at most 30 combining marks in a row."""
+    """Return the text with at most 30 combining marks in a row."""
     return text if text.isascii() else _MANY_MARKS.sub("", text)
 
 
 def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
-    """The text in a normal form, with at most 30 combining marks in a row."""
+    """Return the text in a normal form, with at most 30 combining marks in a row."""
     return text if text.isascii() else limit_marks(unicodedata.normalize(form, limit_marks(text)))
 
 
@@ -67,7 +67,7 @@ _ROUGH = regex.compile(
 
 
 def words(text: str, language: str) -> list[str]:
-    """The surface words of `text`, in order, without punctuation.
+    """Return the surface words of `text`, in order, without punctuation.
 
     `language` is an ISO 639-1 code; one that is unknown is split as a language with spaces.
     """
@@ -77,12 +77,12 @@ def words(text: str, language: str) -> list[str]:
 
 
 def count_words(text: str, language: str) -> int:
-    """The number of words that `words` returns."""
+    """Return the number of words that `words` returns."""
     return len(words(text, language))
 
 
 def segmenter(language: str) -> str:
-    """What splits the words of a language: `unicode`, a library's name, or `rough` if that is not installed."""
+    """Return what splits the words of a language: `unicode`, a library's name, or `rough` if that is not installed."""
     if language not in SPACELESS:
         return "unicode"
     library = _LIBRARIES.get(language)
@@ -91,7 +91,7 @@ def segmenter(language: str) -> str:
 
 @cache
 def _segment(language: str) -> Callable[[str], list[str]]:
-    """The segmenter of a language without spaces; its model or dictionary is loaded once."""
+    """Return the segmenter of a language without spaces; its model or dictionary is loaded once."""
     name = segmenter(language)
     if name == "rjieba":
         cut = importlib.import_module("rjieba").cut
@@ -110,7 +110,7 @@ def _segment(language: str) -> Callable[[str], list[str]]:
 
 
 def _rough(text: str) -> list[str]:
-    """Words of typical length: two ideographs or hiragana, a run of katakana, four Thai clusters."""
+    """Return words of typical length: two ideographs or hiragana, a run of katakana, four Thai clusters."""
     return list(_ROUGH.findall(text))
 
 
@@ -140,7 +140,7 @@ def _breaks(language: str) -> regex.Pattern[str]:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """The sentences of `text`, in order, stripped, never empty; together they hold all its visible characters.
+    """Return the sentences of `text`, in order, stripped, never empty; together they hold all its visible characters.
 
     Sentences end with the terminators of each language (。？！ ؟ ۔ । ॥) or at a blank line.
     """
@@ -155,7 +155,7 @@ def sentences(text: str, language: str) -> list[str]:
 
 
 def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:
-    """Whether the full stop at `stop` belongs to an abbreviation or to an ordinal before a lower-case word."""
+    """Return whether the full stop at `stop` belongs to an abbreviation or to an ordinal before a lower-case word."""
     after = text[end : end + 40].lstrip()[:1]
     if after.islower():
         return True
@@ -164,5 +164,5 @@ def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:
 
 
 def encodable(text: str) -> str:
-    """The text as libraries outside Python can take it: each lone surrogate becomes a question mark."""
+    """Return the text as libraries outside Python can take it: each lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -43,7 +43,7 @@ _SPACELESS_RANGES = (
 
 @cache
 def _classes() -> NDArray[np.uint8]:
-    """For each code point: 0 not in a word, 1 part of a word, 2 a word of its own."""
+    """Classify each code point: 0 not in a word, 1 part of a word, 2 a word of its own."""
     table = np.zeros(0x110000, np.uint8)
     for low, high in ((0, 0x3000), (0xA000, 0x10000), (0x10000, 0x1F000)):
         table[low:high] = [unicodedata.category(chr(code))[0] in "LMN" for code in range(low, high)]
@@ -60,7 +60,7 @@ def _weights(size: int, seed: int) -> NDArray[np.uint64]:
 
 @cache
 def _letters() -> NDArray[np.uint64]:
-    """A hash for each code point; 0 for those that are not in a word."""
+    """Return a hash for each code point; 0 for those that are not in a word."""
     hashes = np.random.default_rng(6).integers(1, 2**63, 0x110000, np.uint64)
     hashes[_classes() == 0] = 0
     return hashes
@@ -75,7 +75,7 @@ def _powers(size: int) -> NDArray[np.uint64]:
 
 
 def grams(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
-    """Hashes of each text's runs of n words; of a text with fewer words, one hash of all of them."""
+    """Return hashes of each text's runs of n words; of a text with fewer words, one hash of all of them."""
     blocks = batched(
         texts, _BLOCK_CHARACTERS, lambda text: len(text) + 1
     )  # whose arrays fit into the processor's cache
@@ -115,7 +115,7 @@ def _block(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
 
 
 def signatures(text_hashes: Sequence[NDArray[np.uint32]], permutations: int) -> NDArray[np.uint32]:
-    """The smallest hash of each text's n-grams under each permutation: uint32 (texts, permutations).
+    """Return the smallest hash of each text's n-grams under each permutation: uint32 (texts, permutations).
 
     The permutations are x -> (x ^ b) * a modulo 2^32, a odd: exact bijections, fast, and close enough to
     min-wise independence on hashed input (the tests compare with exact Jaccard similarity).
@@ -131,7 +131,7 @@ def signatures(text_hashes: Sequence[NDArray[np.uint32]], permutations: int) -> 
 
 
 def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
-    """One 64-bit key for each band of a signature: uint64 (texts, bands). Equal keys mean equal bands."""
+    """Return one 64-bit key for each band of a signature: uint64 (texts, bands). Equal keys mean equal bands."""
     width = rows.shape[1] // bands
     parts = rows[:, : bands * width].reshape(len(rows), bands, width).astype(np.uint64)
     keys: NDArray[np.uint64] = (parts * _weights(width, 4)).sum(axis=2, dtype=np.uint64) + _weights(bands, 5)

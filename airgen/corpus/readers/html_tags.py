@@ -34,8 +34,10 @@ _ATTRIBUTE_PATTERN = re.compile(_ATTRIBUTE)
 
 
 def bounded(html: str) -> str:
-    """The page, whose tags have at most some hundred attributes. Raises Unusable for more tags than are read, and for
-    more elements open at once than a page has."""
+    """Return the page, whose tags have at most some hundred attributes.
+
+    Raises Unusable for more tags than are read, and for more elements open at once than a page has.
+    """
     if html.count("<") > MAX_MARKS:
         raise Unusable("too large", f"more than {MAX_MARKS:,} tags")
     _check_depth(html)
@@ -75,7 +77,7 @@ def _without_long_tags(html: str) -> str:
 
 
 def _tags(html: str) -> Iterator[re.Match[str]]:
-    """The opening tags of a page, as a parser meets them: not those in comments and scripts."""
+    """Yield the opening tags of a page, as a parser meets them: not those in comments and scripts."""
     at = html.find("<")
     while at >= 0:
         if html.startswith("<!--", at):

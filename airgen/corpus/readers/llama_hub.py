@@ -85,11 +85,12 @@ class LlamaIndexReader:
             return values
 
         def local_paths(self) -> tuple[str, ...]:
-            """The files and folders that the arguments name."""
+            """Return the files and folders that the arguments name."""
             return tuple(text for _, text in (*_texts(self.arguments), *_texts(self.load)) if _is_path(text))
 
         def problems(self) -> list[str]:
-            """What keeps the reader from being called: its package, its class, its arguments, the environment."""
+            """Return what keeps the reader from being called: its package, its class, its arguments, the
+            environment."""
             texts = [text for _, text in (*_texts(self.arguments), *_texts(self.load))]
             variables = (name for text in texts for name in VARIABLE.findall(text))
             unset = [name for name in dict.fromkeys(variables) if not secret(name)]
@@ -143,7 +144,7 @@ class LlamaIndexReader:
             raise CorpusError(f"reader {name}: {error_words(error, self._secrets)}") from None
 
     def _filled(self, value: Any) -> Any:
-        """The arguments with the environment's values, and with paths from the folder of the corpus."""
+        """Return the arguments with the environment's values, and with paths from the folder of the corpus."""
         if isinstance(value, Mapping):
             return {name: self._filled(part) for name, part in value.items()}
         if isinstance(value, list):
@@ -192,13 +193,13 @@ class LlamaIndexReader:
         )
 
     def _below(self, address: str) -> str:
-        """A path below the corpus's folder without that folder: the same on every machine."""
+        """Return a path below the corpus's folder without that folder: the same on every machine."""
         path, root = Path(address), self.place.root.resolve()
         return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else address
 
 
 def reader_class(name: str) -> Any:
-    """The class at module:Class. Raises CorpusError for one that is not a reader, and says what to install."""
+    """Return the class at module:Class. Raises CorpusError for one that is not a reader, and says what to install."""
     module, _, attribute = name.partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute, None)
@@ -213,7 +214,7 @@ def reader_class(name: str) -> Any:
 
 
 def _is_lazy(kind: Any) -> bool:
-    """Whether a reader gives its documents one after another."""
+    """Return whether a reader gives its documents one after another."""
     base = load_extra("llama_index.core.readers.base", "the reader").BaseReader
     return getattr(kind, "lazy_load_data", base.lazy_load_data) is not base.lazy_load_data
 
@@ -261,7 +262,7 @@ def unattended() -> Iterator[None]:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(name, text) of every text in nested arguments."""
+    """Yield (name, text) of every text in nested arguments."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
@@ -277,6 +278,6 @@ def _is_path(text: str) -> bool:
 
 
 def _first(metadata: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """The first of these that is a text or a number."""
+    """Return the first of these that is a text or a number."""
     values = (metadata.get(name) for name in names)
     return next((str(value) for value in values if isinstance(value, str | int) and str(value).strip()), "")

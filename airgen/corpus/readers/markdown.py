@@ -50,14 +50,14 @@ class MarkdownReader(FileReader):
 
 
 def markdown_blocks(text: str) -> tuple[str, list[Block]]:
-    """The title and the blocks of `markdown_page`."""
+    """Return the title and the blocks of `markdown_page`."""
     page = markdown_page(text)
     return page.title, page.blocks
 
 
 def markdown_page(text: str) -> Page:
-    """The title, and the headings, paragraphs, lists, tables and code, of a Markdown text (CommonMark, with tables,
-    strikethrough and footnotes). Front matter is a piece that is left out."""
+    """Return the title, and the headings, paragraphs, lists, tables and code, of a Markdown text (CommonMark, with
+    tables, strikethrough and footnotes). Front matter is a piece that is left out."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     title, matter, text = _without_matter(text.removeprefix("\ufeff"))
     tokens = _parsed(text)
@@ -68,8 +68,10 @@ def markdown_page(text: str) -> Page:
 
 
 def _without_matter(text: str) -> tuple[str, str, str]:
-    """The title in the front matter, the front matter, and the text after it. What only looks like front matter, such
-    as a text between two rules, stays text."""
+    """Return the title in the front matter, the front matter, and the text after it.
+
+    What only looks like front matter, such as a text between two rules, stays text.
+    """
     first, _, rest = text.partition("\n")
     fence = _FENCE.fullmatch(first)
     if fence is None:
@@ -92,7 +94,7 @@ def _without_matter(text: str) -> tuple[str, str, str]:
 
 
 def _matter(text: str, fence: str) -> Mapping[str, Any] | None:
-    """Front matter as YAML or TOML reads it; None for something else. Broken YAML gives its title line alone."""
+    """Return front matter as YAML or TOML reads it; None for something else. Broken YAML gives its title line alone."""
     if fence == "+++":
         try:
             return tomllib.loads(text)
@@ -120,7 +122,7 @@ _Matter.yaml_implicit_resolvers = {}
 
 
 def _named_lines(text: str, sign: str) -> Mapping[str, Any] | None:
-    """{name: value} of the lines of front matter that its parser refuses; None where there is no such line."""
+    """Return {name: value} for front matter that its parser refuses; None if no line has that form."""
     values: dict[str, Any] = {}
     for line in text.split("\n"):
         name, mark, value = line.partition(sign)
@@ -140,7 +142,8 @@ def _parser() -> MarkdownIt:
 
 
 def _parsed(text: str) -> list[Token] | None:
-    """The tokens of a text, also of footnotes that nothing refers to; None where it is nested deeper than `_NESTED`."""
+    """Return the tokens of a text, also of footnotes that nothing refers to; None where it is nested deeper than
+    `_NESTED`."""
     notes: dict[str, Any] = {}
     tokens = _parser().parse(text, notes)
     if any(token.level >= _MAX_NESTING - 1 for token in tokens):
@@ -172,7 +175,7 @@ class _Walk:
                 yield from map(Block, self._texts(node))
 
     def _texts(self, node: SyntaxTreeNode) -> Iterator[str]:
-        """The texts of a block that is no top-level heading and no list."""
+        """Yield the texts of a block that is no top-level heading and no list."""
         if node.type in ("paragraph", "heading"):
             yield self.inline(node)
         elif node.type in ("fence", "code_block"):
@@ -192,7 +195,7 @@ class _Walk:
                 yield from self._texts(child)
 
     def _items(self, node: SyntaxTreeNode) -> Iterator[str]:
-        """The items of a list, each with its mark; those of a tight list as one text."""
+        """Yield the items of a list, each with its mark; those of a tight list as one text."""
         marks = (f"{item.info}{item.markup}" if node.type == "ordered_list" else "-" for item in node.children)
         tight = all(part.hidden for item in node.children for part in item.children if part.type == "paragraph")
         items = []
@@ -202,7 +205,7 @@ class _Walk:
         yield from ["\n".join(items)] if tight else items
 
     def _surplus(self, row: SyntaxTreeNode) -> list[str]:
-        """The cells of a row beyond the last column, which a page does not show."""
+        """Return the cells of a row beyond the last column, which a page does not show."""
         if row.map is None or row.map[0] >= len(self._lines):
             return []
         line = self._lines[row.map[0]].strip().removeprefix("|").removesuffix("|")
@@ -212,7 +215,7 @@ class _Walk:
         return [cell for cell in cells[start + len(row.children) :] if cell]
 
     def inline(self, node: SyntaxTreeNode) -> str:
-        """The text of a paragraph, heading or cell."""
+        """Return the text of a paragraph, heading or cell."""
         return "".join(self._inline(node)).strip()
 
     def _inline(self, node: SyntaxTreeNode) -> Iterator[str]:
@@ -229,7 +232,7 @@ class _Walk:
             yield node.content
 
     def _tags(self, text: str) -> str:
-        """HTML without comments, scripts and tags; a placeholder such as `<path>` stays."""
+        """Return HTML without comments, scripts and tags; a placeholder such as `<path>` stays."""
         return _TAG.sub(self._tag, _without_hidden(text))
 
     def _tag(self, match: re.Match[str]) -> str:
@@ -244,7 +247,8 @@ class _Walk:
 
 
 def _caption(info: str) -> str:
-    """What a page shows of the words behind a fence: the title of code, or of a directive such as `{note} Title`."""
+    """Return what a page shows of the words behind a fence: the title of code, or of a directive such as `{note}
+    Title`."""
     if title := _TITLED.search(info):
         return title[2]
     name, _, rest = info.partition("}")
@@ -252,11 +256,14 @@ def _caption(info: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """HTML without comments, declarations, scripts and styles. One that does not end stays."""
+    """Return HTML without comments, declarations, scripts and styles. One that does not end stays."""
     absent: set[str] = set()
 
     def after(mark: str, at: int) -> int:
-        """The end of the next `mark`, or -1. What is not there once is never searched again: time stays linear."""
+        """Return the end of the next `mark`, or -1.
+
+        What is not there once is never searched again: time stays linear.
+        """
         match = None if mark in absent else re.compile(mark, re.IGNORECASE).search(text, at)
         if match is None:
             absent.add(mark)

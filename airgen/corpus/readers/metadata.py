@@ -26,18 +26,18 @@ _PROPERTY = re.compile(r"<(?:dc|dcterms|cp):([a-zA-Z]+)\b[^<>]*>([^<]{0,2000})</
 
 
 def metadata_text(names: Sequence[str], values: Mapping[str, Any]) -> str:
-    """The values of these names as JSON; empty without names."""
+    """Return the values of these names as JSON; empty without names."""
     return json.dumps({name: _value(values.get(name)) for name in names}, ensure_ascii=False) if names else ""
 
 
 def metadata_of(text: str) -> dict[str, Any]:
-    """What `metadata_text` wrote."""
+    """Return what `metadata_text` wrote."""
     values: dict[str, Any] = json.loads(text) if text else {}
     return values
 
 
 def _value(value: Any) -> Any:
-    """A scalar, or a list of scalars; anything else as text."""
+    """Return a scalar, or a list of scalars; anything else as text."""
     if isinstance(value, str):
         return " ".join(value.split())[:_MAX_VALUE_CHARACTERS]
     if value is None or isinstance(value, bool | int | float):
@@ -48,7 +48,7 @@ def _value(value: Any) -> Any:
 
 
 def file_values(name: str, raw: bytes) -> dict[str, Any]:
-    """What a file of this name says of itself, and where it is. Names of its own are in small letters, too."""
+    """Return what a file of this name says of itself, and where it is. Names of its own are in small letters, too."""
     place = PurePosixPath(name)
     values: dict[str, Any] = {
         "path": name,
@@ -88,7 +88,7 @@ def _meta_tags(text: str) -> dict[str, Any]:
 
 
 def _properties(raw: bytes) -> dict[str, Any]:
-    """The Dublin Core of a packed document."""
+    """Return the Dublin Core of a packed document."""
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as pack:
             names = [name for name in pack.namelist() if name == "docProps/core.xml" or name.endswith(".opf")][:1]

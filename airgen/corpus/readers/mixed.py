@@ -65,11 +65,11 @@ class FilesReader(PathReader):
             return read_spec("reader", {**common, **values, "path": self.path}), tuple(patterns)
 
         def inner(self) -> list[Spec]:
-            """Kind and settings of each reader."""
+            """Return the kind and settings of each reader."""
             return [self.entry_spec(entry)[0] for entry in self.readers]
 
         def required_packages(self) -> tuple[str, ...]:
-            """The packages of all readers."""
+            """Return the packages of all readers."""
             return tuple(dict.fromkeys(name for part in self.inner() for name in part.settings.required_packages()))
 
     def __init__(self, settings: FilesReader.Settings, place: Place) -> None:
@@ -90,7 +90,7 @@ class FilesReader(PathReader):
             reader.look_around(paths_by_reader.get(place, []))
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """The documents of one file. The id of a table's row begins with the file: two tables may count alike."""
+        """Yield the documents of one file. The id of a table's row begins with the file: two tables may count alike."""
         name = self.name(path)
         reader = self._reader_of(path)
         if reader is None:
@@ -104,7 +104,7 @@ class FilesReader(PathReader):
                 yield replace(row, source=name) if rows else row
 
     def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
-        """The bytes of one file, or the documents of a table."""
+        """Yield the bytes of one file, or the documents of a table."""
         reader = self._reader_of(path)
         yield from reader.raw_file(path) if isinstance(reader, FileReader) else self.read_file(path)
 

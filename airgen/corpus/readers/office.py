@@ -46,7 +46,7 @@ class DocxReader(FileReader):
     suffixes = (".docx",)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file, after the pieces that are left out.
+        """Yield the documents of one file, after the pieces that are left out.
 
         Raises Unusable for a damaged, protected or too large one.
         """
@@ -77,7 +77,7 @@ class DocxReader(FileReader):
 
 
 def _tags(members: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
-    """How many tags a part of a document has, counted in pieces."""
+    """Return how many tags a part of a document has, counted in pieces."""
     with members.open(part) as stream:
         return sum(piece.count(b"<") for piece in iter(lambda: stream.read(1 << 20), b""))
 
@@ -106,7 +106,7 @@ class EpubReader(FileReader):
     version, packed = 4, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one book, after the pieces that are left out of its chapters.
+        """Yield the documents of one book, after the pieces that are left out of its chapters.
 
         Raises Unusable for a damaged, protected or too large one.
         """
@@ -161,7 +161,7 @@ class EpubReader(FileReader):
 
 
 def _member(book: zipfile.ZipFile, name: str) -> bytes:
-    """A member's bytes. Raises ValueError for more than 16 MB, which no chapter has."""
+    """Return a member's bytes. Raises ValueError for more than 16 MB, which no chapter has."""
     with book.open(name) as stream:
         data = stream.read(_MAX_XML_BYTES + 1)
     if len(data) > _MAX_XML_BYTES:
@@ -177,7 +177,7 @@ def _xml(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
 
 
 def _locked(book: zipfile.ZipFile) -> set[str]:
-    """The parts of a book that are encrypted."""
+    """Return the parts of a book that are encrypted."""
     if "META-INF/encryption.xml" not in book.namelist():
         return set()
     references = _xml(book, "META-INF/encryption.xml").iter("{http://www.w3.org/2001/04/xmlenc#}CipherReference")
@@ -185,7 +185,8 @@ def _locked(book: zipfile.ZipFile) -> set[str]:
 
 
 def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
-    """The title, the pages in reading order, {part: why it is no chapter, or ""}, and chapters that the book lacks."""
+    """Return the title, the pages in reading order, {part: why it is no chapter, or ""}, and chapters that the book
+    lacks."""
     root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     if root is None:
         raise ValueError("no rootfile in META-INF/container.xml")

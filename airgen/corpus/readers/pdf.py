@@ -46,8 +46,11 @@ class PdfReader(FileReader):
         self._child: _Child | None = None
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file. A page that cannot be read is dropped. Raises Unusable for a file that needs a
-        password, is damaged, has no text (scanned), or needs too much memory or time."""
+        """Yield the documents of one file.
+
+        A page that cannot be read is dropped. Raises Unusable for a file that needs a password, is damaged, has no text
+        (scanned), or needs too much memory or time.
+        """
         load_extra("pypdfium2", "reader 'pdf'")
         if self._child is None or not self._child.lives:
             self._child = _Child()
@@ -118,7 +121,7 @@ class _Child:
         return self._end.alive and self._process.poll() is None
 
     def ask(self, raw: bytes, most: int) -> Iterator[list[str]]:
-        """The messages about one file; at last why it cannot be used, or "".
+        """Yield the messages about one file; at last why it cannot be used, or "".
 
         A caller that does not read all of them ends the process.
         """
@@ -157,7 +160,7 @@ def _end(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
-    """The next message; None at the end of the process."""
+    """Return the next message; None at the end of the process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     message: list[str] | None = json.loads(line) if line.endswith(b"\n") else None
@@ -165,7 +168,7 @@ def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
 
 
 def _death_reason(code: int, page: int) -> tuple[str, str]:
-    """What is wrong with a file over which the process ended by a signal: reason and detail."""
+    """Return what is wrong with a file over which the process ended by a signal: reason and detail."""
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
         return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
     if -code == getattr(signal, "SIGXCPU", 24):
@@ -174,7 +177,8 @@ def _death_reason(code: int, page: int) -> tuple[str, str]:
 
 
 def join_pages(pages: list[str]) -> tuple[list[str], list[str]]:
-    """(pages without running heads, running feet and page numbers, with hyphenated words joined; the lines taken out).
+    """Return (pages without running heads, running feet and page numbers, with hyphenated words joined; the lines taken
+    out).
 
     A first or last line is running if a third of at least four pages have it, apart from the number of the page. Lines
     whose numbers are no pages', such as "Chapter 1" where chapters begin, are headings. A line of a number is a page's
@@ -209,7 +213,8 @@ _PREFIXES = frozenset((
 
 
 def _is_compound(first: str, second: str, joined: Counter[str], compounds: Counter[str]) -> bool:
-    """Whether a hyphen at the end of a line belongs to the word: by the words of the document, else by the parts."""
+    """Return whether a hyphen at the end of a line belongs to the word: by the words of the document, else by the
+    parts."""
     whole, low = (first + second).casefold(), first.casefold()
     if compounds[f"{low}-{second.casefold()}"]:
         return True
@@ -224,13 +229,13 @@ Line = tuple[int, int]  # page, and place among its lines
 
 
 def _ends(lines: list[str]) -> list[int]:
-    """The places of the lines that can be head or foot: two at each end, fewer on a short page."""
+    """Return the places of the lines that can be head or foot: two at each end, fewer on a short page."""
     depth = 2 if len(lines) >= 8 else 1 if len(lines) > 1 else 0
     return sorted({*range(depth), *range(len(lines) - depth, len(lines))})
 
 
 def _running(rows: list[list[str]]) -> set[Line]:
-    """The lines that many pages have at their ends."""
+    """Return the lines that many pages have at their ends."""
     if len(rows) < 4:
         return set()
     lines_by_key: dict[str, list[Line]] = {}
@@ -245,7 +250,7 @@ def _running(rows: list[list[str]]) -> set[Line]:
 
 
 def _is_running(lines: list[tuple[int, str]]) -> bool:
-    """Whether lines that differ in their numbers only are heads: they are equal, or count the pages."""
+    """Return whether lines that differ in their numbers only are heads: they are equal, or count the pages."""
     texts = {text for _, text in lines}
     if len(texts) == 1:
         return True
@@ -267,7 +272,7 @@ _HEADING = re.compile(
 
 
 def _page_numbers(rows: list[list[str]]) -> set[Line]:
-    """The lines that hold the number of their page: at the ends of several pages, and growing with them."""
+    """Return the lines that hold the number of their page: at the ends of several pages, and growing with them."""
     numbers: dict[Line, int | None] = {}
     for page, lines in enumerate(rows):
         for place in _ends(lines):

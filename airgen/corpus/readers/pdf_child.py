@@ -57,7 +57,7 @@ def _limit_time(seconds: int) -> None:
 
 
 def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
-    """What is said of one file."""
+    """Yield what is said of one file."""
     try:
         book = pdfium.PdfDocument(raw)
     except pdfium.PdfiumError as error:
@@ -92,7 +92,7 @@ def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _forms(book: Any) -> Any:
-    """What knows the values of the fields of a form; None where there is none."""
+    """Return what knows the values of the fields of a form; None where there is none."""
     if book.get_formtype() == 0:
         return None
     book.init_forms()
@@ -100,7 +100,7 @@ def _forms(book: Any) -> Any:
 
 
 def _beside(raw: Any, book: Any, index: int, forms: Any) -> Iterator[tuple[str, str]]:
-    """The fields, text boxes and notes of a page, which are no part of its text."""
+    """Yield the fields, text boxes and notes of a page, which are no part of its text."""
     with closing(book[index]) as page:
         for number in range(min(raw.FPDFPage_GetAnnotCount(page), _MAX_ANNOTATIONS)):
             annotation = raw.FPDFPage_GetAnnot(page, number)
@@ -118,7 +118,7 @@ def _beside(raw: Any, book: Any, index: int, forms: Any) -> Iterator[tuple[str, 
 
 
 def _field(raw: Any, annotation: Any, forms: Any) -> str:
-    """The value of a field that people write into, or choose."""
+    """Return the value of a field that people write into, or choose."""
     if forms is None:
         return _wide(lambda *room: raw.FPDFAnnot_GetStringValue(annotation, b"V", *room))
     texts = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
@@ -128,7 +128,7 @@ def _field(raw: Any, annotation: Any, forms: Any) -> str:
 
 
 def _wide(ask: Callable[[Any, int], int]) -> str:
-    """A text in UTF-16 that PDFium writes into a buffer of the length that it says first."""
+    """Return a text in UTF-16 that PDFium writes into a buffer of the length that it says first."""
     size = min(ask(None, 0), 2 * _MAX_FIELD_CHARACTERS)
     if size <= 2:
         return ""
@@ -143,7 +143,7 @@ def _outline(book: Any) -> str:
 
 
 def _page_text(book: Any, index: int, most: int) -> str:
-    """The text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
+    """Return the text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
     with closing(book[index]) as page, closing(page.get_textpage()) as text:
         content: str = text.get_text_range(0, min(text.count_chars(), most + 1))
     # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away: `join_pages` decides about it.

@@ -37,7 +37,7 @@ class TopicsReader:
         skip: tuple[str, ...] = ()  # of topics: this reader has no files
 
         def text_version(self) -> str:
-            """The version of this Python: its reference is the text."""
+            """Return the version of this Python: its reference is the text."""
             return ".".join(map(str, sys.version_info[:3]))
 
     def __init__(self, settings: Settings, place: Place) -> None:
@@ -64,7 +64,7 @@ class TopicsReader:
 
 
 def _topics() -> dict[str, str]:
-    """The dictionary in `pydoc_data/topics.py`, read as data."""
+    """Return the dictionary in `pydoc_data/topics.py`, read as data."""
     spec = importlib.util.find_spec("pydoc_data.topics")
     if spec is None or spec.origin is None:
         raise CorpusError(
@@ -78,7 +78,7 @@ def _topics() -> dict[str, str]:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Headings, definitions (as headings of level 5) and paragraphs of one topic."""
+    """Yield headings, definitions (as headings of level 5) and paragraphs of one topic."""
     pieces = [piece for piece in re.split(r"\n\s*\n", text) if piece.strip()]
     inside = False
     for piece in pieces:
@@ -102,7 +102,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def _paragraph(rows: list[str]) -> str:
-    """The paragraph on one line; code, grammars and tables keep their line breaks."""
+    """Return the paragraph on one line; code, grammars and tables keep their line breaks."""
     margin = min(len(row) - len(row.lstrip()) for row in rows if row.strip())
     rows = [row[margin:].rstrip() for row in rows]
     if any(_LITERAL.search(row) for row in rows) or (margin >= 3 and _looks_like_code(rows)):

@@ -39,19 +39,20 @@ class ReaderSettings(Settings):
     metadata: tuple[str, ...] = ()
 
     def inner(self) -> Sequence[Spec]:
-        """The readers that this one is made of."""
+        """Return the readers that this one is made of."""
         return ()
 
     def local_paths(self) -> Sequence[str]:
-        """Files and folders that the reader reads besides those in fields marked FILE."""
+        """Return files and folders that the reader reads besides those in fields marked FILE."""
         return ()
 
     def problems(self) -> list[str]:
-        """One line for each thing that the reader lacks on this machine, besides packages and files."""
+        """Return one line for each thing that the reader lacks on this machine, besides packages and files."""
         return []
 
     def text_version(self) -> str:
-        """The version of a text that is no file of the corpus, such as Python's own reference; empty for files."""
+        """Return the version of a text that is no file of the corpus, such as Python's own reference; empty for
+        files."""
         return ""
 
 
@@ -73,7 +74,7 @@ class Reader(Protocol):
     def __init__(self, settings: Any, place: Place) -> None: ...
 
     def read(self) -> Iterator[Document | Dropped]:
-        """The documents, streamed in a fixed order. Raises CorpusError."""
+        """Return the documents, streamed in a fixed order. Raises CorpusError."""
         ...
 
 
@@ -88,7 +89,7 @@ class Unusable(Exception):
 def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
-    """A part of the source that a reader cannot use. `prepare` sets its key."""
+    """Return a part of the source that a reader cannot use. `prepare` sets its key."""
     return Dropped(
         key="",
         id=identity,
@@ -104,7 +105,7 @@ def drop(
 def left_out(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
-    """A piece of a document that a reader leaves out, or changes, while it keeps the document."""
+    """Return a piece of a document that a reader leaves out, or changes, while it keeps the document."""
     if len(text) > SHOWN_PIECE:
         detail = "; ".join(filter(None, (detail, f"the first {SHOWN_PIECE:,} of {len(text):,} characters")))
     return Dropped(

@@ -51,7 +51,7 @@ class JsonLinesReader(PathReader):
             self.seen.pop(path).check(path)
 
     def raw_file(self, path: Path) -> Iterator[Raw]:
-        """The lines of one file, in pieces of a megabyte."""
+        """Yield the lines of one file, in pieces of a megabyte."""
         with opened(path) as stream:
             wide = is_wide(stream.read(4096))
         numbered = wide_lines(path, self.settings.max_bytes) if wide else lines(path, self.settings.max_bytes)
@@ -59,7 +59,7 @@ class JsonLinesReader(PathReader):
             yield Raw(path, lines=part)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
-        """One document for each of these lines of a file, whose columns are noted in `seen`."""
+        """Yield one document for each of these lines of a file, whose columns are noted in `seen`."""
         limit = self.settings.max_bytes
         seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.named()))
         for number, line in raw.lines:
@@ -82,7 +82,7 @@ class JsonLinesReader(PathReader):
             yield from self.settings.documents(row, seen, self.place, **where)
 
     def _text(self, line: bytes, path: Path) -> str | None:
-        """A line in UTF-8, or in the old encoding that the file's bytes show; None where it is neither."""
+        """Return a line in UTF-8, or in the old encoding that the file's bytes show; None where it is neither."""
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError:
@@ -162,7 +162,7 @@ class BeirReader(JsonLinesReader):
     suffixes = ()
 
     def list_files(self) -> list[Path | Dropped]:
-        """Its one file. Raises CorpusError where there is another number of them."""
+        """Return its one file. Raises CorpusError if there is not exactly one."""
         every = files(self.place, self.settings.path, _NAMES, self.settings.skip)
         wanted = [path for path in every if isinstance(path, Path) and path.name in _NAMES]
         if len(wanted) != 1:

@@ -58,7 +58,7 @@ class Fields(Settings):
         return ID_COLUMNS
 
     def named(self) -> list[str]:
-        """The columns that the YAML names itself: they must exist."""
+        """Return the columns that the YAML names itself: they must exist."""
         texts = [self.text] if isinstance(self.text, str) else self.text
         columns: dict[str, list[str | None]] = {"id": [self.id], "title": [self.title], "text": [*texts]}
         return [name for key in columns if key in self.model_fields_set for name in columns[key] if name]
@@ -70,11 +70,11 @@ class RowSettings(ReaderSettings):
     fields: Fields = Fields()
 
     def named(self) -> list[str]:
-        """The columns that must exist: those of `fields` that the YAML names, and those of `metadata`."""
+        """Return the columns that must exist: those of `fields` that the YAML names, and those of `metadata`."""
         return [*self.fields.named(), *self.metadata]
 
     def required_packages(self) -> tuple[str, ...]:
-        """The packages of the reader, and of the markup."""
+        """Return the packages of the reader, and of the markup."""
         return (*self.packages, "selectolax") if self.fields.markup == "html" else self.packages
 
 
@@ -91,7 +91,7 @@ class ChosenRows(RowSettings):
     def documents(
         self, row: object, seen: SeenColumns, place: Place, source: str, position: str
     ) -> Iterator[Document | Dropped]:
-        """The documents of a row that is wanted; its columns are noted in `seen`."""
+        """Yield the documents of a row that is wanted; its columns are noted in `seen`."""
         if not isinstance(row, dict):
             kind, text = type(row).__name__, str(row)[:200]
             yield drop("not a JSON object", detail=kind, source=source, position=position, text=text)
@@ -119,8 +119,10 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
 
 
 def check_text_columns(settings: RowSettings, known: Collection[str], where: object) -> set[str]:
-    """The columns with the text, or those that hold them. Raises CorpusError where none is there, or a named one is
-    missing."""
+    """Return the columns with the text, or those that hold them.
+
+    Raises CorpusError where none is there, or a named one is missing.
+    """
     check_columns(settings.named(), known, where)
     fields = settings.fields
     texts = [fields.text] if isinstance(fields.text, str) else fields.text
@@ -160,18 +162,21 @@ class SeenColumns:
 
 
 def shorten_columns(columns: list[str]) -> str:
-    """The first columns, each cut to a readable length, and how many there are besides."""
+    """Return the first columns, each cut to a readable length, and how many there are besides."""
     rest = f" and {len(columns) - 20:,} more" if len(columns) > 20 else ""
     return ", ".join(column[:60] for column in columns[:20]) + rest
 
 
 def stable_id(*parts: str) -> str:
-    """An id of 16 hex digits for a document of a source without ids: a hash of its content."""
+    """Return an id of 16 hex digits for a document of a source without ids: a hash of its content."""
     return text_key("\x1f".join(parts))[:16]
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column, or None. `a.b` is `b` of `a`; if `a` is a list of objects, the list of their `b`."""
+    """Return the value of a column, or None.
+
+    `a.b` is `b` of `a`; if `a` is a list of objects, the list of their `b`.
+    """
     if name in row:
         return row[name]
     value: Any = row
@@ -186,8 +191,8 @@ def column(row: Mapping[str, Any], name: str) -> Any:
 def row_document(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
-    """A row as a document, or as Dropped where its text is missing or has a wrong type; then what its markup leaves
-    out."""
+    """Yield a row as a document, or as Dropped where its text is missing or has a wrong type; then what its markup
+    leaves out."""
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = text_of(column(row, name))
@@ -238,12 +243,13 @@ def row_document(
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    """The texts of a row that is dropped."""
+    """Return the texts of a row that is dropped."""
     return " | ".join(f"{name}: {value}" for name, value in list(row.items())[:50] if value not in (None, ""))[:SHOWN]
 
 
 def text_of(value: Any) -> Any:
-    """Bytes as the text that they are in UTF-8: Parquet files of Spark, Hive and Impala do not mark text as such."""
+    """Return bytes as the text that they are in UTF-8: Parquet files of Spark, Hive and Impala do not mark text as
+    such."""
     if isinstance(value, list):
         return [text_of(item) for item in value]
     if isinstance(value, Mapping):
@@ -259,7 +265,7 @@ def text_of(value: Any) -> Any:
 def to_documents(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
-    """The documents of a row: one, or with `fields.each` one for each item of its list."""
+    """Yield the documents of a row: one, or with `fields.each` one for each item of its list."""
     if not fields.each or not isinstance(fields.text, str):
         yield from row_document(row, fields, place, source=source, position=position, metadata=metadata)
         return
@@ -277,7 +283,7 @@ def to_documents(
 
 
 def _plain(text: str, markup: str, left: list[tuple[str, str]]) -> str:
-    """A value without its markup; what is left out of it goes into `left`."""
+    """Return a value without its markup; what is left out of it goes into `left`."""
     if markup == "markdown":
         page = markdown_page(text)
     elif markup == "html" and ("<" in text or "&" in text):
@@ -306,14 +312,14 @@ class ParquetReader(PathReader):
     suffixes: tuple[str, ...] = (".parquet",)
 
     def table(self) -> str:
-        """DuckDB's table function for these files; `?` is the file."""
+        """Return DuckDB's table function for these files; `?` is the file."""
         return "read_parquet(?)"
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         yield from self.read_table(path, path)
 
     def read_table(self, path: Path, original: Path) -> Iterator[Document | Dropped]:
-        """One document for each row of a file that DuckDB can read; `original` is named in rows and errors."""
+        """Yield one document for each row of a file that DuckDB can read; `original` is named in rows and errors."""
         source_name = original.name
         name = without_globs(path)
         with _Query(path, original) as query:
@@ -349,14 +355,14 @@ class ParquetReader(PathReader):
 
 
 def _size_of(kind: str, column: str) -> str:
-    """The SQL for the bytes of a value."""
+    """Return the SQL for the bytes of a value."""
     if kind == "BLOB":
         return f"octet_length({column})"
     return f"strlen({column if kind == 'VARCHAR' else f'CAST({column} AS VARCHAR)'})"
 
 
 def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int, int]]:
-    """(first row, number of rows) of the parts to fetch one after another; (0, 0) is everything at once.
+    """Yield (first row, number of rows) of the parts to fetch one after another; (0, 0) is everything at once.
 
     DuckDB copies 2,048 rows at once. A file of some kilobytes can hold rows of many megabytes, which it stores once,
     so a file with large rows is fetched in parts of a bounded size.
@@ -394,12 +400,12 @@ class _Query:
             self._database.close()
 
     def all(self, statement: str, name: str) -> list[Any]:
-        """All rows of a small result."""
+        """Return all rows of a small result."""
         result: list[Any] = self._call(lambda: self._database.execute(statement, [name]).fetchall())
         return result
 
     def rows(self, statement: str, name: str) -> Iterator[Any]:
-        """The rows of any result, streamed. Raises CorpusError."""
+        """Yield the rows of any result, streamed. Raises CorpusError."""
         self._call(lambda: self._database.execute(statement, [name]))
         while rows := self._call(lambda: self._database.fetchmany(_BATCH_ROWS)):
             yield from rows
@@ -434,8 +440,11 @@ class CsvReader(PathReader):
     suffixes = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """One document for each row. Lines above the header, cells beyond the last column and damaged bytes are given
-        as pieces that are left out, and rows with another number of cells are counted."""
+        """Yield one document for each row.
+
+        Lines above the header, cells beyond the last column and damaged bytes are given as pieces that are left out,
+        and rows with another number of cells are counted.
+        """
         settings = self.settings
         delimiter = "\t" if settings.delimiter == "\\t" else settings.delimiter
         how = {"language": self.place.language, "encoding": settings.encoding, "header": settings.header}
@@ -457,7 +466,7 @@ class CsvReader(PathReader):
     def _documents(
         self, row: TableRow, table: TableFile, source: str, position: str, counts: dict[str, list[int]]
     ) -> Iterator[Document | Dropped]:
-        """The document of a row. Rows that were mended are noted in `counts`, by how."""
+        """Yield the document of a row. Rows that were mended are noted in `counts`, by how."""
         where, fields = {"source": source, "position": position}, self.settings.fields
         if max(map(len, row.cells.values())) > self.settings.max_bytes:
             yield drop("too large", detail=f"a cell has more than {self.settings.max_bytes} characters", **where)
@@ -490,7 +499,7 @@ class _Condition:
         self._select = f"SELECT airgen_row FROM batch WHERE {condition}"
 
     def of(self, rows: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
-        """The rows that fulfil it. Raises CorpusError."""
+        """Return the rows that fulfil it. Raises CorpusError."""
         values: list[dict[str, Any]] = [
             {name: value or None for name, value in row.cells.items()} | {"airgen_row": place}
             for place, (_, row) in enumerate(rows)

@@ -62,7 +62,7 @@ class Section:
 
 
 def slug(text: str, size: int = 48) -> str:
-    """The text as a part of an id: its letters and digits, of any script, joined by hyphens."""
+    """Return the text as a part of an id: its letters and digits, of any script, joined by hyphens."""
     return re.sub(r"[^\w]+", "-", text.lower()).strip("-")[:size].strip("-")
 
 
@@ -180,7 +180,7 @@ class FileReader(PathReader):
             self.usual = usual_encoding(map(_beginning, sample), self.place.language)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Dropped]:
-        """The bytes of one file; an empty or too large one is dropped."""
+        """Yield the bytes of one file; an empty or too large one is dropped."""
         name = self.name(path)
         with opened(path) as stream:
             raw = stream.read(self.settings.max_bytes + 1)
@@ -192,7 +192,7 @@ class FileReader(PathReader):
             yield Raw(path, raw)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
-        """The documents of one file's bytes."""
+        """Yield the documents of one file's bytes."""
         name = self.name(raw.path)
         self.about = {name: file_values(name, raw.data)} if self.settings.metadata else {}
         try:
@@ -201,23 +201,23 @@ class FileReader(PathReader):
             yield drop(error.reason, identity=name, detail=error.detail, source=name, text=error.text)
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file's bytes."""
+        """Yield the documents of one file's bytes."""
         result = self.decode(raw)
         yield from self.parse_text(result.text, name)
         if result.damaged:
             yield damage(result, self.identity(name), name)
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file's text."""
+        """Return the documents of one file's text."""
         raise NotImplementedError
 
     def pieces(self, left: Iterable[tuple[str, str]], name: str, position: str = "") -> Iterator[Dropped]:
-        """What is left out of the file of that name: (reason, text)."""
+        """Yield what is left out of the file of that name: (reason, text)."""
         for reason, text in left:
             yield left_out(reason, identity=self.identity(name), source=name, position=position, text=text)
 
     def documents(self, blocks: Iterable[Block], title: str, name: str) -> Iterator[Document]:
-        """The blocks of one file as one document, or one for each section, with its anchor in the id.
+        """Yield the blocks of one file as one document, or one for each section, with its anchor in the id.
 
         Raises Unusable for a file without text.
         """
@@ -233,7 +233,7 @@ class FileReader(PathReader):
             yield self.document(name, part.text, part.title, f"#{part.anchor}", position=part.anchor)
 
     def decode(self, raw: bytes) -> Decoded:
-        """The file's text, and its encoding. Raises Unusable where none fits."""
+        """Return the file's text, and its encoding. Raises Unusable where none fits."""
         encoding = self.settings.encoding
         try:
             return decoded(raw, encoding, self.place.language, self.usual)
@@ -247,7 +247,7 @@ class FileReader(PathReader):
 
 
 def _beginning(path: Path) -> bytes:
-    """The first bytes of a file that are looked at; none of one that cannot be read."""
+    """Return the first bytes of a file that are looked at; none of one that cannot be read."""
     try:
         with opened(path) as stream:
             return stream.read(_SAMPLE_BYTES)
@@ -256,7 +256,8 @@ def _beginning(path: Path) -> bytes:
 
 
 def damage(result: Decoded, identity: str, name: str) -> Dropped:
-    """The note on a text some of whose bytes were not in its encoding: how many, and the first lines with them."""
+    """Return the note on a text some of whose bytes were not in its encoding: how many, and the first lines with
+    them."""
     lines = [line.strip() for line in result.text.split("\n") if "\ufffd" in line]
     count = result.text.count("\ufffd")
     detail = f"{count:,} places are U+FFFD now"
@@ -279,7 +280,7 @@ class TextReader(FileReader):
 
 
 def paragraphs(text: str) -> list[Block]:
-    """The paragraphs of a plain text, between its blank lines."""
+    """Return the paragraphs of a plain text, between its blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return [Block(piece.strip("\n")) for piece in re.split(r"\n\s*\n", lines) if piece.strip()]
 
@@ -288,7 +289,7 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")
 
 
 def rst_blocks(text: str) -> tuple[str, list[Block]]:
-    """The title, and the headings and paragraphs, of a text in reStructuredText; its markup within lines stays.
+    """Return the title, and the headings and paragraphs, of a text in reStructuredText; its markup within lines stays.
 
     A heading is a line with a line of one sign below it, or one above it, too, which are at least as long. The levels
     are those of the signs in the order in which they come.

@@ -68,7 +68,7 @@ class WordFile:
                 self._mended.add(name)
 
     def readable(self) -> bytes:
-        """The document as mammoth reads it whole. It is written anew only where that is needed."""
+        """Return the document as mammoth reads it whole. It is written anew only where that is needed."""
         if not self._mended:
             return self._raw
         out = io.BytesIO()
@@ -81,7 +81,7 @@ class WordFile:
         return out.getvalue()
 
     def pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """What of the document is in none of these texts: (reason, text)."""
+        """Yield what of the document is in none of these texts: (reason, text)."""
         yield from self._pieces
         keys = {letters for text in texts for letters in map(_letters, [text, *text.split("\n")])}
         whole = "".join(map(_letters, texts))
@@ -96,7 +96,7 @@ class WordFile:
                 yield reason or "not understood by mammoth", "\n".join(dict.fromkeys(lost))
 
     def _mend(self, root: Element) -> bool:
-        """Put what mammoth would lose where it reads it; whether there was such."""
+        """Move what mammoth would lose to where it reads it. Returns whether anything was moved."""
         changed = False
         stack = [root]
         while stack:
@@ -117,7 +117,7 @@ class WordFile:
         return changed
 
     def _instead(self, child: Element) -> list[Element] | None:
-        """What stands in the place of an element; None for itself. Notes what is left out."""
+        """Return what stands in the place of an element; None for itself. Notes what is left out."""
         tag = child.tag
         if tag == f"{_M}oMath":
             return [_run(_equation(child))]
@@ -161,12 +161,12 @@ _KNOWN = _NO_TEXT | frozenset(f"{_W}{name}" for name in (
 
 
 def _local(element: Element) -> str:
-    """The name of an element without its namespace."""
+    """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def _words(element: Element) -> Iterator[str]:
-    """The words of an element, with those that are deleted."""
+    """Yield the words of an element, with those that are deleted."""
     for node in element.iter():
         if node.tag in _TEXTS or _local(node) == "delText":
             yield node.text or ""
@@ -189,7 +189,7 @@ def _run(text: str) -> Element:
 
 
 def _equation(element: Element) -> str:
-    """An equation on one line: x^2, a/b, a_1."""
+    """Return an equation on one line: x^2, a/b, a_1."""
     pieces: list[str] = []
     stack: list[Element] = [element]
     while stack:
@@ -202,7 +202,7 @@ def _equation(element: Element) -> str:
 
 
 def _paragraphs(root: Element) -> Iterator[str]:
-    """The words of each paragraph, and of each text of a drawing or a chart that is in none."""
+    """Yield the words of each paragraph, and of each text of a drawing or a chart that is in none."""
     for paragraph in root.iter():
         if _local(paragraph) != "p":
             continue

@@ -27,7 +27,7 @@ _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def new_state() -> State:
-    """An empty table."""
+    """Return an empty table."""
     return np.zeros(1 << 14, np.uint64), np.empty(1 << 16, np.uint32), 0, 0
 
 
@@ -40,7 +40,7 @@ def _past_marks(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, 
 
 @jit
 def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, stop: int) -> tuple[int, bool]:
-    """The end of the word that begins at `place`, and whether it has more than joiners."""
+    """Return the end of the word that begins at `place`, and whether it has more than joiners."""
     last, filled = JOINER, False
     while place < stop:
         kind = table[text[place]]
@@ -73,7 +73,7 @@ def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, st
 def _next(
     text: NDArray[np.uint32], table: NDArray[np.uint8], first: int, place: int, stop: int
 ) -> tuple[int, int, int]:
-    """The next token from `place` on in the text [first, stop): its start, its end, and where to continue."""
+    """Return the next token from `place` on in the text [first, stop): its start, its end, and where to continue."""
     while place < stop:
         kind = table[text[place]]
         if LETTER <= kind <= JOINER:
@@ -110,7 +110,7 @@ def _next(
 
 @jit
 def _grown(slots: NDArray[np.uint64], arena: NDArray[np.uint32], used: int) -> NDArray[np.uint64]:
-    """A table of twice the size with the same tokens."""
+    """Return a table of twice the size with the same tokens."""
     larger = np.zeros(2 * len(slots), np.uint64)
     mask = np.uint64(len(larger) - 1)
     place = 0
@@ -133,7 +133,7 @@ def _find(
     slots: NDArray[np.uint64],
     arena: NDArray[np.uint32],
 ) -> tuple[np.int64, np.uint64]:
-    """The id of the token text[begin:end], or -1; and its slot."""
+    """Return the id of the token text[begin:end], or -1; and its slot."""
     mask = np.uint64(len(slots) - 1)
     slot = code & mask
     while slots[slot] != 0:
@@ -155,7 +155,7 @@ def _find(
 def intern(
     text: NDArray[np.uint32], bounds: NDArray[np.int64], table: NDArray[np.uint8], state: State
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], tuple[NDArray[np.int32], NDArray[np.int32]], State]:
-    """The tokens of several texts, text i being `text[bounds[i]:bounds[i + 1]]` in code points.
+    """Return the tokens of several texts, text i being `text[bounds[i]:bounds[i + 1]]` in code points.
 
     Returns token ids (all texts one after another), how many each text has, where each new token begins and ends, and
     the grown state.

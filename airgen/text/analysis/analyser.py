@@ -70,7 +70,8 @@ class Analyser:
         return not self.segment and self.ngram == 0
 
     def prepare(self, text: str) -> str:
-        """The text before it is split: NFKC in Chinese, Japanese and Korean; in Persian non-joiners become spaces."""
+        """Return the text before it is split: NFKC in Chinese, Japanese and Korean; in Persian non-joiners become
+        spaces."""
         if text.isascii():
             return text
         if self.language in _CJK:
@@ -80,7 +81,7 @@ class Analyser:
         return text
 
     def split(self, text: str) -> list[str]:
-        """The tokens of a prepared text."""
+        """Return the tokens of a prepared text."""
         if self.segment:
             return words(text, self.language)
         pieces = tokens(text, self.bigrams)
@@ -93,13 +94,13 @@ class Analyser:
         return grams
 
     def term(self, token: str) -> str | None:
-        """The term of a token, or None for a stop word."""
+        """Return the term of a token, or None for a stop word."""
         if self.ngram:
             return token
         return languages.chain(self.language, self.stem, self.stopwords)(token)
 
     def terms(self, tokens: Sequence[str]) -> list[str | None]:
-        """The term of each token; like `term`, but cached."""
+        """Return the term of each token; like `term`, but cached."""
         known = self._cache
         terms = []
         for token in tokens:
@@ -111,11 +112,11 @@ class Analyser:
         return terms
 
     def __call__(self, text: str) -> list[str]:
-        """The terms of a text in order, stop words left out."""
+        """Return the terms of a text in order, stop words left out."""
         return [term for term in self.terms(self.split(self.prepare(text))) if term is not None]
 
     def describe(self) -> Mapping[str, object]:
-        """Every setting that changes the terms."""
+        """Return every setting that changes the terms."""
         split = f"words:{segmenter(self.language)}" if self.segment else "cjk-bigrams" if self.bigrams else "uax29"
         return {
             "language": self.language,
@@ -145,7 +146,7 @@ class Encoder:
         self._state: State | None = None  # of the scan
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Term ids of all texts one after another, int32; and the number of terms of each text, int64 (n,)."""
+        """Return term ids of all texts in a row, int32; and the number of terms of each text, int64 (n,)."""
         parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         for terms, counts in self.batches(texts):
             parts.append(terms)
@@ -153,7 +154,7 @@ class Encoder:
         return np.concatenate(parts), np.concatenate(lengths)
 
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """The same for some texts at a time, which need not all be in memory."""
+        """Yield the same for some texts at a time, which need not all be in memory."""
         if self.compiled is not False:  # decided once, since the two ways have different token ids
             enough = self.compiled or any(worth_compiling(size, _COMPILE_FROM) for size in accumulate(map(len, texts)))
             self.compiled = enough and self.analyser.scannable
@@ -234,16 +235,16 @@ class WordPieces(Analyser):
         return frozenset(token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special)
 
     def prepare(self, text: str) -> str:
-        """The text without lone surrogates, which the tokenizer cannot take."""
+        """Return the text without lone surrogates, which the tokenizer cannot take."""
         return encodable(text)
 
     def split(self, text: str) -> list[str]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         tokens: list[str] = self.tokenizer.encode(text, add_special_tokens=False).tokens
         return tokens
 
     def term(self, token: str) -> str | None:
-        """The token itself; None for a special one."""
+        """Return the token itself; None for a special one."""
         return None if token in self._special else token
 
     def describe(self) -> Mapping[str, object]:

@@ -54,7 +54,8 @@ _RUN = regex.compile(rf"(?:{_CJK}{_MARKS})++")
 
 
 def tokens(text: str, bigrams: bool) -> list[str]:
-    """The tokens of `text` in order, in their case; with `bigrams`, runs of Chinese, Japanese and Korean as pairs."""
+    """Return the tokens of `text` in order, in their case; with `bigrams`, runs of Chinese, Japanese and Korean as
+    pairs."""
     if not bigrams:
         return _cut(_TOKEN.findall(text))
     pieces: list[str] = []
@@ -75,7 +76,7 @@ def _cut(pieces: list[str]) -> list[str]:
 
 @cache
 def classes(limit: int, bigrams: bool) -> NDArray[np.uint8]:
-    """The class of each code point below `limit`, uint8 (limit,)."""
+    """Return the class of each code point below `limit`, uint8 (limit,)."""
     table = np.zeros(limit, dtype=np.uint8)
     text = "".join(map(chr, range(limit)))
     for name, pattern in reversed(_PROPERTIES):

@@ -84,7 +84,7 @@ _ENDS = frozenset(["ed", "ng", "ll", *_STEP_2, *_STEP_3, *_STEP_4])
 
 
 def porter_stem(word: str) -> str:
-    """The stem of a word in lower case. Every character except a, e, i, o, u and y is a consonant."""
+    """Return the stem of a word in lower case. Every character except a, e, i, o, u and y is a consonant."""
     if len(word) < 3 or not (word[-1] in "sye" or word[-2:] in _ENDS):
         return word
     word = _step_1(word)
@@ -99,7 +99,7 @@ _KINDS = bytes(ord("v" if letter in b"aeiou" else "y" if letter == ord("y") else
 
 
 def _shape(word: str) -> str:
-    """v for each vowel and c for each consonant; y is a vowel after a consonant: `_shape("syzygy") == "cvcvcv"`."""
+    """Return v per vowel and c per consonant; y is a vowel after a consonant: `_shape("syzygy") == "cvcvcv"`."""
     shape = word.encode("ascii", "replace").translate(_KINDS).decode()
     if "y" not in shape:
         return shape
@@ -109,12 +109,12 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """m: how many times a vowel is followed by a consonant."""
+    """Return m: how many times a vowel is followed by a consonant."""
     return _shape(word).count("vc")
 
 
 def _ends_cvc(word: str) -> bool:
-    """Consonant, vowel, consonant at the end, the last not w, x or y: hop, not how."""
+    """Return whether a word ends consonant, vowel, consonant, the last not w, x or y: hop, not how."""
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
@@ -123,7 +123,7 @@ def _ends_double(word: str) -> bool:
 
 
 def _step_1(word: str) -> str:
-    """Plurals, -ed and -ing, and y to i."""
+    """Remove plurals, -ed and -ing, and turn y into i."""
     if word.endswith(("sses", "ies")):
         word = word[:-2]
     elif word.endswith("s") and not word.endswith("ss"):
@@ -179,7 +179,7 @@ _ELISIONS = frozenset(["l", "m", "t", "qu", "n", "s", "j", "d", "c", "jusqu", "q
 
 
 def stemmer_name(language: str) -> str:
-    """The name of the stemmer that `chain` uses."""
+    """Return the name of the stemmer that `chain` uses."""
     if language == "en":
         return "porter"
     if language in _LIGHT:
@@ -188,7 +188,7 @@ def stemmer_name(language: str) -> str:
 
 
 def stopword_count(language: str) -> int:
-    """The number of stop words of the language."""
+    """Return the number of stop words of the language."""
     return len(STOPWORDS.get(language, ()))
 
 
@@ -199,7 +199,7 @@ def lower(token: str) -> str:
 
 @cache
 def chain(language: str, stem: bool, stopwords: bool) -> Callable[[str], str | None]:
-    """The function from a token to its term, or to None for a stop word.
+    """Return the function from a token to its term, or to None for a stop word.
 
     Raises MissingExtra if the language's stemmer needs PyStemmer and that is not installed.
     """
@@ -267,7 +267,8 @@ _LETTERS_OF: dict[str, dict[int, Any]] = {
 
 
 def _one_spelling(language: str, token: str) -> str:
-    """The token in lower case, with one form of each letter and, where the script has digits of its own, 0 to 9."""
+    """Return the token in lower case, with one form of each letter and, where the script has digits of its own, 0 to
+    9."""
     word = lower(token)
     if language in ("hi", "bn"):
         word = normal_form("NFD", word)
@@ -284,7 +285,7 @@ _NORMALISERS: dict[str, Callable[[str], str]] = {
 
 
 def _stem_arabic(word: str) -> str:
-    """Light10 (Larkey, Ballesteros and Connell 2007) on normalised text: and, the article, then suffixes."""
+    """Stem by light10 (Larkey, Ballesteros and Connell 2007) on normalised text: and, the article, then suffixes."""
     if word.startswith("و") and len(word) > 3:
         word = word[1:]
     for prefix in ("وال", "بال", "كال", "فال", "لل", "ال"):
@@ -306,7 +307,7 @@ _BENGALI_SUFFIXES = (
 
 
 def _without(suffixes: tuple[str, ...], most: int, word: str) -> str:
-    """The word without one of these endings, or several, each of which leaves three letters."""
+    """Return the word without one of these endings, or several, each of which leaves three letters."""
     for _ in range(most):
         fitting = (suffix for suffix in suffixes if word.endswith(suffix) and len(word) - len(suffix) >= 3)
         word = word.removesuffix(next(fitting, ""))
