@@ -13,7 +13,7 @@ from airgen.errors import StoreError, disk_error
 
 
 class BatchFile:
-    """`<name>.json`, from the upload on: before that, no server has seen the batch. `keys` are those of its requests."""
+    """`<name>.json`, from the upload on: no server knows the batch before. `keys` are those of its requests."""
 
     def __init__(self, folder: Path, name: str, state: dict[str, Any]) -> None:
         self.folder, self.name, self.state = folder, name, state

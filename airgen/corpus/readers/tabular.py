@@ -473,7 +473,7 @@ class CsvReader(PathReader):
             return
         texts = [fields.text] if isinstance(fields.text, str) else fields.text
         if row.ragged and not row.surplus:
-            counts.setdefault("row with too shorten_columns cells, the others are empty", []).append(row.line)
+            counts.setdefault("row with too few cells, the others are empty", []).append(row.line)
         elif row.surplus and table.names[-1] in texts:
             counts.setdefault("row with too many cells, joined in the last column", []).append(row.line)
         if table.damaged and any("\ufffd" in value for value in row.cells.values()):
