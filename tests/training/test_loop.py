@@ -56,7 +56,7 @@ def fit(
     recipe = Recipe(**{"batch_size": 8, "epochs": 4, "learning_rate": 0.01, "patience": 2, **changes})
     data = load_training_set(dataset, split="train")
     request = TrainingRequest(dataset, str(dataset), out, resume=resume, quiet=True, device="cpu")
-    return run("line", lambda device: task(recipe, data, figures), recipe, data, request)
+    return run("line", lambda device: task(recipe, data, figures), recipe, data, request=request)
 
 
 def weights(out: Path) -> dict[str, Any]:
