@@ -206,21 +206,23 @@ def status_in(payload: Mapping[str, Any]) -> int:
 def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
     """Return the headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them;
     None where there are none."""
-    for form in _LIMITS:
-        requests, tokens = (
-            Allowance(
-                _whole(headers.get(form.format(what="limit", unit=unit))),
-                _whole(headers.get(form.format(what="remaining", unit=unit))),
-                _reset(headers.get(form.format(what="reset", unit=unit))),
+    for names in _LIMITS:
+        if any(headers.get(limit) for limit, _, _ in names):
+            requests, tokens = (
+                Allowance(_whole(headers.get(limit)), _whole(headers.get(remaining)), _reset(headers.get(reset)))
+                for limit, remaining, reset in names
             )
-            for unit in ("requests", "tokens")
-        )
-        if any(headers.get(form.format(what="limit", unit=unit)) for unit in ("requests", "tokens")):
             return requests, tokens
     return None
 
 
-_LIMITS = ("x-ratelimit-{what}-{unit}", "anthropic-ratelimit-{unit}-{what}")
+_LIMITS = tuple(  # for each form, the names for requests and for tokens
+    tuple(
+        tuple(form.format(what=what, unit=unit) for what in ("limit", "remaining", "reset"))
+        for unit in ("requests", "tokens")
+    )
+    for form in ("x-ratelimit-{what}-{unit}", "anthropic-ratelimit-{unit}-{what}")
+)
 
 
 def _whole(value: str | None) -> int | None:

@@ -16,11 +16,11 @@ from http_double import Asked, answering
 from simulation import openai, send
 
 from airgen.errors import AirgenError
-from airgen.http import HttpClient
+from airgen.http import HttpClient, as_json
 from airgen.llms.base import Message, Request
 from airgen.llms.http import Endpoint
 from airgen.llms.openai import OpenAISettings
-from airgen.openai_client import openai_client
+from airgen.openai_client import Response, openai_client, post, received
 from airgen.retrievers.http import HttpEmbedder
 
 KEY = "sk-0123456789abcdefABCDEF/+=="
@@ -249,3 +249,34 @@ def test_files_come_in_pieces_and_are_bounded() -> None:
 def test_the_package_neither_retries_nor_waits() -> None:
     api = openai_client("http://127.0.0.1:9/v1", {}, {}, HttpClient())
     assert api.max_retries == 0 and api.timeout is None
+
+
+@pytest.mark.parametrize("query", [{}, {"api-version": "2024-10-21"}])
+@pytest.mark.parametrize("headers", [{}, {"Authorization": f"Bearer {KEY}", "X-Mine": "me"}])
+def test_a_request_from_the_template_is_the_one_that_the_package_builds(
+    query: dict[str, str], headers: dict[str, str]
+) -> None:
+    """Headers and address are built once for each address, and every later call sends the same ones."""
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        seen.append(asked)
+        return 200, GOOD
+
+    async def calls(url: str) -> list[Any]:
+        client = HttpClient()
+        api: Any = openai_client(f"{url}/v1", headers, query, client)
+        bodies: list[dict[str, Any]] = [{"model": "a"}, {"model": "b", "n": "longer " * 9}, {"model": "a"}]
+        answers = [received(await post(api, "/chat/completions", body)) for body in bodies]
+        package = await api.post("/chat/completions", content=as_json(bodies[1]), cast_to=Response)
+        await client.close()
+        return [answers, bodies, received(package)]
+
+    with answering(answer) as url:
+        answers, bodies, _ = asyncio.run(calls(url))
+    assert [json.loads(content) for _, _, content in answers] == [GOOD] * 3
+    assert [asked.json() for asked in seen] == [*bodies, bodies[1]]
+    assert seen[1].path == seen[3].path
+    named = [{name.lower(): value for name, value in asked.headers.items()} for asked in seen]
+    assert named[1] == named[3] and named[0] == named[2]
+    assert [sent["content-length"] for sent in named] == [str(len(as_json(body))) for body in (*bodies, bodies[1])]
