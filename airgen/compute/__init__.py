@@ -5,10 +5,9 @@
         for key, vectors in current().map(work, enumerate(shards)):
             ...
 
-A result is a function of its item alone, never of the workers, so it cannot depend on how many there are. Items are
-taken when there is room for them, so that few are in memory at a time. `pool` has what happens where a worker is lost,
-and processes of this machine; `ray` carries items to a cluster. Rows in DuckDB stay the only checkpoint, and the driver
-alone writes them.
+A result depends on its item alone, not on the workers or their number. Items are taken when there is room for them, so
+that few are in memory at a time. `pool` handles lost workers and runs processes on this machine; `ray` sends items to a
+cluster. Rows in DuckDB remain the only checkpoint, and only the driver writes them.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Workers elsewhere: what they do with an item, and what happens where one of them is lost.
+"""Workers in other processes: how items are sent, and what happens when a worker is lost.
 
-A worker that dies takes its item with it, and perhaps the items of others. Each of these is tried once more, with
-nothing beside it, so that the second loss names the item that is to blame. An error of the work itself is raised as it
-is: another try would give the same.
+A worker that dies loses its item, and perhaps the items of others. Each of these is tried once more, on its own, so
+that a second loss identifies the item to blame. An error of the work itself is raised unchanged: another try would give
+the same.
 """
 
 import multiprocessing

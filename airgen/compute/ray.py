@@ -1,8 +1,8 @@
 """Workers that are tasks of a Ray cluster.
 
-Ray tries a task again whose worker or node dies, or that needs too much memory; what it gives up is dealt with in
-`airgen.compute.pool`. A worker must have this version of airgen. Items travel as arguments, and few are in flight, so
-the object store stays small.
+Ray retries a task whose worker or node dies, or that runs out of memory; `airgen.compute.pool` handles the tasks that
+Ray gives up. A worker must have this version of airgen. Items are sent as arguments, and few are in flight, so the
+object store stays small.
 """
 
 import math

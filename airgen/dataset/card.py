@@ -1,8 +1,8 @@
 """The dataset card: `README.md` with the front matter that the Hub, `datasets` and mteb read; and those of AIR-Bench.
 
-The card is made from the manifest alone. Everything that comes from outside (names of models, licences, reasons) is
-escaped. In AIR-Bench's layout the loaders find a dataset's files by the configs of a repository's README.md; it holds
-several datasets and versions, so the card of a new one is merged with the card that is there.
+The card is rendered from the manifest alone. All foreign text (names of models, licences, reasons) is escaped. In
+AIR-Bench's layout, loaders find a dataset's files by the configs in a repository's README.md. A repository contains
+several datasets and versions, so the card of a new one is merged with the existing card.
 """
 
 import json

@@ -3,8 +3,8 @@
 `DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's: documents, queries and
 relevance labels; the first bad row raises a DatasetError.
 
-A dataset of airgen is an adaptation of its source: it holds passages of the source and generated hard negatives. So
-publishing needs a licence that allows redistribution of adaptations.
+A dataset of airgen is an adaptation of its source: it contains passages of the source and generated hard negatives. So
+publishing requires a licence that allows adaptations to be redistributed.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Make a dataset from a finished one: fewer passages, one split for all queries, another version, more labels.
 
 Trimming keeps every judged passage and adds others in the order of a hash of their ids, so a smaller trimmed corpus is
-a part of a larger one. The hash depends on the dataset's secret: without it, anyone could tell from the ids which
-passages are there only because they are judged. The next version of a dataset has the same corpus, queries and ids, and
-more labels of one split: results of the earlier version are scored again without a new search.
+a subset of a larger one. The hash depends on the dataset's secret: otherwise anyone could tell from the ids which
+passages were kept only because they are judged. The next version of a dataset has the same corpus, queries and ids, and
+more labels in one split: results of the earlier version are scored again without a new search.
 """
 
 import dataclasses

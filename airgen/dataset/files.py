@@ -1,4 +1,4 @@
-"""Files with the same bytes on every machine, hashed while they are written; directories whole or not at all."""
+"""Write files with the same bytes on every machine, hashed while written, and directories whole or not at all."""
 
 import glob
 import hashlib

@@ -1,9 +1,9 @@
-"""What a dataset says of itself: manifest, statistics (the paper's Tables 16 to 21), Croissant metadata (version 1.0).
+"""A dataset's own description: manifest, statistics (the paper's Tables 16 to 21), Croissant metadata (version 1.0).
 
-`manifest.json` lists every file with its size and SHA-256, and has all facts of the card. It is written last: a
-directory without it is not a dataset. It holds no time and no path, so equal content gives equal bytes. Only
-`made_with` tells the machine: on another one, equal vectors and answers give equal files, and the last digits of an
-encoder may differ.
+`manifest.json` lists every file with its size and SHA-256, and contains all facts on the card. It is written last: a
+directory without it is not a dataset. It contains no time and no path, so equal content gives equal bytes. Only
+`made_with` depends on the machine: on another one, equal vectors and answers give equal files, but the last digits of
+an encoder may differ.
 """
 
 import dataclasses

@@ -1,10 +1,10 @@
-"""People's answers as labels: a person's word about a pair counts more than a model's.
+"""People's answers as labels: a person's label of a pair overrides a model's.
 
     rows, queries, change = override(rows, queries, [PersonsLabel("q1", "d7", 0)], relevant_from=2)
 
-A query that loses its last relevant passage this way has nothing to be measured by: it goes, or, where queries are
-marked with whether anything answers them, gets the mark that nothing does. The corpus stays as it is: a passage that
-came or went with an answer would tell everybody what the answer was.
+A query that loses its last relevant passage in this way cannot be measured: it is dropped or, if queries are marked as
+answerable or not, marked as unanswerable. The corpus does not change: a passage that appeared or disappeared with an
+answer would reveal the answer.
 """
 
 import dataclasses

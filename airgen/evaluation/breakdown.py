@@ -1,8 +1,8 @@
 """Details of a result: scores by kind of query, biases, answers and refusal.
 
 Query attributes are the `metadata` of the queries, and the class of the length in words. Biases follow section 6 and
-appendix H of BEIR. A refused query is one whose best score is below a threshold, or that has no hit: an AUROC near .5
-says that a system's scores do not compare from query to query, as those of rank fusion.
+appendix H of BEIR. A query is refused if its best score is below a threshold, or if it has no hit. An AUROC near .5
+means that a system's scores are not comparable between queries, as in rank fusion.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Published benchmarks as lists of collections, such as BEIR's: what they hold, where they are, and how to fetch them.
 
-A set is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. A stopped download
-goes on where it stopped, if the server can do that.
+A set is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An interrupted
+download is continued if the server supports that.
 """
 
 import hashlib

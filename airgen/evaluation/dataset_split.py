@@ -1,8 +1,8 @@
 """What systems are evaluated on: one split of one dataset, by passage or by document.
 
-`export.ids: opaque` gives every passage a new id; a search service, or somebody's run file, has the original ids. With
-the dataset's secret, or for a dataset without one, an original id leads to the new one. Where passages are chunks, a
-document's score and its label are the largest of its chunks.
+`export.ids: opaque` gives every passage a new id, while search services and run files may have the original ids. With
+the dataset's secret, or for a dataset without one, an original id can be mapped to the new one. If passages are chunks,
+a document's score and label are the largest of its chunks.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Evaluate systems on a dataset: index, search, score, keep everything, and never run the same thing twice.
+"""Evaluate systems on a dataset: index, search, score, keep all results, and never run the same system twice.
 
     results = evaluate("scifact", load_systems("systems.yaml"), "results")
 

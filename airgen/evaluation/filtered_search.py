@@ -1,10 +1,10 @@
-"""Search within what fits a query's filter, for retrievers that know nothing of filters.
+"""Search among the passages that match a query's filter, for retrievers that do not filter.
 
     hits = retriever.search(["how do I reset it?"], 1000)
-    hits = search_within(retriever, ["how do I reset it?"], [{"version": "2"}], corpus, 1000, hits)
+    hits = search_within(retriever, ["how do I reset it?"], [{"version": "2"}], corpus, k=1000, hits=hits)
 
-A retriever ranks the whole corpus, so its best k passages that fit are found by asking for more, until k of them fit
-or there are no more hits. For an exact search the result is that of a search over the passages that fit alone.
+A retriever ranks the whole corpus, so more hits are requested until k of them match or there are no more. For an exact
+search the result equals a search over the matching passages alone.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Systems that airgen does not run: functions in modules of the user, and search services over HTTP.
+"""Systems that airgen does not run: functions in the user's modules, and search services over HTTP.
 
-Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
+Answers are untrusted: anything malformed, such as a score that is not a number, ends in an error that names the query.
 """
 
 import inspect

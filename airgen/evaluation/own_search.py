@@ -10,7 +10,7 @@ the filter of each query, with `filter` that of the one query.
 A Retriever of the package air-benchmark is called as there: ({passage id: {"text": ...}}, {query id: text}) gives
 {query id: {passage id: score}}. `corpus` and `queries` are the names of its parameters.
 
-Answers are untrusted: what cannot be understood, or is no number, ends in an error that names the query.
+Answers are untrusted: anything malformed, such as a score that is not a number, ends in an error that names the query.
 """
 
 import math

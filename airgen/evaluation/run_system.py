@@ -1,9 +1,9 @@
-"""Make one system's run: build it, index, search, and measure the time.
+"""Run one system: build it, index, search, and measure the time.
 
-    done = run_system(system, context)      # done.run, done.description, done.costs
+    finished = run_system(system, context)      # finished.run, finished.description, finished.costs
 
-A system that builds on others (`rerank`, `fuse`) gets their finished runs as retrievers that only look up. Systems that
-build on none and run no model can run beside each other on workers, which read the dataset from the same path.
+A system that builds on others (`rerank`, `fuse`) gets their finished runs as retrievers that only look up hits. Systems
+that build on none and run no model can run in parallel on workers, which read the dataset from the same path.
 """
 
 import time

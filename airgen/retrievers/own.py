@@ -1,11 +1,11 @@
-"""Embedders and re-rankers of the user's own: functions, and models of other libraries, as they are.
+"""A user's own embedders and re-rankers: functions, and models of other libraries, unchanged.
 
     Dense(my_embed)                                  # texts -> one vector for each
     Dense(SentenceTransformer("..."))                # or what LangChain, llama-index or model2vec encode with
     {"kind": "python", "name": "my_embed", ...}      # as settings name it (`airgen.functions.named`)
 
-What comes back is checked where it comes back: how many vectors, their length, finite numbers. An error in such code is
-one line with the place in it.
+Output is checked as soon as it is returned: the number of vectors, their dimension, finite numbers. An error in such
+code becomes one line with the location.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -2,10 +2,10 @@
 
     run("splade", lambda device: SpladeTask(recipe, data, base, device), recipe, data, request)
 
-A kind (a `TrainingTask`) gives batches and a loss. Here are the evaluations on dev, the choice of the weights to keep,
-and the rules of going on. OUT.training/ holds `best.pt` and the last two checkpoints of the Trainer. `airgen.json` is
-written last into a checkpoint, so one without it is incomplete and not used: after SIGKILL at any moment `--resume`
-ends in the same weights as an uninterrupted run on the same machine. OUT appears at the end (`task.py`).
+A kind (a `TrainingTask`) provides batches and a loss. This module evaluates on dev, chooses the weights to keep, and
+resumes. OUT.training/ contains `best.pt` and the last two checkpoints of the Trainer. `airgen.json` is written last
+into a checkpoint, so a checkpoint without it is incomplete and not used: after SIGKILL at any moment, `--resume` ends
+with the same weights as an uninterrupted run on the same machine. OUT appears at the end (`task.py`).
 
     torchrun --nproc-per-node 4 -m airgen train pretrain --on data/pairs --base BASE --out models/e5
 

@@ -3,8 +3,8 @@
     expand(passages, Seq2Seq("doc2query-model"), Path("expansions.jsonl"))
     expand_from_split(dataset, "train", Path("expansions.jsonl"))
 
-Each passage is sampled with a seed of its own, many at once, so the result does not depend on the order of passages. A
-run that was stopped goes on when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
+Each passage is sampled with its own seed, many at once, so the result does not depend on the order of passages. An
+interrupted run continues when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Reddit: (post, comment) from pushshift's dumps; StackExchange: (question, upvoted answer) from the archive dumps.
 
 Submissions (RS_*) have rows with id, title and selftext; comments (RC_*) body, score, link_id (the post, t3_ID) and
-parent_id. E5 leaves out comments of a score below 1. Left out here, too: replies to other comments, which answer those
-and not the post; and what was deleted or written by AutoModerator.
+parent_id. E5 leaves out comments with a score below 1. airgen also leaves out replies to other comments, which do not
+answer the post, and anything that was deleted or written by AutoModerator.
 
 Posts.xml has one post on a line: `<row Id="7" PostTypeId="2" ParentId="5" Score="11" Body="&lt;p&gt;..." />`. Each line
 is parsed by itself, so a damaged one costs itself alone, and cannot declare entities.
