@@ -47,6 +47,9 @@ NOT_FOUND = {"answer": NOT_FIRST, "subject": "its document was not found by the 
 DEPTH, DRAFT_DEPTH = 50, 20
 """Candidates of which the source of a final query, and of a draft, must be told apart: a CPU reads some 30 a second."""
 
+LEAST_APART = 0.15
+"""How far a passage is ahead of all others (`lead`), as a query for itself, from which on an LLM is asked about it."""
+
 
 def least_share(relevance: str, voters: int) -> float:
     """From which share of the way a passage is relevant to a generated query.

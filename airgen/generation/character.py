@@ -1,28 +1,42 @@
 """Who might look for the passage (paper 2.3, step 2); for a passage that nobody looks for, nothing is asked."""
 
+from typing import Any
+
+from airgen.control.votes import LEAST_APART, round_trip_parts
 from airgen.generation.draw_one import draw_one_stage
 from airgen.records import Character, Sample
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Problem
+from airgen.steps.stage import Problem, Tools
 from airgen.text.prose import unasked
 
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
 
 
-def _nobody(lineage: Lineage, pipeline: Pipeline) -> Problem | None:
-    """Whether the passage, or both of a multi-hop query, is of a kind that nobody looks for."""
+async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
+    """Whether the passage, or one of a multi-hop query, is of a kind that nobody looks for; or, where votes are the
+    labels, has a near copy, of which the votes could not tell it."""
+    pipeline = tools.pipeline
     if pipeline.generation.unasked == "keep":
         return None
     kinds = [unasked(passage.title, passage.text, pipeline.language) for passage in lineage.sources]
-    kind = next(filter(None, kinds), "")
-    return Problem(f"nobody looks for {kind}", cause="settings") if kind else None
+    if kind := next(filter(None, kinds), ""):
+        return Problem(f"nobody looks for {kind}", cause="settings")
+    if tools.apart is not None and (lead := await tools.apart(lineage)) < LEAST_APART:
+        return Problem("another passage says nearly the same", f"it is ahead by {lead:.2f}", cause="settings")
+    return None
+
+
+def _parts(pipeline: Pipeline) -> dict[str, Any]:
+    votes = pipeline.generation.unasked == "skip" and not pipeline.control.judge.members
+    return {"apart": [LEAST_APART, round_trip_parts(pipeline)]} if votes and pipeline.queries is None else {}
 
 
 CHARACTER = draw_one_stage(
     "character", Sample, Character,
     given=lambda lineage: {},
-    refuse=_nobody,
+    refuse=_not_asked,
+    parts=_parts,
     settings=("unasked",),
     tokens=(45, 22),
     stand_in="somebody who works with this every day",

@@ -1,7 +1,7 @@
 """What characters and scenarios have in common (paper 2.3, steps 2 and 3): the model names several, one is drawn."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from airgen.generation import one_call
@@ -25,13 +25,14 @@ def draw_one_stage(
     tokens: tuple[int, int],
     stand_in: str,
     settings: tuple[str, ...] = (),
-    refuse: Callable[[Lineage, Pipeline], Problem | None] = lambda lineage, pipeline: None,
+    refuse: Callable[[Lineage, Tools], Awaitable[Problem | None]] | None = None,
+    parts: Callable[[Pipeline], dict[str, Any]] = lambda pipeline: {},
     scripted: Callable[[str], Sequence[str]],
 ) -> Stage:
     """A stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
 
     given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
-    and small prompts. settings: further ones on which its rows depend. refuse: why nothing is asked about a lineage.
+    and small prompts. settings, parts: what else its rows depend on. refuse: why nothing is asked about a lineage.
     stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
     """
 
@@ -40,7 +41,7 @@ def draw_one_stage(
 
     async def work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         parent = lineage.one(reads).key
-        if refused := refuse(lineage, tools.pipeline):
+        if refuse is not None and (refused := await refuse(lineage, tools)):
             return refused
         if tools.pipeline.generation.one_call:
             answer = await one_call.answer_of(lineage, tools)
@@ -84,7 +85,7 @@ def draw_one_stage(
         lambda expected: 0 if expected.pipeline.generation.one_call else expected.samples,
     )  # fmt: skip
     stage = Stage(
-        name, (reads,), writes, 1, work, lambda pipeline, prompts: one_call.parts(pipeline),
+        name, (reads,), writes, 1, work, lambda pipeline, prompts: {**one_call.parts(pipeline), **parts(pipeline)},
         settings=(f"{name}s", *settings),
         prompt=lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name, cost=cost,
         stand_in=stand_ins, scripted=answer, show=show,

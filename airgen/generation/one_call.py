@@ -3,19 +3,22 @@
 With `generation.one_call`, the model sees worked examples as turns of the chat, each a document and the answer to it:
 who found it, when, its most useful fact, and a search of each form. It then writes the same for the passage. One call
 replaces about ten, the examples are a prefix that never changes, and a small model imitates better than it obeys.
+Keywords come after the question of which they are a short form: before it they name the subject, and any passage about
+it fits.
 
-Only searches of the types that `types` names are asked for: the grammar ends the answer before the others, which are
-the last in the examples.
+Only searches of the types that `types` names are asked for and shown in the examples.
 
 The answer becomes the rows of the paper's steps. Each of them asks for the same answer, which is paid for once.
-Its searches are drafts: that of the drawn type comes first, the others follow in an order that the sample's key
-decides. The first counts that passes the checks and, where votes are the labels, finds its passage; it has the type
-that its form has, and the length that it has.
+Its searches are drafts: those of the drawn type come first, the others follow in an order that the sample's key
+decides. Keywords are also made of the question, by leaving out its function words. The first draft counts that
+passes the checks and, where votes are the labels, finds its passage; it has the type that its form has, and the length
+that it has.
 """
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -41,7 +44,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.stage import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
 from airgen.text.near_duplicates import folded_words
-from airgen.text.query_form import function_words
+from airgen.text.query_form import as_keywords, function_words
 
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
@@ -90,16 +93,20 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     values = {"language_name": language_name(pipeline.language), "document": part}
     order = _order(pipeline, sample.key)
 
-    def read(value: Any) -> tuple[Search, ...]:
-        return tuple(Search(kind, text := _line(value[kind]), _problem(kind, text, value)) for kind in order)
-
     output = stage_prompt(pipeline, tools.prompts, PROMPT).output
     assert isinstance(output, dict)
+    longest = {name: form.get("maxLength", math.inf) for name, form in output["properties"].items()}
 
-    def _problem(kind: str, text: str, value: Mapping[str, Any]) -> Problem | None:
-        if len(value[kind]) >= output["properties"][kind]["maxLength"] - 1:
-            return Problem("is cut off", "use fewer words")  # by the grammar, which ends it there
-        return search_problem(kind, text, lineage, tools, values, _line(value["character"]), _line(value["scenario"]))
+    def read(value: Any) -> tuple[Search, ...]:
+        character, scenario = _line(value["character"]), _line(value["scenario"])
+
+        def problem_of(kind: str, name: str, text: str) -> Problem | None:
+            if len(value[name]) >= longest[name] - 1:
+                return Problem("is cut off", "use fewer words")  # by the grammar, which ends it there
+            return search_problem(kind, text, lineage, tools, values, character, scenario)
+
+        drafts = drafts_of(value, order, pipeline.query_language)
+        return tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
 
     def check(value: Any) -> Problem | None:
         problems = [search.problem for search in read(value)]
@@ -119,6 +126,23 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
         return answer
     value, attempts = answer
     return Searches(_line(value["character"]), _line(value["scenario"]), read(value), attempts)
+
+
+def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> list[tuple[str, str, str]]:
+    """The searches of an answer in the order of choice, each with its type and the property that it comes from.
+
+    Keywords of the model come before those made of its question.
+    """
+    drafts = list[tuple[str, str, str]]()
+    for kind in order:
+        drafts.append((kind, kind, _line(value[kind])))
+        if kind == "keywords" and "question" in value:
+            drafts.append((kind, "question", as_keywords(_line(value["question"]), language)))
+    first: dict[str, tuple[str, str, str]] = {}
+    for draft in drafts:
+        if draft[2]:
+            first.setdefault(draft[2].casefold(), draft)
+    return list(first.values())
 
 
 def _order(pipeline: Pipeline, key: str) -> list[str]:

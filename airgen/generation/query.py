@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from airgen.control.votes import DRAFT_DEPTH, round_trip_parts
+from airgen.control.votes import DEPTH, DRAFT_DEPTH, round_trip_parts
 from airgen.generation import one_call
 from airgen.generation.attributes import (
     INFORMATION_TEXT,
@@ -240,6 +240,8 @@ def _like_values(model: Model) -> dict[str, Any]:
 async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
     """The first search that has no problem and finds its source, where that is asked; all of them are drafts."""
     parent, fp, language = lineage.one(Scenario).key, tools.plan["query"], tools.pipeline.query_language
+    # Where votes are the labels, the query will be told apart from as many: each draft is asked about once.
+    depth = DRAFT_DEPTH if tools.pipeline.control.judge.members else DEPTH
     answer = await one_call.answer_of(lineage, tools)
     if isinstance(answer, Problem):
         return [skip("query", parent, tools, answer)]
@@ -247,7 +249,7 @@ async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
     for place, search in enumerate(answer.searches):
         reason, score = search.problem.reason if search.problem else "", 0.0
         if not reason and tools.find is not None and (best is None or best.score < 0):
-            (score,) = await tools.find(lineage, [search.text], DRAFT_DEPTH)
+            (score,) = await tools.find(lineage, [search.text], depth)
         draft = Candidate(row_key("candidate", parent, fp, place), parent, fp, place, search.text, reason, score)
         drafts.append(draft)
         if not reason and (best is None or best.score < min(score, 0.0)):

@@ -211,7 +211,8 @@ async def _ask(
                     await asyncio.to_thread(find.prepare)
             check = pipeline.generation.meaning if pipeline.generation.rewrites else None
             meaning = None if check is None else load_embedder(check.model)
-            tools = Tools(pipeline, job.prompts, job.fingerprints, engine, meaning, job.folder, watch, find)
+            apart = find.apart if find is not None and not pipeline.control.judge.members else None
+            tools = Tools(pipeline, job.prompts, job.fingerprints, engine, meaning, job.folder, watch, find, apart)
             if pipeline.queries is not None:
                 accepted = job.accepted(store)
             else:

@@ -6,6 +6,7 @@ answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with 
 """
 
 import asyncio
+import json
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from airgen.keys import content_key
 from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.askers import together
-from airgen.llms.base import Llm, Request, Rule, backend_class
+from airgen.llms.base import Llm, Message, Request, Rule, backend_class
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
@@ -231,7 +232,7 @@ async def ask_prompt(
         account: the stage to which the calls are charged.
         pattern: bounds the property that the prompt names in `constrain`.
         first: the number of the first answer among several to one prompt; further attempts have the next ones.
-        left_out: properties of the output that this call does not ask for.
+        left_out: properties of the output that this call does not ask for; worked examples do not show them, either.
         echo: whether an answer that repeats the prompt's own words anywhere is refused.
 
     Returns:
@@ -243,7 +244,8 @@ async def ask_prompt(
     if schema is not None and left_out:
         wanted = {name: form for name, form in schema["properties"].items() if name not in left_out}
         schema = {**schema, "properties": wanted, "required": [one for one in schema["required"] if one in wanted]}
-    request = Request(llm.model, prompt.render(**values), sampling(llm), schema, first, llm.endpoint, account)
+    messages = without_properties(prompt.render(**values), left_out)
+    request = Request(llm.model, messages, sampling(llm), schema, first, llm.endpoint, account)
     language = pipeline.language
     instructions = _spaced(_instructions(prompt, values), language)
     complaint = ""
@@ -266,6 +268,28 @@ async def ask_prompt(
         return replace(sent, sample=first + attempt)
 
     return await ask_until(tools.llm, request, read, again, attempts)
+
+
+def without_properties(messages: Sequence[Message], left_out: Collection[str]) -> tuple[Message, ...]:
+    """The messages, in which no worked example has the properties `left_out`.
+
+    The grammar ends an answer before them. Where the examples go on there, a model would rather write on than end: all
+    of 24 last questions of a 1.5B model ran on until they were cut off.
+    """
+
+    def shortened(message: Message) -> Message:
+        if message.role != "assistant" or not left_out:
+            return message
+        try:
+            shown = json.loads(message.content)
+        except ValueError:  # an example in a prompt of the user's
+            return message
+        if not isinstance(shown, dict):
+            return message
+        kept = {name: text for name, text in shown.items() if name not in left_out}
+        return replace(message, content=json.dumps(kept, ensure_ascii=False))
+
+    return tuple(shortened(message) for message in messages)
 
 
 def saw_answer(health: Health, name: str, found: object) -> None:

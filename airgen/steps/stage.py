@@ -42,8 +42,9 @@ Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[float]]]
 
 @dataclass(frozen=True)
 class Tools:
-    """What a stage may use. Relative paths of the settings start at `folder`. `meaning` and `find` may be absent: they
-    check that a rewrite keeps its meaning, and that queries find their source again.
+    """What a stage may use. Relative paths of the settings start at `folder`. `meaning`, `find` and `apart` may be
+    absent: they check that a rewrite keeps its meaning, that queries find their source again, and that a passage has no
+    near copy.
 
     `watch(name, value or Problem)` raises LlmError where one member of a panel gives no usable answers.
     """
@@ -56,6 +57,7 @@ class Tools:
     folder: Path | None = None
     watch: Callable[[str, object], None] = lambda name, found: None
     find: Find | None = None
+    apart: Callable[["Lineage"], Awaitable[float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

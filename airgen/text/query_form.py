@@ -11,6 +11,7 @@ import re
 from functools import cache
 from itertools import pairwise
 
+from airgen.languages import SPACELESS
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import count_words, words
 
@@ -124,6 +125,26 @@ def without_function_words(text: str, language: str) -> bool:
     """Return whether no word of a text is a function word, as in no sentence of a language that has them."""
     known = STOPWORDS.get(language, frozenset())
     return bool(known) and not any(word.casefold() in known for word in words(text, language))
+
+
+# Verbs with which a question ends, and that nobody types among keywords: "how does a bimetal strip work".
+_IDLE = {"en": "work works happen happens mean means"}
+_AROUND = "\"'“”‘’«»„,;:!?"
+
+
+def as_keywords(question: str, language: str) -> str:
+    """What is left of a question in a search box: its words in their order, without function and question words.
+
+    Empty for a language without spaces, whose segments are not what people type apart.
+
+    >>> as_keywords("How does a tar archive leave .git folders out?", "en")
+    'tar archive leave .git folders out'
+    """
+    if language in SPACELESS:
+        return ""
+    idle = function_words(language) | frozenset(_IDLE.get(language, "").split())
+    stripped = (word.strip(_AROUND) for word in question.split())
+    return " ".join(word for word in stripped if word and word.casefold().replace("’", "'") not in idle).rstrip(".")
 
 
 @cache

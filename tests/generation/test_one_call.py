@@ -12,6 +12,7 @@ from job_maker import LEXICAL, Run
 
 from airgen.errors import SettingsError
 from airgen.generation.attributes import length_class
+from airgen.generation.one_call import drafts_of
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.records import Candidate, Character, Query, Scenario
@@ -23,7 +24,7 @@ REST = "rewrites: 0, hard_negatives: [0, 0]}"
 AT_ONCE = {"target: 12": f"target: 12\ngeneration: {{prompts: small, one_call: true, {TYPES}, {REST}"}
 GOOD = {
     "character": "an old hand", "scenario": "Work stands still, and somebody has to know what to do.",
-    "fact": "Specimens differ.", "keywords": "specimen violins repair", "question": "how does a specimen decline",
+    "fact": "Specimens differ.", "question": "how does a specimen decline", "keywords": "specimen violins repair",
     "problem": "my specimen breaks every winter", "claim": "A specimen of this kind grows in winter",
 }  # fmt: skip
 
@@ -55,7 +56,8 @@ def test_one_call_makes_the_rows_of_all_steps(run: Run, folder: Path) -> None:
     result = run(changes=AT_ONCE)
     found = rows(folder)
     assert len(found["Character"]) == len(found["Scenario"]) == len(found["Query"]) == 12
-    assert len(found["Candidate"]) == 4 * 12  # all of an answer's searches are kept as drafts
+    drafts = Counter(draft.parent for draft in found["Candidate"])
+    assert len(drafts) == 12 and set(drafts.values()) <= {4, 5}  # all of an answer's searches are kept
     tried = result.usage["query"]["calls"]
     assert "character" not in result.usage and "scenario" not in result.usage
     with Job(folder / "job.yaml", folder / "runs").open_store(read_only=True) as store:
@@ -78,9 +80,11 @@ def test_types_are_those_that_the_queries_have(run: Run, folder: Path, model_say
     result = run(changes=AT_ONCE)
     queries = read_rows(result.directory / "dataset" / "queries.jsonl")
     kinds = Counter(row["metadata"]["type"] for row in queries)
-    assert set(kinds) <= {"question", "claim"} and sum(kinds.values()) == len(queries) == 12
+    assert set(kinds) <= {"question", "keywords", "claim"} and sum(kinds.values()) == len(queries) == 12
+    starts = {"how does": "question", "A specimen": "claim"}
     for row in queries:
-        assert row["metadata"]["type"] == ("question" if row["text"].startswith("how does") else "claim")
+        kind = next((kind for start, kind in starts.items() if row["text"].startswith(start)), "keywords")
+        assert row["metadata"]["type"] == kind and "what" not in row["text"]
         assert row["metadata"]["length"] == length_class(row["text"], "en")
     reasons = Counter(draft.problem for draft in rows(folder)["Candidate"])
     assert reasons["wrong type"] == 24
@@ -115,6 +119,37 @@ def test_a_second_query_of_a_passage_is_asked_for_anew(run: Run, asked: list[Req
     assert (
         len({request.key for request in requests}) > 60 == len({request.messages[-1].content for request in requests})
     )
+
+
+VALUE = {
+    "question": "How does a kiln crack?", "keywords": "kiln  crack cold", "problem": "my kiln cracks",
+    "claim": "Kilns crack when they cool",
+}  # fmt: skip
+
+
+def test_drafts_are_in_the_order_of_choice() -> None:
+    assert drafts_of(VALUE, ["keywords", "claim", "question"], "en") == [
+        ("keywords", "keywords", "kiln crack cold"),
+        ("keywords", "question", "kiln crack"),
+        ("claim", "claim", "Kilns crack when they cool"),
+        ("question", "question", "How does a kiln crack?"),
+    ]
+
+
+def test_a_draft_that_comes_twice_counts_once() -> None:
+    value = {"question": "how does a kiln crack", "keywords": "Kiln crack"}
+    assert drafts_of(value, ["keywords"], "en") == [("keywords", "keywords", "Kiln crack")]
+
+
+def test_examples_show_only_what_is_asked_for(run: Run, asked: list[Request]) -> None:
+    """Where they go on, a model writes on at the end of its answer, too, until it is cut off."""
+    run(changes={"target: 12": AT_ONCE["target: 12"].replace(TYPES, "types: {keywords: 1}")})
+    (request, *_) = [request for request in asked if request.stage == "query"]
+    assert request.schema is not None
+    examples = [json.loads(message.content) for message in request.messages if message.role == "assistant"]
+    assert len(examples) == 4
+    for example in examples:
+        assert list(example) == list(request.schema["properties"]) == ["character", "scenario", "fact", "keywords"]
 
 
 def test_the_prefix_of_all_calls_is_one(run: Run, asked: list[Request]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from airgen.text.query_form import asks, asks_somewhere, in_first_person, is_keywords
+from airgen.text.query_form import as_keywords, asks, asks_somewhere, in_first_person, is_keywords
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,19 @@ def test_keywords_and_first_person() -> None:
     assert not is_keywords("my bees died", "en")
     assert in_first_person("I’ve lost a swarm", "en") and in_first_person("我的蜜蜂不见了", "zh")
     assert not in_first_person("lost a swarm", "en")
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "keywords"),
+    [
+        ("How does a kiln crack?", "en", "kiln crack"),
+        ("what does the strip() method of str.join do", "en", "strip() method str.join"),
+        ("how does a bimetal strip work?", "en", "bimetal strip"),
+        ("What's the boiling point of 5-FU, at sea level?", "en", "boiling point 5-FU sea level"),
+        ("wer war schuld am Brand der Mühle?", "de", "schuld Brand Mühle"),
+        ("谁建了这座桥", "zh", ""),
+        ("what is it?", "en", ""),
+    ],
+)
+def test_keywords_of_a_question(question: str, language: str, keywords: str) -> None:
+    assert as_keywords(question, language) == keywords
