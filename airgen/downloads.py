@@ -203,7 +203,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                     one_request = about[name]["size"] in range(_ONE_REQUEST_BYTES)
                     before = "" if one_request else _state(store, name)
                     with store.open(name, "rb") as source, (folder / ".partial").open("wb") as out:
-                        _all_of(source, out, MAX_BYTES, f"{url}: {name} has more than")
+                        _copy_bounded(source, out, MAX_BYTES, f"{url}: {name} has more than")
                     if not one_request and _state(store, name) != before:
                         raise FetchError(f"{url}: {name} was replaced while it was read: run the same command again")
                     (folder / ".partial").replace(files[place])
@@ -333,7 +333,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: in
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:
-                left = _all_of(stream, out, left, f"{archive.name} unpacks to more than")
+                left = _copy_bounded(stream, out, left, f"{archive.name} unpacks to more than")
             count += 1
     except _DAMAGE as error:
         raise FetchError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
@@ -353,7 +353,7 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
     return target
 
 
-def _all_of(source: IO[bytes], target: IO[bytes], most: int, subject: str) -> int:
+def _copy_bounded(source: IO[bytes], target: IO[bytes], most: int, subject: str) -> int:
     """Copy a stream; returns how much of `most` bytes is left. Raises FetchError for more."""
     left = most
     while piece := source.read(_ONE_REQUEST_BYTES):
@@ -457,7 +457,7 @@ def _deb(archive: Path) -> Iterator[IO[bytes]]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             assert process.stdout is not None
             try:
-                _all_of(process.stdout, data, MAX_BYTES, f"{archive.name} unpacks to more than")
+                _copy_bounded(process.stdout, data, MAX_BYTES, f"{archive.name} unpacks to more than")
             except FetchError:
                 process.kill()
                 raise

@@ -87,7 +87,7 @@ def named(value: Any, name: str = "") -> dict[str, str]:
             stacklevel=2,
         )
     _known[name, version] = inner
-    place = _place(inner)
+    place = _import_path(inner)
     return {"name": name, "version": version, **({"place": place} if place else {})}
 
 
@@ -235,7 +235,7 @@ def _bytes_of(_: Any) -> Any:
     return torch.uint8
 
 
-def _place(value: Any) -> str:
+def _import_path(value: Any) -> str:
     """Return `module:name` if another process can import it from a file; else empty."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(value, types.FunctionType) or module in (None, "__main__") or "<" in name:

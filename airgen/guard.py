@@ -88,12 +88,12 @@ def under_guard(method: Callable[P, T], what: Callable[[Any], str]) -> Callable[
 def failure(error: BaseException, what: str, kind: type[AirgenError] = ModelError) -> AirgenError:
     """Return an error of foreign code as an error of airgen of that kind."""
     if is_out_of_memory(error):
-        return kind(f"{what}: out of memory ({_said(error)}): lower batch_size or max_length, or set dtype: bf16")
+        return kind(f"{what}: out of memory ({_describe(error)}): lower batch_size or max_length, or set dtype: bf16")
     if isinstance(error, OSError) and error.filename is not None:
         return kind(f"{what}: {disk_error(error)}")
     if isinstance(error, SystemExit):
         return kind(f"{what}: {_place(error)}it called sys.exit({error.code!r:.40})")
-    return kind(f"{what}: {_place(error)}{_said(error)}")
+    return kind(f"{what}: {_place(error)}{_describe(error)}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -103,7 +103,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in _text(error).lower() for words in _NO_MEMORY)
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Return the kind and the message of an error, in one line."""
     words = printable(_text(error), _MESSAGE_CHARACTERS)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
@@ -126,7 +126,7 @@ def _place(error: BaseException) -> str:
     places = [(file, line) for file, line in frames if _library(file) is None and not file.startswith((_OWN, _STDLIB))]
     if not places and frames and (library := _library(frames[-1][0])):
         return f"in {library}: "
-    return "".join(f"{_shown(file)}:{line}: " for file, line in (places or frames)[-1:])
+    return "".join(f"{_display_path(file)}:{line}: " for file, line in (places or frames)[-1:])
 
 
 def _library(file: str) -> str | None:
@@ -136,7 +136,7 @@ def _library(file: str) -> str | None:
     return None if at is None else parts[at + 1].removesuffix(".py")
 
 
-def _shown(file: str) -> str:
+def _display_path(file: str) -> str:
     """Return a file's name relative to the working directory if it is inside; a module of airgen by its package."""
     if file.startswith(_OWN):
         return str(Path("airgen", Path(file).relative_to(_OWN)))

@@ -95,11 +95,11 @@ class WorkerPool(Compute):
     def send(self, make: bytes, item: Any) -> Future[Returned]:
         """Do an item. The future raises WorkerLost, or BrokenProcessPool, where its worker dies."""
 
-    def look(self) -> float | None:
+    def check_workers(self) -> float | None:
         """Raise AirgenError if no worker can continue; return the seconds until the next check, None: never."""
         return None
 
-    def why(self, lost: Exception) -> str:
+    def loss_reason(self, lost: Exception) -> str:
         """Say why a worker was lost."""
         return str(lost)
 
@@ -151,7 +151,7 @@ class WorkerPool(Compute):
                     try:
                         row = (item.key, future.result().value())
                     except (WorkerLost, BrokenProcessPool) as lost:
-                        alone.append(self._again(work.name, item, self.why(lost)))
+                        alone.append(self._retried(work.name, item, self.loss_reason(lost)))
                         started = False
                         continue
                     self._counts["batches"] += 1
@@ -168,11 +168,11 @@ class WorkerPool(Compute):
 
     def _ended(self, out: dict[Future[Returned], _Item]) -> list[Future[Returned]]:
         while True:
-            timeout = self.look()
+            timeout = self.check_workers()
             if ended := wait(out, timeout, FIRST_COMPLETED).done:
                 return sorted(ended, key=lambda future: out[future].place)
 
-    def _again(self, name: str, item: _Item, why: str) -> _Item:
+    def _retried(self, name: str, item: _Item, why: str) -> _Item:
         item.tries += 1
         if item.tries > 1:
             raise AirgenError(
@@ -201,7 +201,7 @@ class Processes(WorkerPool):
             return
         context, self._children = SpawnContext(), []
         context.Process = self._process  # type: ignore[misc, assignment]
-        self._executor = ProcessPoolExecutor(self.workers, context, _begin, (thread_limits(self._threads),))
+        self._executor = ProcessPoolExecutor(self.workers, context, _set_up_worker, (thread_limits(self._threads),))
 
     def _process(self, **options: Any) -> SpawnProcess:
         self._children.append(_Process(**options))
@@ -217,7 +217,7 @@ class Processes(WorkerPool):
             failed.set_exception(error)
             return failed
 
-    def why(self, lost: Exception) -> str:
+    def loss_reason(self, lost: Exception) -> str:
         """Say how the processes ended. The executor itself ends the others by SIGTERM."""
         if not self._broken and self._executor is not None:
             self._executor.shutdown(wait=True)
@@ -245,7 +245,7 @@ class _Process(SpawnProcess):
             super().start()
 
 
-def _begin(environment: dict[str, str]) -> None:
+def _set_up_worker(environment: dict[str, str]) -> None:
     """Set up a worker, so that it ends with the process that started it, however that ends."""
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C ends

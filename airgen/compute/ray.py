@@ -117,7 +117,7 @@ class RayWorkers(WorkerPool):
         self._counts["workers_lost"] += isinstance(translation, WorkerLost)
         return translation
 
-    def look(self) -> float | None:
+    def check_workers(self) -> float | None:
         """Check that the head is back: workers may go on without it for a while only."""
         if not self._head:
             return None

@@ -143,7 +143,7 @@ def evaluate(
     for line in trained_on(experiment.task, experiment.systems):
         experiment.progress(f"! {line}")
     experiment.rehearse()
-    experiment.look_for_hub()
+    experiment.check_hub()
     experiment.run_beside()
     try:
         run_all(experiment.systems, experiment.add, failed)
@@ -239,7 +239,7 @@ class _Experiment:
         self.searched: dict[str, Searched] = {}
         self.keys: dict[str, str] = {}
         self.runs: dict[str, FinishedRun] = {}
-        self.told_of_labels = False
+        self.labels_reported = False
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
     def is_pending(self, system: SystemSettings) -> bool:
@@ -264,7 +264,7 @@ class _Experiment:
         if errors:
             raise SettingsError(errors)
 
-    def look_for_hub(self) -> None:
+    def check_hub(self) -> None:
         """Find out whether the Hub answers, before the first system runs, if one that will run needs it."""
         pending = (system for system in self.systems if system.uses or self._kept(system, self._key(system)) is None)
         named = (name for system in pending for _, spec in system.parts() for name in hub_models(spec))
@@ -374,8 +374,8 @@ class _Experiment:
 
     def _run(self, system: SystemSettings) -> FinishedRun:
         """Run one system and write its run; those that it builds on are finished."""
-        if not self.told_of_labels and self.task.split not in self.task.dataset.withheld:
-            lost, self.told_of_labels = self.task.lost_labels, True
+        if not self.labels_reported and self.task.split not in self.task.dataset.withheld:
+            lost, self.labels_reported = self.task.lost_labels, True
             if lost:
                 self.progress(f"! {lost}")
         if (finished_run := self.beside.pop(system.name, None)) is None:

@@ -135,7 +135,7 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, OwnSystem):
         own = options.found(system.folder)
         if isinstance(own, Mapping):
-            return _given(run_from_dict(own), {"family": "run"}, f"system {system.name}", context)
+            return _existing_run(run_from_dict(own), {"family": "run"}, f"system {system.name}", context)
         if isinstance(own, Component):
             return _searched(own, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
         return _own(OwnSearch(own, context.ids, f"system {system.name}", context.corpus), context, system)
@@ -293,16 +293,16 @@ def _sum(parts: Sequence[Any]) -> Any:
 def _from_file(options: RunSystem, folder: Path, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
     about = {"family": "run file", "file": Path(name).name}
-    return _given(read_run(folder / name), about, name, context, level=options.level)
+    return _existing_run(read_run(folder / name), about, name, context, level=options.level)
 
 
-def _given(
+def _existing_run(
     run: Run, description: Mapping[str, Any], where: str, context: RunContext, *, level: str = "passage"
 ) -> FinishedRun:
     """Return an existing run with the dataset's ids. Raises DatasetError if none of its passages is in the dataset."""
     known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
     if (pages := context.pages(level)) is not None:
-        run, advice = _by_section(run, pages, context.queries), pages.advice
+        run, advice = _to_sections(run, pages, context.queries), pages.advice
         notes["pages_taken_as_sections"] = sum(key in known for key in run.passage_ids)
     else:
         run = run.renamed(context.ids.find)
@@ -355,7 +355,7 @@ def _try(part: Own, queries: Mapping[str, str]) -> None:
         part.score([(text, "a passage") for text in texts])
 
 
-def _by_section(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
+def _to_sections(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
     """Turn a run of pages into one of sections. The better of two hits on a page counts; a hit on no page stays."""
     results: dict[str, dict[str, float]] = {}
     for query, hits in run.items():

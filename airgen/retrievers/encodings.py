@@ -226,7 +226,7 @@ def reused() -> int:
     return current.reused if current else 0
 
 
-def took_over(count: int) -> None:
+def count_reused(count: int) -> None:
     """Count encodings that were reused."""
     if current := _CURRENT.get():
         current.reused += count
@@ -331,7 +331,7 @@ class Memo:
             return dict(zip(texts, map(self._keep, self._encode(texts, kind)), strict=True))
         store = self._opened() if kind == "passage" else None
         encodings = store.find(texts) if store else {}
-        took_over(len(encodings))
+        count_reused(len(encodings))
         missing = [text for text in texts if text not in encodings]
         done = 0
         batches = list(batched(missing, self._size))

@@ -99,14 +99,14 @@ class TrainingSet:
             canonical_json([example.id, list(example.positives), list(example.negatives)]) for example in self.examples
         )
         pieces = chain(
-            (f"[{canonical_json(_taught(self.about))},[", next(rows, "")),
+            (f"[{canonical_json(_teaching_digest(self.about))},[", next(rows, "")),
             (f",{row}" for row in rows),
             (f"],{canonical_json(sorted(self.dev.labels))}]",),
         )
         return key_of_pieces(pieces)
 
 
-def _taught(about: Mapping[str, Any]) -> Any:
+def _teaching_digest(about: Mapping[str, Any]) -> Any:
     """Return the hash of a dataset, with its teacher if it has its own."""
     teacher = about.get("teacher_sha256") or about.get("teacher")
     return about.get("digest") if teacher is None else [about.get("digest"), teacher]
@@ -449,7 +449,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
     about = {
         **sets[0].about,
         "dataset": " + ".join(names),
-        "digest": content_key([[_taught(table), table["split"], table["weight"]] for table in tables]),
+        "digest": content_key([[_teaching_digest(table), table["split"], table["weight"]] for table in tables]),
         "passages": len(corpus),
         "dev_queries": len(dev),
         **{name: sum(table[name] for table in tables) for name in sums},

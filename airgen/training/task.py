@@ -236,11 +236,11 @@ def write_card(
                 for passage, label in labels.items()
             ]
             (folder / "held-out.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
-        (folder / "README.md").write_text(_words(card), encoding="utf-8")
+        (folder / "README.md").write_text(_card_text(card), encoding="utf-8")
         (folder / CARD).write_text(json.dumps(card, ensure_ascii=False, indent=1, sort_keys=True), encoding="utf-8")
 
 
-def _words(card: Mapping[str, Any]) -> str:
+def _card_text(card: Mapping[str, Any]) -> str:
     data, costs = card["data"], card["costs"]
     fold = f", fold {data['fold']} held out ({data['held_out_queries']} queries)" if data.get("fold") else ""
     gpu = f", {costs['gpu_bytes'] / 1e6:.0f} MB of the GPU's" if costs.get("gpu_bytes") else ""

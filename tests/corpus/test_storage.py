@@ -100,7 +100,7 @@ def test_a_stopped_download_goes_on_with_what_is_the_same_in_the_store(
 
 def test_an_object_that_is_replaced_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that goes on in the middle of the new one: its beginning would be of the old one."""
-    store, real = fsspec.filesystem("memory"), downloads._all_of
+    store, real = fsspec.filesystem("memory"), downloads._copy_bounded
     store.pipe("/bucket/corpus/large.bin", b"a" * (3 << 20))
 
     def replacing(*words: Any) -> int:
@@ -108,7 +108,7 @@ def test_an_object_that_is_replaced_while_it_is_read(monkeypatch: pytest.MonkeyP
         return real(*words)
 
     with monkeypatch.context() as patch:
-        patch.setattr(downloads, "_all_of", replacing)
+        patch.setattr(downloads, "_copy_bounded", replacing)
         with pytest.raises(FetchError, match=r"large\.bin was replaced while it was read: run the same command again"):
             fetch(corpus("memory://bucket/corpus/large.bin"))
     assert (fetch(corpus("memory://bucket/corpus/large.bin")) / "large.bin").stat().st_size == 2 << 20

@@ -111,7 +111,7 @@ def test_near_share_by_hand() -> None:
 def test_an_index_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = made(index="IVF32,Flat", search={"nprobe": 4}, cache=tmp_path)
     wanted = first.search(QUERIES, 10)
-    monkeypatch.setattr(ann_index._Fill, "fill", None)  # no index can be made any more
+    monkeypatch.setattr(ann_index._PartFill, "fill", None)  # no index can be made any more
     again = made(index="IVF32,Flat", search={"nprobe": 4}, cache=tmp_path)
     assert again.embedder.encoded == 0  # type: ignore[attr-defined]
     hits = again.search(QUERIES, 10)

@@ -137,7 +137,7 @@ def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: 
         return guesses[-1]
 
     original = exact._guess
-    monkeypatch.setattr(exact, "_quicker", lambda products, dim: None)  # faiss needs no guess
+    monkeypatch.setattr(exact, "_faiss_if_quicker", lambda products, dim: None)  # faiss needs no guess
     monkeypatch.setattr(exact, "_guess", watched)
     monkeypatch.setattr(exact, "_SAMPLE_ROWS", 200)
     monkeypatch.setattr(exact, "_GUESS_FROM_ROWS", 0)
@@ -204,7 +204,7 @@ def test_candidates_of_faiss_give_the_same_bits(seed: int, dim: int, k: int, how
     hits = []
     for way in (None, faiss):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(exact, "_quicker", lambda *_, way=way: way)
+            patch.setattr(exact, "_faiss_if_quicker", lambda *_, way=way: way)
             patch.setattr(exact, "_FAISS_ROWS", 100)
             hits.append((search(rows, queries, k), search(rows, queries, k, rows=some)))
     assert_same(hits[0][0], hits[1][0])

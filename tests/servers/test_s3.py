@@ -208,7 +208,7 @@ def test_an_object_that_is_replaced_while_it_is_read(store: Store, monkeypatch: 
     first, second = b"A" * len(LARGE), b"B" * len(LARGE)
     store.client.pipe("corpora/large.bin", first)
     settings, pieces = corpus("s3://corpora/large.bin"), list[int]()
-    real = downloads._all_of
+    real = downloads._copy_bounded
 
     class Replaced:
         def __init__(self, source: Any) -> None:
@@ -220,7 +220,7 @@ def test_an_object_that_is_replaced_while_it_is_read(store: Store, monkeypatch: 
                 store.client.pipe("corpora/large.bin", second)
             return bytes(self.source.read(size))
 
-    monkeypatch.setattr(downloads, "_all_of", lambda source, *more: real(Replaced(source), *more))
+    monkeypatch.setattr(downloads, "_copy_bounded", lambda source, *more: real(Replaced(source), *more))
     one_line(settings, "large.bin")
     assert (fetch(settings) / "large.bin").read_bytes() == second
 

@@ -57,16 +57,16 @@ class AnnSpec:
     def made(self, dim: int) -> Any:
         """Create the empty index. Raises ModelError with the message of faiss."""
         faiss = _faiss(self.factory)
-        with _understood(f"index {self.factory!r}"):
+        with _one_line_errors(f"index {self.factory!r}"):
             index = faiss.index_factory(dim, self.factory, faiss.METRIC_INNER_PRODUCT)
         for name, value in (*self.build, *self.search):
-            with _understood(f"index {self.factory!r}: {name}: {value:g}"):
+            with _one_line_errors(f"index {self.factory!r}: {name}: {value:g}"):
                 faiss.ParameterSpace().set_index_parameter(index, name, value)
         return index
 
     def check(self, dim: int, passages: int) -> None:
         """Raise ModelError for a string that does not fit vectors of `dim`, or so few passages."""
-        needed = _least(_faiss(self.factory), self.made(dim))
+        needed = _vectors_needed(_faiss(self.factory), self.made(dim))
         if passages < needed:
             raise ModelError(
                 f"index {self.factory!r} learns {needed:,} centroids, and the corpus has {passages:,} passages: choose "
@@ -91,7 +91,7 @@ def _faiss(what: str) -> Any:
 
 
 @contextmanager
-def _understood(subject: str) -> Iterator[None]:
+def _one_line_errors(subject: str) -> Iterator[None]:
     """Turn faiss's errors into a ModelError of one line."""
     try:
         yield
@@ -112,7 +112,7 @@ def _layers(faiss: Any, index: Any) -> Iterator[Any]:
             yield from _layers(faiss, inner)
 
 
-def _least(faiss: Any, index: Any) -> int:
+def _vectors_needed(faiss: Any, index: Any) -> int:
     """Return how many vectors the index needs to learn its centroids."""
     layers = list(_layers(faiss, index))
     return max(max(getattr(layer, "nlist", 1), getattr(_quantizer(layer), "ksub", 1)) for layer in layers)
@@ -122,7 +122,7 @@ def _quantizer(layer: Any) -> Any:
     return getattr(layer, "pq", None)
 
 
-def _quick(faiss: Any, index: Any, spec: AnnSpec) -> None:
+def _skip_slow_training(faiss: Any, index: Any, spec: AnnSpec) -> None:
     """Skip work that takes minutes and changes no hit: the order of codes for polysemous search, which only `ht` needs.
 
     Also silence warnings about few points per centroid: `AnnSpec.check` decides what is too few.
@@ -136,7 +136,7 @@ def _quick(faiss: Any, index: Any, spec: AnnSpec) -> None:
 
 
 @dataclass(frozen=True)
-class _Fill:
+class _PartFill:
     """What a worker does to make a part."""
 
     folder: Path
@@ -169,7 +169,7 @@ class _Fill:
             places = slice(first, min(first + block, count))
             index.add(np.ascontiguousarray(matrix[places] if rows is None else matrix[rows[places]], np.float32))
         path = _part(self.folder, number)
-        with _understood(f"{path}: writing"):
+        with _one_line_errors(f"{path}: writing"):
             faiss.write_index(index, str(path.with_suffix(".new")))
         path.with_suffix(".new").replace(path)
 
@@ -202,21 +202,21 @@ def build_ann(
     count, dim = len(matrix) if rows is None else len(rows), matrix.shape[1]
     index = spec.made(dim)
     if not index.is_trained:
-        _quick(faiss, index, spec)
-        size = min(count, max(spec.sample, 64 * _least(faiss, index)))
+        _skip_slow_training(faiss, index, spec)
+        size = min(count, max(spec.sample, 64 * _vectors_needed(faiss, index)))
         places = np.sort(np.random.default_rng(_SEED).choice(count, size, replace=False))
-        with _understood(f"index {spec.factory!r}: training"):
+        with _one_line_errors(f"index {spec.factory!r}: training"):
             index.train(np.ascontiguousarray(matrix[places if rows is None else rows[places]], np.float32))
     trained = faiss.serialize_index(index).tobytes()
     path, first = file if file is not None else (Path(), 0)
-    fill = _Fill(folder, rows=path.absolute(), dim=dim, spec=spec, trained=trained)
+    fill = _PartFill(folder, rows=path.absolute(), dim=dim, spec=spec, trained=trained)
     items = [
         (number, (number, shard_of(matrix, start, end, first=first, rows=rows)))
-        for number, (start, end) in enumerate(_stretches(count, spec.parts))
+        for number, (start, end) in enumerate(_part_bounds(count, spec.parts))
     ]
 
     def fill_here(item: tuple[int, Shard]) -> bool:
-        start, end = _stretches(count, spec.parts)[item[0]]
+        start, end = _part_bounds(count, spec.parts)[item[0]]
         fill.fill(item[0], matrix[start:end] if rows is None else matrix, None if rows is None else rows[start:end])
         return True
 
@@ -226,14 +226,14 @@ def build_ann(
             fill_here(items[number][1])
 
 
-def _stretches(count: int, parts: int) -> list[tuple[int, int]]:
+def _part_bounds(count: int, parts: int) -> list[tuple[int, int]]:
     """Return the first row of each part and the row after its last; the sizes differ by one at most."""
     ends = [count * number // parts for number in range(parts + 1)]
     return [(start, end) for start, end in pairwise(ends) if end > start]
 
 
 @dataclass(frozen=True)
-class _Ask:
+class _PartSearch:
     """What a worker does to search a part."""
 
     folder: Path
@@ -254,7 +254,7 @@ class _Ask:
         index = _opened(_part(self.folder, number), self.search)
         hits = Hits.none(len(self.queries), self.k)
         k = min(self.k, index.ntotal)
-        with _understood(f"{self.folder.name}: searching"):
+        with _one_line_errors(f"{self.folder.name}: searching"):
             scores, positions = index.search(self.queries, k)
         scores = np.where(positions < 0, np.float32(-np.inf), scores)
         order = np.lexsort((positions, -scores), axis=1)
@@ -267,7 +267,7 @@ class _Ask:
 def _opened(path: Path, search: tuple[tuple[str, float], ...]) -> Any:
     """Map a part from its file; move it to a GPU if this faiss has one that can run it."""
     faiss = _faiss(path.parent.name)
-    with _understood(f"{path}: reading"):
+    with _one_line_errors(f"{path}: reading"):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         for name, value in search:
             faiss.ParameterSpace().set_index_parameter(index, name, value)
@@ -304,7 +304,7 @@ class AnnIndex:
         Returns:
             The hits, with arrays of shape (m, k).
         """
-        ask = _Ask(self.folder.absolute(), self.spec.search, np.ascontiguousarray(queries, np.float32), k)
+        ask = _PartSearch(self.folder.absolute(), self.spec.search, np.ascontiguousarray(queries, np.float32), k)
         best, start = Hits.none(len(queries), k), 0
         if not len(queries):
             return best

@@ -75,7 +75,7 @@ def search(
     compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
     guessing = n >= _GUESS_FROM_ROWS and width <= n // 20
     hits = Hits.none(len(queries), k)
-    faiss = _quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST_HITS else None
+    faiss = _faiss_if_quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST_HITS else None
     for first in range(0, len(queries), batch):
         block = slice(first, first + batch)
         block_queries = queries[block]
@@ -86,7 +86,7 @@ def search(
                 if unsure.size:
                     again = _Best(block_queries[unsure], width, compiled)
                     again.stream(matrix, rows, n)
-                    _put(hits, first + unsure, again, width)
+                    _write_hits(hits, first + unsure, again, width)
                 continue
         guess = _guess(matrix, block_queries, width, rows=rows, count=n) if guessing else None
         best = _Best(block_queries, width, compiled, guess)
@@ -95,11 +95,11 @@ def search(
         if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
             again = _Best(block_queries[short], width, compiled)  # the guess was too high for these queries
             again.stream(matrix, rows, n)
-            _put(hits, first + short, again, width)
+            _write_hits(hits, first + short, again, width)
     return hits
 
 
-def _put(hits: Hits, places: NDArray[np.int64], best: _Best, width: int) -> None:
+def _write_hits(hits: Hits, places: NDArray[np.int64], best: _Best, width: int) -> None:
     block = Hits.none(len(places), width)
     best.write(block.positions, block.scores)
     hits.positions[places, :width], hits.scores[places, :width] = block.positions, block.scores
@@ -244,17 +244,17 @@ _FAISS_MOST_HITS = 32  # for more hits, faiss was slower in all measurements (be
 _SPARE_ROWS = 16  # that faiss selects beyond k
 
 
-def _quicker(products: int, dim: int) -> Any:
+def _faiss_if_quicker(products: int, dim: int) -> Any:
     """Return the package faiss if it is to select, or None. The bits of a result do not depend on it."""
     if dim == 0 or not (products >= LARGE or "faiss" in sys.modules) or importlib.util.find_spec("faiss") is None:
         return None
     faiss: Any = load_extra("faiss", "exact search")
     faiss.omp_set_num_threads(cores())
-    return faiss if products < _MEASURED_PRODUCTS or _selects_quicker(dim) else None
+    return faiss if products < _MEASURED_PRODUCTS or _faiss_is_quicker(dim) else None
 
 
 @lru_cache(maxsize=8)
-def _selects_quicker(dim: int) -> bool:
+def _faiss_is_quicker(dim: int) -> bool:
     """Measure whether faiss is quicker on this processor, by one search with and one without it."""
     faiss = load_extra("faiss", "exact search")
     draw = np.random.default_rng(0)

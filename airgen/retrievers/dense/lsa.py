@@ -49,8 +49,8 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
     order = np.argsort(-strength, kind="stable")[:rank]
     turned = np.ascontiguousarray(turned[:, order])
     if not wide:
-        return np.ascontiguousarray(_times(basis, turned).T)
-    scaled = _times(image, turned)  # of length sqrt(strength)
+        return np.ascontiguousarray(_multiply(basis, turned).T)
+    scaled = _multiply(image, turned)  # of length sqrt(strength)
     lengths = np.sqrt(np.maximum(strength[order], 0))
     nonzero = lengths > 1e-12 * lengths.max(initial=0)
     return np.ascontiguousarray(np.where(nonzero, scaled / np.where(nonzero, lengths, 1), 0).T)
@@ -59,12 +59,12 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
 def product(sparse: Any, dense: Floats) -> Floats:
     """Multiply a scipy CSR matrix by a dense one, in the order of the sparse entries."""
     result = np.zeros((sparse.shape[0], dense.shape[1]))
-    _sparse_times(sparse.indptr, sparse.indices, sparse.data, dense=np.ascontiguousarray(dense), result=result)
+    _multiply_sparse(sparse.indptr, sparse.indices, sparse.data, dense=np.ascontiguousarray(dense), result=result)
     return result
 
 
 @jit
-def _sparse_times(starts: Any, columns: Any, values: Floats, dense: Floats, result: Floats) -> None:
+def _multiply_sparse(starts: Any, columns: Any, values: Floats, dense: Floats, result: Floats) -> None:
     for row in range(len(starts) - 1):
         line = result[row]
         for place in range(starts[row], starts[row + 1]):
@@ -74,7 +74,7 @@ def _sparse_times(starts: Any, columns: Any, values: Floats, dense: Floats, resu
 
 
 @jit
-def _times(left: Floats, right: Floats) -> Floats:
+def _multiply(left: Floats, right: Floats) -> Floats:
     result = np.zeros((left.shape[0], right.shape[1]))
     for row in range(left.shape[0]):
         line = result[row]

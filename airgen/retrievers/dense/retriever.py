@@ -21,7 +21,7 @@ from airgen.retrievers.base import Component, Corpus, Embedder, Hits, finite, ha
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs, spec_problem
 from airgen.retrievers.dense.exact_search import check_search, search, search_shards
 from airgen.retrievers.dense.gpu_search import GpuRows, gpu_for
-from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, encoded, keys_of, root_of, took_over
+from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, count_reused, encoded, keys_of, root_of
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.spec import Part
 
@@ -137,7 +137,7 @@ class Dense(Component):
         new = store.missing(keys)
         for place, vectors in self._embedded(texts, new, root):
             store.keep({texts[at]: (row,) for at, row in zip(place.tolist(), vectors, strict=True)})
-        took_over(len(corpus) - len(new))
+        count_reused(len(corpus) - len(new))
         rows = store.starts(keys) // (2 * dim)
         matrix = np.memmap(store.data, np.float16, "r", shape=(store.data.stat().st_size // (2 * dim), dim))
         first = int(rows[0])

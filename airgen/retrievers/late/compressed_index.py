@@ -402,7 +402,11 @@ class CompressedIndex:
             cells = (centroids @ query.T).astype(np.float32)
             passages = np.arange(len(self), dtype=np.int32)
             if (most := max(k, candidates)) < len(self):
-                chosen = lists.best(cells, probes, most) if lists else top_k(self._first(cells, probes), most)[0]
+                chosen = (
+                    lists.best(cells, probes, most)
+                    if lists
+                    else top_k(self._approximate_scores(cells, probes), most)[0]
+                )
                 passages = np.sort(chosen)
             order, values = top_k(self._maxsim(query, cells, passages), k)
             hits.put(row, passages[order], values)
@@ -413,7 +417,7 @@ class CompressedIndex:
         device = gpu_for(self.list_passages.size, self.list_passages.itemsize)
         return None if device is None else GpuLists(self.list_starts, self.list_passages, len(self), device)
 
-    def _first(self, cells: Floats, probes: int) -> Floats:
+    def _approximate_scores(self, cells: Floats, probes: int) -> Floats:
         """Score every passage by its cells; `cells` are the scores of the centroids, (k, query tokens)."""
         total = np.zeros(len(self), np.float32)
         probes = min(probes, len(cells))

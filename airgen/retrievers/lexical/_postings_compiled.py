@@ -75,7 +75,7 @@ def _add_listing(
 
 
 @jit
-def _take(
+def _move_scores(
     scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, taken: NDArray[np.uint32]
 ) -> None:
     """Move the listed scores into `taken`, as bits, and leave zeros behind."""
@@ -98,7 +98,7 @@ def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
 
 
 @jit
-def _scan(
+def _list_candidates(
     scores: NDArray[np.float32], tops: NDArray[np.uint32], least: np.uint32, touched: NDArray[np.uint32]
 ) -> np.uint32:
     """List the positions whose score has at least these bits, and return the length of the list."""
@@ -115,7 +115,7 @@ def _scan(
 
 
 @jit
-def _deal(bits: NDArray[np.uint32], k: int, buckets: NDArray[np.int64]) -> tuple[np.uint32, int, int]:
+def _count_buckets(bits: NDArray[np.uint32], k: int, buckets: NDArray[np.int64]) -> tuple[np.uint32, int, int]:
     """Count scores, given as bits, by bucket: (best, shift, last).
 
     The k best are in the buckets up to `last`, where `buckets` then holds how many scores are in better ones. The
@@ -162,7 +162,7 @@ def _sort_best(
     spare: NDArray[np.uint64],
 ) -> int:
     """Sort the k best into the first `keys`: the score's bits inverted, then its position. Return their number."""
-    best, shift, last = _deal(bits, k, buckets)
+    best, shift, last = _count_buckets(bits, k, buckets)
     places = spare.view(np.uint32)
     count = np.uint32(0)
     for index in range(len(bits)):
@@ -225,10 +225,10 @@ def search(
                     scores[np.uint32(positions[posting])] += weight * impacts[posting]
         if not listing:
             _block_tops(scores, tops)
-            best, shift, last = _deal(tops, k, buckets)
+            best, shift, last = _count_buckets(tops, k, buckets)
             below = np.int64(best) + 1 - (np.int64(last + 1) << shift)  # the least bits that bucket `last` can have
-            count = _scan(scores, tops, np.uint32(max(1, below if last < _BUCKETS - 1 else 1)), touched)
-        _take(scores, touched, count, bits)
+            count = _list_candidates(scores, tops, np.uint32(max(1, below if last < _BUCKETS - 1 else 1)), touched)
+        _move_scores(scores, touched, count, bits)
         if not listing:
             scores[:] = 0
         if count == 0:

@@ -152,7 +152,7 @@ class PairMiner:
             if isinstance(row, RefusedRow):
                 self.counts[row.kind, row.reason] += 1
             elif isinstance(row, SourcePassage):
-                before, previous = previous, self._taken(row, dump)
+                before, previous = previous, self._cleaned(row, dump)
                 if previous is None:
                     continue
                 for pair in self._pairs_of(previous):
@@ -164,7 +164,7 @@ class PairMiner:
                     citations.add(len(cited), previous.title, previous.text, book)
                     cited.append(json.dumps([previous.id, previous.text]))
             elif row.kind in self.kinds:
-                pair = row if isinstance(row, MinedPair) else self._tossed(row.one, row.other, row.kind)
+                pair = row if isinstance(row, MinedPair) else self._pair_by_coin(row.one, row.other, row.kind)
                 checked = self._too_long if pair.kind in _GIVEN else self._unusable
                 if reason := checked(pair.passage) or self._too_long(pair.query):
                     self.counts[pair.kind, reason] += 1
@@ -175,9 +175,9 @@ class PairMiner:
                 self.counts["citation", citation.reason] += 1
             else:
                 citing, other = (SourcePassage(*json.loads(cited[at])) for at in (citation.source, citation.target))
-                yield from self._checked(self._tossed(citing, other, "citation"))
+                yield from self._checked(self._pair_by_coin(citing, other, "citation"))
 
-    def _taken(self, passage: SourcePassage, dump: bool) -> SourcePassage | None:
+    def _cleaned(self, passage: SourcePassage, dump: bool) -> SourcePassage | None:
         """Count a passage, and return it without its title in its text; None if it is left out."""
         passage = replace(passage, text=_without_title(passage))
         reason = self._unusable(passage.text)
@@ -225,9 +225,9 @@ class PairMiner:
         if second.start < first.end and second.end > second.start:  # such a pair would match by its shared text
             self.counts["neighbour", "the passages overlap"] += 1
             return
-        yield from self._checked(self._tossed(first, second, "neighbour"))
+        yield from self._checked(self._pair_by_coin(first, second, "neighbour"))
 
-    def _tossed(self, first: SourcePassage, second: SourcePassage, kind: str) -> MinedPair:
+    def _pair_by_coin(self, first: SourcePassage, second: SourcePassage, kind: str) -> MinedPair:
         """Pair two passages; a coin decides which one is the query."""
         if rng("pair", self._settings.seed, kind, first.id, second.id).random() < 0.5:
             first, second = second, first
