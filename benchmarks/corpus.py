@@ -85,7 +85,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         clean: dict[str, Any] = {"offensive_share": None, "min_tokens": 20}
         settings = CorpusSettings.model_validate(_settings(path, clean), context={"folder": path.parent})
         return sum(isinstance(row, Passage) for row in prepare(settings, "qa"))
-    from airgen.corpus.cleaning.duplicates import EXACT, CorpusWide, NearDuplicates, earlier_documents
+    from airgen.corpus.cleaning.duplicates import CorpusWide, NearDuplicates, earlier_documents, exact_duplicates
     from airgen.corpus.cleaning.filters import Item, judge_language, judge_text
     from airgen.corpus.cleaning.personal import mask_item
     from airgen.corpus.needs import open_reader
@@ -99,7 +99,10 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         "personal": lambda item: mask_item(item, "off", "en").keep,
         "boilerplate": lambda item: judge_text(item.document.text).keep,
     }
-    wide: dict[str, CorpusWide] = {"exact": EXACT, "near": NearDuplicates(NearDuplicateSettings())}
+    wide: dict[str, CorpusWide] = {
+        "exact": exact_duplicates(("title", "text")),
+        "near": NearDuplicates(NearDuplicateSettings()),
+    }
     kept = 0
     with earlier_documents() as earlier:
         while batch := [Item(row) for row in islice(rows, 1024)]:

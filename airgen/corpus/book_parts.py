@@ -73,8 +73,17 @@ class _Line:
 def remove_apparatus(
     text: str, starts: list[tuple[int, Document]], kinds: Sequence[str], language: str
 ) -> tuple[str, list[tuple[int, Document]], list[tuple[str, str]]]:
-    """Return the text without the parts of these kinds, the documents' new starts, and the removed parts as (kind,
-    text)."""
+    """Remove parts such as the table of contents from a text.
+
+    Args:
+        text: One document, or several that were joined.
+        starts: The offset at which each document begins.
+        kinds: The parts to remove: front-matter, contents, references, index.
+        language: ISO 639.
+
+    Returns:
+        The remaining text, the documents' new starts, and the removed parts as (kind, text).
+    """
     wanted = [kind for kind in kinds if kind != "front-matter" or len(starts) == 1]
     ranges = find_apparatus(text, wanted, language)
     pieces: list[str] = []
@@ -101,7 +110,16 @@ def remove_apparatus(
 
 
 def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> list[tuple[int, int, str]]:
-    """Return ranges (start, end, kind) of the parts, in order, not overlapping."""
+    """Find parts such as the table of contents in a text.
+
+    Args:
+        text: The text.
+        kinds: The parts to find: front-matter, contents, references, index.
+        language: ISO 639.
+
+    Returns:
+        Ranges (start, end, kind) in characters, in order, not overlapping.
+    """
     lines = list(_lines(text))
     parts: list[tuple[int, int, str]] = []
     if "contents" in kinds:

@@ -45,7 +45,19 @@ class Chunk:
 def chunks(
     text: str, *, language: str = "en", size: int = 200, overlap: int = 50, tokenizer: str = "cl100k_base"
 ) -> list[Chunk]:
-    """Return the chunks of `text`. Raises MissingExtra without llama-index-core, CorpusError without the vocabulary."""
+    """Cut one long text into chunks.
+
+    Args:
+        text: The text.
+        language: ISO 639; decides where sentences end.
+        size: The most tokens of a chunk.
+        overlap: Tokens that a chunk repeats of the one before it.
+        tokenizer: What counts tokens: `words`, or an encoding of tiktoken.
+
+    Raises:
+        MissingExtra: llama-index-core is missing.
+        CorpusError: The vocabulary cannot be loaded, or one character has more than `size` tokens.
+    """
     if not text.strip():
         return []
     counter = load_tokenizer(tokenizer, language)
@@ -128,7 +140,15 @@ class _Section:
 def cut(
     text: str, outline: Sequence[tuple[int, str]], settings: ChunkSettings, tokenizer: Tokenizer, language: str
 ) -> list[Piece]:
-    """Return the chunks of a document, in order. `outline`: level and text of each of its headings, in order."""
+    """Cut a document into chunks, in order.
+
+    Args:
+        text: The cleaned text of the document.
+        outline: Level and text of each of its headings, in order.
+        settings: Size, overlap and where to cut.
+        tokenizer: What counts tokens.
+        language: ISO 639; decides where sentences end.
+    """
     cutter = _Cutter(text, settings, tokenizer, language)
     candidates = (
         cutter.sections(_sections(text, outline)) if settings.by == "headings" else cutter.pieces(0, len(text), ())

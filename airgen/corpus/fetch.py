@@ -83,9 +83,21 @@ def fetch(
     say: Callable[[str], object] = lambda _: None,
     tick: Tick = lambda _: None,
 ) -> Path:
-    """Fetch, verify and unpack a corpus that is not there yet; returns its folder. Raises CorpusError, FetchError.
+    """Fetch, verify and unpack a corpus that is not there yet.
 
-    given: an archive that the user already has. It is verified and unpacked like a fetched one.
+    Args:
+        settings: The corpus.
+        force: Fetch it again even if it is there.
+        given: An archive that the user already has. It is verified and unpacked like a fetched one.
+        say: Called with each line for the user.
+        tick: Called with the progress of a download.
+
+    Returns:
+        The folder of the corpus's files.
+
+    Raises:
+        CorpusError: The archive is missing, has another checksum or cannot be stored.
+        FetchError: The source cannot be reached.
     """
     source = settings.fetch
     if source is None:

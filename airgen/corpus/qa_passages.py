@@ -114,8 +114,17 @@ def qa_passages(
 ) -> Iterator[Passage | Dropped]:
     """Yield passages and dropped documents in the order of the source, without numbers.
 
-    documents: a sample of those of the reader; None: all. `progress` is called with the number of documents of each
-    part. Raises CorpusError, MissingExtra, and AirgenError where workers cannot do it.
+    Args:
+        settings: The corpus.
+        reader: The corpus's reader.
+        documents: A sample of the reader's documents; None for all of them.
+        compute: Where parts are cleaned: this process, several, or a cluster.
+        progress: Called with the number of documents of each part.
+
+    Raises:
+        CorpusError: The corpus cannot be read or cleaned.
+        MissingExtra: A package that cleans is missing.
+        AirgenError: Workers cannot do the work.
     """
     files: PathReader | None = None
     if documents is None and ":" not in settings.reader.kind:  # a class of one's own is perhaps only here

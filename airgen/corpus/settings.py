@@ -295,10 +295,15 @@ def _variants(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_corpus_settings(name: str | Path, folder: Path | None = None) -> CorpusSettings:
-    """Read a corpus YAML by path or name, with all problems at once; `name#id` selects one long document.
+    """Read a corpus YAML, reporting all problems at once.
 
-    `folder`: of the pipeline that names it, where it is looked for first. Raises CorpusError if there is no such file,
-    SettingsError (file:line: path: problem) if it is wrong.
+    Args:
+        name: A path, or a name in `corpora`; `name#id` selects one long document.
+        folder: The folder of the pipeline that names it, which is searched first.
+
+    Raises:
+        CorpusError: There is no such file.
+        SettingsError: The file is wrong; each problem as file:line: path: problem.
     """
     name, _, document = str(name).partition("#")
     path, variant = _find(name, folder)

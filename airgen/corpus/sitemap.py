@@ -95,9 +95,16 @@ class _SlowError(CorpusError):
 def download(
     url: str, folder: Path, *, most: int = 1000, progress: Callable[[int], None] | None = None
 ) -> FetchedPages:
-    """Save the sitemap's pages below `folder`, each as a file of its own whose ending says what it is.
+    """Save the sitemap's pages below `folder`, each as a file whose ending says what it is.
 
-    Raises CorpusError where the sitemap cannot be read or names no page, or where no page could be fetched.
+    Args:
+        url: The address of a sitemap, a feed, or a list of addresses.
+        folder: Where the files are written.
+        most: The largest number of pages.
+        progress: Called with 1 for each saved page.
+
+    Raises:
+        CorpusError: The sitemap cannot be read or names no page, or no page could be fetched.
     """
     site = _Site(url)
     pages, more = site.pages(url, most)

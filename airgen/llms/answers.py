@@ -45,10 +45,16 @@ _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 
 
 def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
-    """Return the JSON value in `text`, valid under `schema` (JSON Schema, draft 2020-12).
+    """Parse the JSON value in a model's answer.
 
-    Prose and code fences around it, trailing commas, single quotes and similar errors are tolerated. Raises
-    ValueError with a one-line reason: the text is empty, is not JSON, or a field does not fit the schema.
+    Prose and code fences around it, trailing commas, single quotes and similar errors are tolerated.
+
+    Args:
+        text: The answer.
+        schema: The JSON Schema (draft 2020-12) that the value must fit.
+
+    Raises:
+        ValueError: The text is empty, is not JSON, or a field does not fit the schema; one line says which.
     """
     if not text.strip():
         raise ValueError("the answer is empty")
@@ -66,10 +72,16 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
-    """Parse an answer's text as `parse_json` does, but without repair where the answer was cut off at its token limit.
+    """Parse an answer as `parse_json` does, but without repair if it was cut off at its token limit.
 
-    Repair would close the brackets of such an answer and keep half a sentence. Raises ValueError as `parse_json`
-    does, and for an answer that is a failure.
+    Repair would close the brackets of such an answer and keep half a sentence.
+
+    Args:
+        answer: The answer of a call.
+        schema: The JSON Schema that the value must fit.
+
+    Raises:
+        ValueError: See `parse_json`; also if the answer is a failure.
     """
     if answer.error:
         raise ValueError(answer.error)

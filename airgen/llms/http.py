@@ -168,7 +168,18 @@ def error_in(payload: Any) -> tuple[str, str]:
 
 
 def failure(status: int, message: str, code: str, headers: Mapping[str, str], where: str) -> AirgenError:
-    """Return the exception for an HTTP status: LlmError for what will never work, Refused, or Retry."""
+    """Return the exception for an HTTP status.
+
+    Args:
+        status: The status.
+        message: The server's message, without secrets.
+        code: The server's own error code, or empty.
+        headers: The headers, which may say how long to wait.
+        where: The endpoint, for the message.
+
+    Returns:
+        LlmError for what will never work, Refused for a fault of this request, Retry for a failure that may pass.
+    """
     if status in (401, 402, 403, 404, 405) or code in _FATAL_CODES or 300 <= status < 400:
         return LlmError(f"{where} refuses (HTTP {status}): {message or 'it gave no reason'}")
     if status == 429:

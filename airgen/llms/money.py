@@ -70,8 +70,11 @@ _OWN_MACHINE = Price(0.0, 0.0, 0.0, assumed=True)
 def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None, base_url: str = "") -> Price | None:
     """Return the price of a model, or None where it is unknown.
 
-    The pipeline's own prices (see `price_in`) come first. A model on a loopback or private address is assumed to be
-    free, unless it has a published price: then the address is taken for that of a gateway.
+    Args:
+        model: The model's name.
+        overrides: The pipeline's own prices (see `price_in`), which come first.
+        base_url: The endpoint. A model on a loopback or private address is assumed to be free, unless it has a
+            published price: then the address is taken for that of a gateway.
     """
     if override := price_in(overrides or {}, model):
         return override
@@ -83,8 +86,13 @@ def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None
 def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price | None:
     """Return the model's price in the pipeline's `llm.prices`, or None where it is not there.
 
-    `overrides` is model -> {input, output, cached}, in US dollars a million tokens. Without `cached`, cached tokens
-    cost as much as others. Raises SettingsError for a wrong entry.
+    Args:
+        overrides: Model -> {input, output, cached}, in US dollars per million tokens. Without `cached`, cached tokens
+            cost as much as others.
+        model: The model's name.
+
+    Raises:
+        SettingsError: An entry is wrong.
     """
     if model not in overrides:
         return None
@@ -198,9 +206,12 @@ class Budget:
 
 
 def cost(price: Price, usage: Usage | None, reserved: float) -> float:
-    """Return what an attempt cost in US dollars: by its usage, or its reservation where usage is missing or says more.
+    """Return what an attempt cost in US dollars.
 
-    None is an attempt that the server does not bill: it was not sent, or the answer is an error.
+    Args:
+        price: The price of the model.
+        usage: What the server bills. None if it bills nothing: the request was not sent, or the answer is an error.
+        reserved: The most that the attempt could cost, which is assumed where usage is missing or says more.
     """
     if usage is None:
         return 0.0

@@ -97,10 +97,19 @@ class ModelProfile:
 
 
 async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, tried: int = 0) -> ModelProfile:
-    """Ask a model six or seven short questions. `known` of the result is empty: the caller has the backend.
+    """Ask a model six or seven short questions.
 
-    logprobs: a judge of this job needs log-probabilities. Raises what the engine raises, among it LlmError where
-    the model takes no call, with the server's words.
+    Args:
+        llm: The engine to ask with.
+        settings: The LLM.
+        logprobs: A judge of this job needs log-probabilities.
+        tried: How often the model was probed before.
+
+    Returns:
+        What was measured. Its `known` is empty: the caller has the backend.
+
+    Raises:
+        LlmError: The model takes no call; with the server's words. Other errors of the engine pass, too.
     """
     clock = asyncio.get_running_loop().time
     questions = _questions(settings, logprobs, tried)

@@ -189,8 +189,13 @@ class Choice:
 def columns_of(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str] = (), *, invented: bool = False
 ) -> list[TableColumn]:
-    """Return the columns of some rows: those of the header (`names`), then others in the order in which they first
-    come."""
+    """Return the columns of some rows.
+
+    Args:
+        rows: Values by column.
+        names: The header; its columns come first, then others in the order in which they first occur.
+        invented: Whether the names only state the position, because the table has no header.
+    """
     values: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         for name, value in row.items():
@@ -210,10 +215,16 @@ def choose(
     named: Mapping[str, str] | None = None,
     where: str = "",
 ) -> Choice:
-    """Give each role the column that does best, role by role, in the order of the roles.
+    """Give each role the column that fits it best, in the order of the roles.
 
-    named: {role: column} of settings; an empty one is not named. Raises UsageError for a named column, or a needed
-    role, that is not there.
+    Args:
+        columns: The columns of the table.
+        roles: What columns can be, by name.
+        named: Columns that settings name, by role; an empty name counts as none.
+        where: The table, for messages.
+
+    Raises:
+        UsageError: A named column is not there, or a required role has no column.
     """
     known, by_name = [column.name for column in columns], {column.name: column for column in columns}
     chosen: dict[str, TableColumn] = {}

@@ -42,8 +42,12 @@ def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
 def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
     """Return the rows of a JSON value, flat; a list of plain values has the one column `value`.
 
-    wanted: names of members that hold the rows, if the value is an object with several. Raises ValueError for a value
-    in which there are no rows.
+    Args:
+        value: The parsed value.
+        wanted: Names of members that hold the rows, if the value is an object with several.
+
+    Raises:
+        ValueError: The value contains no rows.
     """
     if isinstance(value, list):
         return [row for place, element in enumerate(value) for row in _rows(element, place)]

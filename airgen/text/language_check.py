@@ -42,10 +42,17 @@ def checked(language: str) -> str:
 
 
 def wrong_language(text: str, language: str, document: str = "") -> str | None:
-    """Return what is wrong with the language of an answer, worded for the next attempt; None if it is right.
+    """Check the language of an answer.
 
-    With the document that it is about, one foreign function word that is not the document's is evidence enough, in a
-    text of five words or more that has none of its own: names that bring one are mostly the document's.
+    Args:
+        text: The answer.
+        language: ISO 639; the language that was asked for.
+        document: The document that it is about. With it, a single foreign function word that the document lacks is
+            evidence enough, in a text of five words or more without a function word of its own: foreign words in names
+            mostly come from the document.
+
+    Returns:
+        What is wrong, worded for the model's next attempt; None if nothing is.
     """
     problem = wrong_script(text, language)
     if problem:

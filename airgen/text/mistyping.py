@@ -47,7 +47,16 @@ _IDEOGRAPHS = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]{4,}")
 
 
 def mistyped(text: str, language: str, random: Random) -> tuple[str, str]:
-    """Return the text with one fault, and which; the text as it is, where no rule applies."""
+    """Make one typing error in a text.
+
+    Args:
+        text: The query.
+        language: ISO 639; decides neighbouring keys, stop words and abbreviations.
+        random: Decides the kind of error and its place.
+
+    Returns:
+        The changed text and the kind of error; the text itself and `as written` if no rule applies.
+    """
     kinds = [*_RATIOS]
     first = random.choices(kinds, [_RATIOS[kind] for kind in kinds])[0]
     for kind in (first, *(other for other in kinds if other != first)):

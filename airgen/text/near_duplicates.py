@@ -84,10 +84,10 @@ _analyser = lru_cache(maxsize=16)(analyser)
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
-    """Return the share of the query's distinct stems that the document has, 0 to 1, and the query's words with these
-    stems.
+    """Measure how much of a query its document says in the same words, by stems without stop words.
 
-    Stop words are left out on both sides.
+    Returns:
+        The share of the query's distinct stems that the document has, 0 to 1, and the query's words with these stems.
     """
     stems: Analyser = _analyser(language)
     asked = set(stems(query))

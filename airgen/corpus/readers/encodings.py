@@ -163,11 +163,22 @@ _LABELS = {label: name for name, labels in _BROWSERS.items() for label in labels
 
 
 def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usual: str = "") -> Decoded:
-    """Return the text of a page, as a browser decodes it: by its mark, by the charset of the HTTP header, by the one
-    that the page declares; else as any other text. See `decoded`.
+    """Decode a page as a browser does.
 
-    A charset that does not exist is UTF-8. A page that is UTF-8 throughout is not read as windows-1252, whatever it
-    declares.
+    A byte order mark counts most, then the charset of the HTTP header, then the one that the page declares; without
+    any, the page is decoded as other text. A charset that does not exist is taken for UTF-8. A page that is valid UTF-8
+    is not read as windows-1252, whatever it declares.
+
+    Args:
+        raw: The bytes of the page.
+        encoding: The one that the user names; empty for none.
+        language: ISO 639; helps to recognise an old encoding.
+        header: The charset in the HTTP header.
+        usual: The encoding of the files beside it.
+
+    Raises:
+        UnicodeError: No encoding fits.
+        LookupError: `encoding` is not an encoding of text.
     """
     declared = _DECLARED.search(raw[:4096])
     label = header or (declared[1].decode("ascii") if declared else "")

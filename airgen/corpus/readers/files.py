@@ -138,9 +138,16 @@ def files(
 ) -> Iterator[Path | Dropped]:
     """Yield the files of a path or glob below the root, sorted; of a folder, all files in it.
 
-    With `suffixes`, only the files of a folder with one of these endings. A link to a place outside the root becomes a
-    Dropped, but not one into the cache of a download tool beside it; so do files and whole folders whose name `skip`
-    has. Raises CorpusError if there is no file.
+    A link to a place outside the root becomes a Dropped, but not one into the cache of a download tool beside it.
+
+    Args:
+        place: The root, which is the folder of the corpus's files.
+        pattern: A path or a glob, relative to the root.
+        suffixes: Only files with one of these endings; applies to folders.
+        skip: Patterns of names; files and whole folders with such a name become a Dropped.
+
+    Raises:
+        CorpusError: There is no file.
     """
     root, written = place.root.resolve(), pattern
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:

@@ -191,8 +191,18 @@ def column(row: Mapping[str, Any], name: str) -> Any:
 def row_document(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
-    """Yield a row as a document, or as Dropped where its text is missing or has a wrong type; then what its markup
-    leaves out."""
+    """Yield a row as a document, then what its markup leaves out.
+
+    A row whose text is missing or has a wrong type becomes a Dropped.
+
+    Args:
+        row: Values by column.
+        fields: The columns that make a document.
+        place: What the corpus says about all documents.
+        source: The file or data set, for messages and rows.
+        position: The place of the row in it.
+        metadata: Names of columns that are kept besides the text.
+    """
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = text_of(column(row, name))
@@ -265,7 +275,10 @@ def text_of(value: Any) -> Any:
 def to_documents(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
-    """Yield the documents of a row: one, or with `fields.each` one for each item of its list."""
+    """Yield the documents of a row: one, or one per item of its list with `fields.each`.
+
+    The arguments are those of `row_document`.
+    """
     if not fields.each or not isinstance(fields.text, str):
         yield from row_document(row, fields, place, source=source, position=position, metadata=metadata)
         return
