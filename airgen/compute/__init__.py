@@ -34,8 +34,7 @@ class Work(Generic[In, Out]):
         name: What messages call it.
         here: Does the work in this process.
         there: Without arguments, and can be pickled; builds the same function in another process, which keeps it for
-            all
-            items. None: the work cannot be done elsewhere.
+            all items. None: the work cannot be done elsewhere.
     """
 
     name: str

@@ -161,8 +161,8 @@ class QueryRow:
 class QrelRow:
     """One label: `score` is 0 (a hard negative), 1 (relevant), or 2 (relevant, and more surely so than those with 1).
 
-    `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known.
-    `by` says whose label it is if a person's has replaced a model's (`airgen.dataset.people`).
+    `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known. `by` says whose label it is if a person's
+    has replaced a model's (`airgen.dataset.people`).
     """
 
     query: str
@@ -229,8 +229,7 @@ class DatasetContent:
         count_tokens: Counts tokens for the statistics. Default: `count_words_and_characters`.
         secret: What ids and splits depend on, if they do.
         parents: The place of each passage in its document, if passages are chunks; written beside the lineage, because
-            a
-            generated document has none.
+            a generated document has none.
         notes: Notes for the manifest.
     """
 

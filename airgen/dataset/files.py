@@ -86,10 +86,8 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
     """Yield an empty directory to fill; when the block ends without an error, it becomes `out`.
 
     An existing `out` is replaced only if it is empty or contains `marker`, the file that is written last. After an
-    error
-    the new directory is deleted and the existing one is unchanged. Raises DatasetError if `out` contains other
-    files, or
-    writing fails. `durable=False` does not flush to disk, for copies.
+    error the new directory is deleted and the existing one is unchanged. Raises DatasetError if `out` contains other
+    files, or writing fails. `durable=False` does not flush to disk, for copies.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise DatasetError(f"{out} is not a directory: choose another place for the dataset")

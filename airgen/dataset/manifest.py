@@ -74,8 +74,8 @@ class Manifest:
     `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata. `variants` are the
     label directories beside `qrels`. `withheld` are the splits whose labels are not in this directory. `part` is whole,
     public (without the withheld labels and the lineage) or labels (only what the public part lacks). `secret` is the
-    public name of the secret that ids and splits depend on, empty if there is none. `notes` describes what was done
-    to the dataset after its export, such as trimming. `made_with`: see the function of this name.
+    public name of the secret that ids and splits depend on, empty if there is none. `notes` describes what was done to
+    the dataset after its export, such as trimming. `made_with`: see the function of this name.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

@@ -232,11 +232,10 @@ def answer_accuracy(
 ) -> dict[str, tuple[float, float, float]]:
     """Measure how often one of the best k passages contains an answer, by DPR's definition.
 
-    As in DPR (Karpukhin et al. 2020, `has_answer` of its code), text and answer are normalised to NFD, split into
-    runs of
-    letters, digits and marks and into single other characters, and lowercased; a passage has the answer if the answer's
-    tokens follow each other in its text. The title does not count, and no label is needed. In addition, each character
-    of a script without spaces is a token. A query without a result scores 0.
+    As in DPR (Karpukhin et al. 2020, `has_answer` of its code), text and answer are normalised to NFD, split into runs
+    of letters, digits and marks and into single other characters, and lowercased; a passage has the answer if the
+    answer's tokens follow each other in its text. The title does not count, and no label is needed. In addition, each
+    character of a script without spaces is a token. A query without a result scores 0.
 
     Args:
         run: The run of one system.

@@ -130,9 +130,8 @@ class Run:
 def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hits) -> Run:
     """Turn a retriever's hits into a run.
 
-    Raises DatasetError for a hit outside the corpus, a passage that a query has twice, or a score that is not
-    finite: the
-    retriever is broken.
+    Raises DatasetError for a hit outside the corpus, a passage that a query has twice, or a score that is not finite:
+    the retriever is broken.
     """
     order = np.array(sorted(range(len(corpus_ids)), key=corpus_ids.__getitem__), dtype=np.int64)
     place = np.empty(len(order), dtype=np.int32)
@@ -174,10 +173,10 @@ def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
 def read_run(path: str | Path) -> Run:
     """Read a TREC run file (`query Q0 passage rank score tag`, gzipped or not).
 
-    Columns are separated by white space, or by tabs if an id contains spaces. The rank column is ignored: ranks
-    follow from the scores, and `notes["unsorted_queries"]` counts the queries whose lines are in another order.
-    Raises DatasetError, with file and line, for a wrong number of columns, a score that is not a finite number, a
-    passage that comes twice for one query, or an empty file.
+    Columns are separated by white space, or by tabs if an id contains spaces. The rank column is ignored: ranks follow
+    from the scores, and `notes["unsorted_queries"]` counts the queries whose lines are in another order. Raises
+    DatasetError, with file and line, for a wrong number of columns, a score that is not a finite number, a passage that
+    comes twice for one query, or an empty file.
     """
     path = Path(path)
     if (clean := _read_clean(path)) is not None:
@@ -213,8 +212,7 @@ def _read_clean(path: Path) -> Run | None:
     """Read a large run with DuckDB. Return None for a small file, or if a line is unusual or wrong.
 
     The line-by-line parser then reports that line. In a clean line, single spaces or single tabs separate six cells;
-    none
-    is empty, and no id begins or ends with a space.
+    none is empty, and no id begins or ends with a space.
     """
     import duckdb
 
@@ -278,8 +276,8 @@ def _read_clean(path: Path) -> Run | None:
 def write_run(path: str | Path, run: Run, tag: str) -> None:
     """Write a TREC run file, best first, gzipped if the name ends in .gz; byte-identical for equal runs.
 
-    Scores are written so that they read back as the same float32. Columns are tabs where an id holds a space.
-    Raises DatasetError for an id with a tab or a line break, which no run file can hold.
+    Scores are written so that they read back as the same float32. Columns are tabs where an id holds a space. Raises
+    DatasetError for an id with a tab or a line break, which no run file can hold.
     """
     ranked = run.ranked()
     ids = [*run.query_ids, *run.passage_ids]

@@ -86,8 +86,7 @@ class Comparison:
         together: For each system, those that do not differ significantly (Fisher's test, Holm's correction over all
             pairs).
         ranks: The possible places of each system by these tests, from one below all that are better to one above all
-            that
-            are worse; so both say the same.
+            that are worse; so both say the same.
     """
 
     names: list[str]
@@ -163,11 +162,10 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
 def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> NDArray[np.int64]:
     """Compute intervals of the ranks, 1 for the best mean: scores (systems, queries) -> int (systems, 2), inclusive.
 
-    Each system is compared with all others. Those that differ significantly bound its rank; with probability
-    `level`, no
-    other is wrongly called different, however close the systems are. The critical value is the quantile of the largest
-    studentised difference over the resampled means, stepped down (Romano and Wolf 2005; Mogstad, Romano, Shaikh and
-    Wilhelm, "Inference for Ranks", 2024). Student's t-test has to agree, which matters below ten queries. The plain
+    Each system is compared with all others. Those that differ significantly bound its rank; with probability `level`,
+    no other is wrongly called different, however close the systems are. The critical value is the quantile of the
+    largest studentised difference over the resampled means, stepped down (Romano and Wolf 2005; Mogstad, Romano, Shaikh
+    and Wilhelm, "Inference for Ranks", 2024). Student's t-test has to agree, which matters below ten queries. The plain
     percentiles of resampled ranks are not used: for close systems they contain the true rank far too seldom
     (benchmarks/rank_intervals.py).
     """
@@ -211,8 +209,8 @@ def rank_bounds(
 def fisher_test(differences: Matrix, *, samples: int = _SIGN_PATTERNS, seed: int = 0) -> Matrix:
     """Run a two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
-    Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried if there are
-    at most `samples` of them. Otherwise `samples` random ones are tried, and p = (1 + hits) / (1 + n).
+    Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried if there are at
+    most `samples` of them. Otherwise `samples` random ones are tried, and p = (1 + hits) / (1 + n).
     """
     differences = _matrix(differences)
     total = differences.shape[1]
@@ -278,9 +276,8 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
 def queries_needed(difference: float, deviation: float) -> int | None:
     """Return how many queries a two-sided paired t-test needs to detect `difference` with a power of .8.
 
-    `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None
-    if the
-    difference is 0.
+    `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None if
+    the difference is 0.
     """
     if difference == 0:
         return None

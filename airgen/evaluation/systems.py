@@ -364,8 +364,7 @@ def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[S
     """Return two systems to compare, after those that they build on, and the folder of their paths.
 
     They are systems of the file or, without a file, dense systems with these embedding models. Raises UsageError if
-    both
-    are the same, and the errors of loading them.
+    both are the same, and the errors of loading them.
     """
     if before == after:
         raise UsageError("--before and --after are the same")

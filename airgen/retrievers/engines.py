@@ -215,8 +215,8 @@ class _VectorEngine(SearchEngine):
 class Qdrant(_VectorEngine):
     """A collection of Qdrant (1.10 or newer). By default it searches exactly below 10 MB of vectors.
 
-    index_settings: {optimizers_config: {indexing_threshold: 100}} makes it build its graph; search_settings:
-    {params: {hnsw_ef: 256}}.
+    index_settings: {optimizers_config: {indexing_threshold: 100}} makes it build its graph; search_settings: {params:
+    {hnsw_ef: 256}}.
     """
 
     engine = "qdrant"
@@ -328,9 +328,8 @@ class Meilisearch(SearchEngine):
 class Typesense(SearchEngine):
     """A collection of Typesense (0.24 or newer). Its key is a header: {X-TYPESENSE-API-KEY: "${NAME}"}.
 
-    search_settings: {drop_tokens_threshold: 100, query_by_weights: "2,1"}. Its scores are large integers, so the
-    ranks of
-    the hits are used as scores.
+    search_settings: {drop_tokens_threshold: 100, query_by_weights: "2,1"}. Its scores are large integers, so the ranks
+    of the hits are used as scores.
     """
 
     engine = "typesense"

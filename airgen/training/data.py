@@ -308,8 +308,7 @@ def folded(
     """Return the labels of the fold's queries, and the rows of all others; without a fold, stream those of the split.
 
     Queries of the same wording stay together. The fold does not depend on a seed. Raises DatasetError for more folds
-    than
-    the split has wordings.
+    than the split has wordings.
     """
     if fold is None:
         return {}, dataset.label_rows(split)

@@ -105,8 +105,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
             texts: Ids of the passages' texts.
             masks: Function from the ids of all candidates and the columns of the positives to the false negatives.
             teacher: Scores of each query's own passages, (n, 1 + negatives); NaN if missing. A query without the
-                teacher's
-                scores of its positive and of a negative has only the contrastive loss.
+                teacher's scores of its positive and of a negative has only the contrastive loss.
         """
         (owner,) = self.owner
         own_columns = (

@@ -83,9 +83,8 @@ def exported_bert(path: str, heads: int) -> Run:
 class MaskedLanguageModel:
     """BERT with its head, and the greatest logit of any token for each term of the vocabulary.
 
-    Only logits above 0 matter, and few terms have one. So all products are first computed in whole numbers, which
-    takes a
-    third of the time, and computed again in fp32 if their error may hide such a logit.
+    Only logits above 0 matter, and few terms have one. So all products are first computed in whole numbers, which takes
+    a third of the time, and computed again in fp32 if their error may hide such a logit.
     """
 
     def __init__(self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float) -> None:

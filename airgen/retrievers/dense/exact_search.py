@@ -125,9 +125,8 @@ def _guess(
 ) -> NDArray[np.float32]:
     """Estimate, from a sample of the `count` rows, a score per query that a few times k rows exceed.
 
-    A sample of s of n rows contains about m = k * s / n of the k best rows; that number is roughly Poisson
-    distributed. So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th
-    best of all rows.
+    A sample of s of n rows contains about m = k * s / n of the k best rows; that number is roughly Poisson distributed.
+    So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th best of all rows.
     """
     places = np.sort(np.random.default_rng(count).choice(count, _SAMPLE_ROWS, replace=False))
     sample = np.asarray(matrix[places if rows is None else rows[places]], np.float32)

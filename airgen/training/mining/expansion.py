@@ -89,9 +89,9 @@ class Seq2Seq:
     def write(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
         """Return the sampled queries of each text without duplicates, in the order of sampling.
 
-        Each text is sampled by its own seed, so its queries do not depend on the texts beside it, except for the
-        last bits of
-        their scores. If memory is exhausted, fewer are written at once. Raises ModelError if a single one is too many.
+        Each text is sampled by its own seed, so its queries do not depend on the texts beside it, except for the last
+        bits of their scores. If memory is exhausted, fewer are written at once. Raises ModelError if a single one is
+        too many.
         """
 
         def all_of(size: int) -> list[list[str]]:

@@ -139,11 +139,9 @@ class PairMiner:
     ) -> Iterator[MinedPair]:
         """Yield the pairs of the passages of a corpus, or of a reader of dumps, in order; then citations.
 
-        A passage gives pairs with its headings, and with the passage before it if both have the same `document`. A
-        dump has
-        no citations, and a passage of it that was seen before, on any page, is left out, as in cc_net. The limits of
-        length
-        apply to both sides of a pair.
+        A passage gives pairs with its headings, and with the passage before it if both have the same `document`. A dump
+        has no citations, and a passage of it that was seen before, on any page, is left out, as in cc_net. The limits
+        of length apply to both sides of a pair.
         """
         citations = Citations() if "citation" in self.kinds and not dump else None
         cited = StoredTexts()
