@@ -244,6 +244,10 @@ class LibraryModel(TorchModel):
     settings: Settings
     _texts = _GPU_TEXTS
 
+    def set_up(self) -> None:
+        super().set_up()
+        self._pools: dict[int, tuple[Any, Any]] = {}  # of processes, by the id of their model: (stop, pool)
+
     def loaded(self, kind: str, what: str, name: str | None = None, **settings: Any) -> Any:
         """Load the model, or another by name, as the library's class `kind`. Raises ModelError."""
         library = load_extra("sentence_transformers", f"{what} {self.name!r}")
@@ -308,14 +312,11 @@ class LibraryModel(TorchModel):
             self._pools[id(model)] = weakref.finalize(self, model.stop_multi_process_pool, pool), pool
         return {"pool": self._pools[id(model)][1]}
 
-    @cached_property
-    def _pools(self) -> dict[int, tuple[Any, Any]]:
-        return {}
-
     def release(self) -> None:
         """Release the model, and end the processes of the devices."""
-        for stop, _ in self.__dict__.pop("_pools", {}).values():
+        for stop, _ in self._pools.values():
             stop()
+        self._pools.clear()
         super().release()
 
     @property
