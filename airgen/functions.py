@@ -168,7 +168,7 @@ def identity_of(value: Any) -> str | None:
 
 
 def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
-    """Put what a function is into the hash; whether that is all of it."""
+    """Add a function's source and values to the hash, and return whether that covers all of it."""
     if isinstance(value, functools.partial):
         held = [*value.args, *value.keywords.values()]
         total.update(repr(sorted(value.keywords)).encode())
@@ -203,7 +203,7 @@ def _read_by(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _add_value(value: Any, total: Any) -> bool:
-    """Put a plain value into the hash; whether it is one. A list or a dict may be filled later, so it is none."""
+    """Add a plain value to the hash, and return whether it is one. Lists and dicts are not: they may be filled later."""
     if isinstance(value, _PLAIN):
         total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
         return True

@@ -131,7 +131,7 @@ class WorkerPool(Compute):
             while True:
                 while alone or len(out) < self.room:
                     if out and (alone or any(item.tries for item in out.values())):
-                        break  # an item that is sent again has nothing beside it
+                        break  # an item that is sent again runs alone
                     if not alone and ordered and len(finished) >= _ITEMS_AHEAD * self.workers:
                         break
                     if alone:

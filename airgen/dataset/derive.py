@@ -145,7 +145,7 @@ def _labels_in(path: Path) -> list[tuple[str, str, int | float]]:
 def _copy_others(
     source: Path, directory: Path, manifest: Manifest, files: dict[str, FileEntry], *, moved: Sequence[str] = ()
 ) -> None:
-    """Copy the data files that were not written anew."""
+    """Copy the data files that were not rewritten."""
     for name, entry in manifest.files.items():
         if name not in files and name not in moved and name not in ("README.md", "croissant.json"):
             files[name] = copy_file(source, directory, name, entry)

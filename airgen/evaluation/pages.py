@@ -4,7 +4,7 @@
     page = pages.find("https://docs.example.org/reset.html#top")      # "reset"
     pages.best(page, "q1", "how to reset the router")                 # "reset#router"
 
-A hit on a page counts for the best of its sections: the one with the highest label for the query, and where none is
+A hit on a page counts for the best of its sections: the one with the highest label for the query or, if none is
 labelled as relevant, the one with most of the query's words.
 """
 

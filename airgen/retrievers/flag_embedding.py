@@ -222,7 +222,7 @@ class BgeM3(FlagModel):
 
     @property
     def beside(self) -> frozenset[str]:
-        """The other outputs that a pass is to keep: those that live components want, and those of `keep`."""
+        """The other outputs that a pass should keep: those that live components need, and those of `keep`."""
         wanted = {*self.settings.keep, *(other.form for other in list(_LIVE) if other._key == self._key)}
         if not all((self._files / name).is_file() for name in _HEADS):
             wanted &= {"vectors"}

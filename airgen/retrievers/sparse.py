@@ -168,7 +168,7 @@ def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> H
 
 
 class _WithRows(Component):
-    """What the retriever and the re-ranker share: a model of sparse rows."""
+    """The base of the retriever and the re-ranker, which share a model of sparse rows."""
 
     class Settings(CacheSettings):
         """`model`: a SPLADE-like model. Its own settings may stand beside it."""

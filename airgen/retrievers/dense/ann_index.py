@@ -33,7 +33,7 @@ _BLOCK_BYTES = 1 << 26  # bytes of fp32 rows that are added at once
 _SEED = 0
 _ERROR_PREFIX = re.compile(r"^Error in .*? at \S+:\d+: (?:Error: )?")
 _NOMINAL_DIM = 20_160  # dimensions, which most numbers of subquantizers divide
-_LOCAL_PRODUCTS = 1 << 22  # queries times rows: fewer are searched here sooner than they travel
+_LOCAL_PRODUCTS = 1 << 22  # queries times rows: fewer are searched more quickly here than on workers
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
     {kind: sentence-transformers, model: BAAI/bge-m3, dtype: fp16, device: [cuda:0, cuda:1],
      model_kwargs: {attn_implementation: sdpa}}
 
-On a GPU weights are in half precision, and as many texts as its memory holds are a batch, unless settings say
-otherwise. Where memory is exhausted all the same, the batch is halved and the work goes on. Several devices share the
-work by the library's own pool of processes.
+On a GPU, weights are in half precision and a batch has as many texts as its memory holds, unless the settings say
+otherwise. If memory is exhausted nevertheless, the batch is halved and the work continues. Several devices share the
+work through the library's own pool of processes.
 """
 
 import json
@@ -281,7 +281,7 @@ class LibraryModel(TorchModel):
 
     @property
     def texts_at_once(self) -> int | None:
-        """On GPUs so many that a batch is full and sorted by length, and never fewer than a batch that is set."""
+        """Texts to encode at once: on GPUs enough to fill batches sorted by length, at least the `batch_size`."""
         several = len(self.settings.device) if isinstance(self.settings.device, list) else 1
         batch = getattr(self.settings, "batch_size", None)
         if not self.gpu:

@@ -25,7 +25,7 @@ from airgen.retrievers.base import Hits, top_k
 
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
 _UNDERFLOW_LENGTH, _UNDERFLOW_ERROR = 1e-18, 1e-30  # above what underflow loses of a length, and of a product
-_LEAST_NUMBERS = 1 << 22  # numbers of an index: the search of a smaller one is sooner done than sent
+_LEAST_NUMBERS = 1 << 22  # numbers in an index: searching a smaller one on the CPU is quicker than sending it
 _FREE_MEMORY_SHARE = 0.4  # of the GPU's free memory that the rows may take
 _PRODUCTS = 1 << 28  # fp32 products of queries and rows at once: a gigabyte
 _TERMS = 1 << 26  # float64 terms at once: half a gigabyte

@@ -81,7 +81,7 @@ class ResidualCodec:
 
     @property
     def bits(self) -> int:
-        """Bits for each dimension."""
+        """Bits per dimension."""
         return len(self.levels).bit_length() - 1
 
     @property

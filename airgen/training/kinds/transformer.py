@@ -148,7 +148,7 @@ class TransformerTask(TrainingTask):
         relevant = set(example.positives)
         size = len(self.data.corpus)
         others = size - len(relevant)
-        # In a corpus without any other passage the positive takes the place, and the loss masks it.
+        # In a corpus without any other passage, the positive is used, and the loss masks it.
         return [
             next(place for place in iter(lambda: random.randrange(size), -1) if place not in relevant)
             if others > 0
