@@ -203,7 +203,7 @@ def _read_by(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _add_value(value: Any, total: Any) -> bool:
-    """Add a plain value to the hash, and return whether it is one; a list or dict, which may be filled later, is not."""
+    """Add a plain value to the hash, and return whether it is one: a list or dict, filled later, is not."""
     if isinstance(value, _PLAIN):
         total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
         return True
