@@ -327,7 +327,9 @@ def cost_of(job: Job) -> dict[str, float]:
 def _verdict(job: Job, found: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None) -> str:
     """One line: are there queries enough to rank these systems, what people say of the labels, and what to do next."""
     own = job.pipeline.queries
-    text = verdict_of(found, queries, "label more of your own queries" if own else "raise `target`", passages)
+    # A corpus limits how many queries can be generated, not how many people have.
+    more = "raise `target`" if own is None else "label more of your own queries"
+    text = verdict_of(found, queries, more, passages if own is None else None)
     text += " in the systems YAML" if not found.pairs else ""
     if own is not None and own.labels:  # who brings labels has had them from people
         unchecked = ""

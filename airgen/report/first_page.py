@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from airgen.evaluation.verdict import ENOUGH, labels_of
+from airgen.pipeline.job import Job
 from airgen.pipeline.people import has_answers
 from airgen.report.page_table import PageColumn
 from airgen.report.source import ReportSource
@@ -37,7 +38,7 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
     if bad:
         mend = ("Correct the labels", text.partition(":")[0], f"airgen audit score {what} audit-answers.json --apply")
         rows.append(mend)
-    elif not audit and manifest is not None and manifest.provenance:
+    elif not audit and manifest is not None and manifest.provenance and not brought_labels(job):
         again = job is not None and has_answers(job.directory)
         why = "people have checked labels, but not these" if again else "no person has checked the labels yet"
         rows.append(("Check 40 labels (about 15 minutes)", why, f"airgen audit sample {what} 40"))
@@ -59,7 +60,8 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
                 more = max(2 * job.pipeline.target, ENOUGH)
                 rows.append((f"Generate more queries: target {more:,}", of, f"airgen run {what} --target {more}"))
             folder = job.dataset if job is not None else what
-            rows.append(("Or ask a person which is better", of, f"airgen audit systems {folder} {best} {second}"))
+            ask = "Or ask a person which is better" if rows else "Ask a person which is better"
+            rows.append((ask, of, f"airgen audit systems {folder} {best} {second}"))
         unjudged = [one for one in board.results if (one.means.get("Hole@10") or 0) > 0.5]
         if unjudged and job is not None:
             names = ", ".join(one.name for one in unjudged[:3])
@@ -73,6 +75,11 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
         return None
     command = PageColumn("command", itemgetter(2), left=True, role="code")
     return Table(rows[:4], [*columns("next", "because", left=(1,)), command])
+
+
+def brought_labels(job: Job | None) -> bool:
+    """Whether a job's user brought labels: these are people's already."""
+    return job is not None and job.pipeline.queries is not None and bool(job.pipeline.queries.labels)
 
 
 def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:

@@ -21,7 +21,7 @@ from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job
 from airgen.records import Rewrite
-from airgen.report.first_page import made_by, next_steps
+from airgen.report.first_page import brought_labels, made_by, next_steps
 from airgen.report.overview_tables import (
     costs_table,
     funnel_table,
@@ -87,12 +87,15 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
             ]
     found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
     found["funnel"] = [asdict(step) for step in steps]
+    own = job is not None and job.pipeline.queries is not None
+    found["unchecked"] = bool(found["models"]) and not found.get("audit") and not brought_labels(job)
+    found["facts"]["generated"] = bool(found["models"]) and not own  # else a label 0 is no hard negative
     todo, made = next_steps(source, boards), made_by(source, uses)
     found["tables"] = {
         "next": None if todo is None else page_table("What to do next", todo),
         "made_by": None if made is None else page_table("How it was made", made),
         "funnel": funnel_table(steps),
-        "splits": splits_table(found["facts"].get("splits") or {}, made=bool(found["models"])),
+        "splits": splits_table(found["facts"].get("splits") or {}, made=found["facts"]["generated"]),
         "costs": costs_table(found["stages"]),
         "models": models_table(found["models"]),
     }

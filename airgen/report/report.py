@@ -142,7 +142,7 @@ def write_data(
         for name, value in systems_chunks(source, every[-1], linked="queries" in has):
             pack.write(name, value)
             has += ["systems"] if name == f"{source.key}/systems" else []
-        datasets.append(_summary(source, has, counts))
+        datasets.append({**_summary(source, has, counts), "generated": facts[-1]["generated"]})
     side = together(sources, every)
     if side is not None:
         pack.write("together", side)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _HOLES = 50  # passages without a label that are listed
 _NEVER = 200  # relevant passages that no system finds
+_NUMBERS = frozenset({"judged", "count"})  # attributes of people's queries that are numbers, not kinds
 _WORST = 30  # queries of a system that are listed
 
 Labels = Mapping[str, Mapping[str, float]]
@@ -172,14 +173,18 @@ def _verdict(board: Board, source: ReportSource) -> str:
         return ""
     first = board.results[0]
     passages = int(first.about.get("passages") or 0) or None
-    text = verdict_of(board.comparison, first.queries, "raise `target`, or label more", passages)
+    more = "label more queries"
+    if source.job is not None:
+        own = source.job.pipeline.queries is not None
+        more, passages = ("label more of your own queries", None) if own else ("raise target", passages)
+    text = verdict_of(board.comparison, first.queries, more, passages)
     return whole_verdict(text, None if source.manifest is None else source.manifest.audit)
 
 
 def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:
     """The headline's means by attribute of the query: `means` has a value for each system, in their order."""
     means = [{(group.attribute, group.value): group for group in one.groups} for one in results]
-    known = list(dict.fromkeys(key for groups in means for key in groups))
+    known = list(dict.fromkeys(key for groups in means for key in groups if key[0] not in _NUMBERS))
     found: dict[str, list[dict[str, Any]]] = {}
     for attribute, value in known:
         groups = [one.get((attribute, value)) for one in means]

@@ -103,6 +103,12 @@ function foreign(text, tag = "span", attributes = {}) {
   return el(tag, { dir: "auto", ...attributes, class: `foreign ${attributes.class || ""}`.trim() }, text);
 }
 
+/* A system's name, which may break after its signs and not within its words. */
+function systemName(text) {
+  const words = clean(text).split(/(?<=[+_./:-])(?=[^+_./:-])/);
+  return el("span", { dir: "auto", class: "foreign system" }, words.map((word, place) => [place ? el("wbr") : null, word]));
+}
+
 /* --- numbers ---------------------------------------------------------------------------------------------- */
 
 const EMPTY = "–";
@@ -298,7 +304,7 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
   const body = el("tbody");
   const head = el("tr");
   const stacked = stack === "always" || (stack && !virtual && columns.filter((one) => one.label).length > STACKED);
-  const made = el("table", { class: virtual ? "virtual" : stacked ? "stacked" : null, "aria-label": label }, el("thead", {}, head), body);
+  const made = el("table", { class: virtual ? "virtual" : stacked ? "stacked" : null, "aria-label": label }, columns.some((one) => one.label) ? el("thead", {}, head) : null, body);
   const box = el("div", { class: "table" }, made);
   let given = rows;
   let shown = [];
@@ -500,7 +506,7 @@ function drawnCell(column, row) {
   if (kind === "ranks") return picture && figures.ranks(picture, column.picture.axis);
   if (kind === "bar") return figures.bar(picture || 0);
   const remark = column.remarks && column.remarks[row];
-  let made = column.role === "code" ? el("code", {}, text) : column.number ? text : foreign(text);
+  let made = column.role === "code" ? el("code", {}, text) : column.number ? text : column.role === "name" ? systemName(text) : foreign(text);
   if (kind === "shade" && isNumber(picture)) made = figures.strong(el("span", { class: "shaded" }, text), picture);
   if (column.bold && column.bold.includes(row)) made = el("strong", {}, made);
   if (column.ids && column.ids[row] !== null) made = el("a", { href: link(...column.to, column.ids[row], column.query || {}), title: remark, class: column.role === "main" ? "plain" : null }, made);

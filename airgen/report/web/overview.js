@@ -15,7 +15,7 @@
       ["passages", shown(facts.passages ?? dataset.passages)],
       ["queries", shown(sum("queries") ?? dataset.counts.queries), facts.target && `of ${count(facts.target)} wanted`],
       ["positives", shown(sum("positives"))],
-      [about.models.length ? "hard negatives" : "labelled not relevant", shown(sum("negatives"))],
+      [facts.generated ? "hard negatives" : "labelled not relevant", shown(sum("negatives"))],
       ["systems", systems.size ? count(systems.size) : null],
       ["spent", about.money && about.stages.length ? money(about.money.spent) : null],
     ]);
@@ -57,8 +57,8 @@
     if (!about.tables.costs) return [];
     const spent = about.money || {};
     const notes = [];
-    if (spent.without_answer > 0) notes.push(`${money(spent.without_answer)} for attempts with unusable answers`);
-    if (spent.lost > 0) notes.push(`at most ${money(spent.lost)} for calls that were in flight when the job was killed`);
+    if (spent.without_answer >= 0.00005) notes.push(`${money(spent.without_answer)} for attempts with unusable answers`);
+    if (spent.lost >= 0.00005) notes.push(`at most ${money(spent.lost)} for calls that were in flight when the job was killed`);
     return [
       drawnTable(about.tables.costs),
       notes.length ? el("p", { class: "lead" }, `The job spent ${money(spent.spent)} in all, with ${notes.join(" and ")}.`) : null,

@@ -13,6 +13,7 @@ const WORDS = {
 const LENGTHS = { lt5: "under 5", lt10: "under 10", "10to20": "10 to 20", ge20: "20 or more" };
 const DIFFICULTY = { hard: [-1, 1 / 3], medium: [1 / 3, 2 / 3], easy: [2 / 3, 2] };
 const BLOCK = 32;
+const NEGATIVE = "hard negative";
 
 function outcomeTag(outcome) {
   const [words, kind] = OUTCOMES[outcome] || [outcome, ""];
@@ -206,7 +207,7 @@ function columnsOf(dataset, rows) {
     wide("style", "Style", "120px"),
     wide("split", "Split", "64px"),
     wide("positives", "Pos.", "64px", { number: true, title: "Documents that are relevant" }),
-    wide("negatives", "Neg.", "64px", { number: true, title: "Hard negatives with a label" }),
+    wide("negatives", "Neg.", "64px", { number: true, title: "Documents that are labelled not relevant" }),
     wide("score", "Score", "80px", { number: true, title: "Mean score of the systems (low: difficult)", cell: (row) => score(row.score) }),
     rows.some((row) => row.outcome !== "kept") && { key: "outcome", label: "Outcome", width: "184px", class: "outcome",
       value: (row) => `${row.outcome} ${row.why}`, cell: outcomeCell },
@@ -220,7 +221,7 @@ airgenPage("query", {
   async draw(main, params) {
     const { dataset, path } = params;
     const life = await lifeOf(dataset, path[2]);
-    const about = { language: dataset.language, stopwords: dataset.stopwords };
+    const about = { language: dataset.language, stopwords: dataset.stopwords, negative: dataset.generated ? NEGATIVE : "judged not relevant" };
     put(main, stepBar(dataset, life), header(life), life.why && life.outcome === "dropped" && notice(`Dropped at ${life.why}`),
       el("div", { class: "two" }, el("div", {}, labels(life, about)),
         el("div", {}, systemsOf(life, about), madeOf(life, about), airgen.onQuery.map((make) => make(life, dataset)))));
@@ -278,7 +279,7 @@ function titleOf(life, id) {
 }
 
 const DECISIONS = {
-  keep_query: "positive: the query's own document", add_positive: "positive: retrieved and judged relevant", keep_negative: "hard negative",
+  keep_query: "positive: the query's own document", add_positive: "positive: retrieved and judged relevant", keep_negative: "negative: judged not relevant",
   drop_negative: "left out: judged relevant", drop_query: "the query was dropped", ignore: "no label",
 };
 
@@ -300,7 +301,7 @@ function labels(life, about) {
     life.why && life.outcome !== "dropped" && el("p", { class: "quiet" }, `${life.why}.`),
     unlabelled.length > 0 && el("section", {}, el("h2", {}, "Document"), unlabelled.map((id) => el("article", { class: "doc" },
       el("h3", {}, titleOf(life, id)), documentOf(life, id, about, life.text)))),
-    part("Relevant documents", positive), part("Hard negatives", negative), folded("Judged, without a label", other),
+    part("Relevant documents", positive), part(about.negative === NEGATIVE ? "Hard negatives" : "Judged not relevant", negative), folded("Judged, without a label", other),
   ];
 }
 
@@ -343,20 +344,26 @@ function systemsOf(life, about) {
   const best = (one) => Math.min(...life.labels.filter(isPositive).map((row) => one.ranks[row.id] || Infinity));
   return el("section", {}, el("h2", {}, "Systems"), table({
     label: "Systems on this query", rows: life.ranked, columns: [
-      { key: "name", label: "System", cell: (one) => foreign(one.name) },
+      { key: "name", label: "System", cell: (one) => systemName(one.name) },
       { key: "score", label: life.headline || "Score", number: true, cell: (one) => score(one.score) },
       { key: "best", label: "First ●", title: "Rank of the first relevant document", number: true, value: (one) => (Number.isFinite(best(one)) ? best(one) : null) },
       { key: "top", label: "First ten", sortable: false, cell: (one) => strip(life, one) },
     ],
-  }), el("p", { class: "quiet small" }, "● relevant   × hard negative   · no label"),
+  }), el("p", { class: "quiet small" }, `● relevant   × ${about.negative}   · no label`),
   life.ranked.map((one) => el("details", {}, el("summary", {}, foreign(one.name), ": its first ten"),
     el("ol", { class: "hits" }, one.top.map((id) => {
       const row = life.labels.find((label) => label.id === id);
       const text = life.docs[id];
       return el("li", {}, titleOf(life, id), " ", row && isPositive(row) && el("span", { class: "tag good" }, "relevant"),
-        row && row.label === 0 && el("span", { class: "tag bad" }, "hard negative"),
+        row && row.label === 0 && el("span", { class: "tag bad" }, about.negative),
         text && el("div", { class: "foreign quiet small", dir: "auto" }, text.before > 0 && "… ", marked(text.text.slice(text.best || 0, (text.best || 0) + 240), life.text, about), " …"));
     })))));
+}
+
+/* A value of a step of the user's own: its fields line by line. */
+function textOf(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return typeof value === "string" ? value : JSON.stringify(value, null, 1);
+  return Object.entries(value).map(([name, one]) => `${name}: ${typeof one === "string" ? one : JSON.stringify(one)}`).join("\n");
 }
 
 /* The way from the document to the query. */
@@ -388,6 +395,6 @@ function madeOf(life, about) {
   const missing = life.made.filter((id) => !life.labels.some((row) => row.id === id));
   if (missing.length) step("Negatives", missing.map((id) => [el("p", {}, titleOf(life, id)), documentOf(life, id, about, life.text)]));
   for (const [stage, why] of Object.entries(life.skips)) step(stage.replaceAll("_", " "), el("p", { class: "quiet" }, "No result:"), foreign(why, "pre"));
-  for (const [name, value] of Object.entries(life.more)) step(name.replaceAll("_", " "), foreign(typeof value === "string" ? value : JSON.stringify(value, null, 1), "pre"));
+  for (const [name, value] of Object.entries(life.more)) step(name.replaceAll("_", " "), foreign(textOf(value), "pre"));
   return steps.length > 0 && el("section", {}, el("h2", {}, "How it was made"), el("ol", { class: "made" }, steps));
 }

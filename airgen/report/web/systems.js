@@ -122,13 +122,15 @@ function scoreAgainstTime(board, heading = "h3") {
     const judged = about.judged || [];
     const total = judged.reduce((sum, [, number]) => sum + number, 0);
     if (total) parts.push(el("p", { class: "lead" }, `${count(total)} pairs of query and passage were judged. Levels from ${about.relevant_from} upwards count as relevant.`),
-      el("div", { class: "coverage" }, el("div", { class: "covered" }, el("ul", {}, judged.map(([level, number]) => el("li", {}, `level ${level}`, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`))))))));
+      el("div", { class: "coverage" }, el("div", { class: "covered" },
+        el("ul", {}, judged.map(([level, number]) => el("li", {}, `level ${level}`, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`))))),
+        shares("Levels of the judge", judged.map(([level, number]) => [`level ${level}`, number])))));
     const what = about.audit;
     if (what && Object.keys(what).length) {
       parts.push(el("h3", {}, "Audit by people"), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
         el("dt", {}, foreign(name)), el("dd", {}, foreign(typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") : value))])));
     }
-    if (about.models.length && !about.audit) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels; run airgen audit sample."));
+    if (about.unchecked) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels; run airgen audit sample."));
     return parts;
   }
 
@@ -153,7 +155,15 @@ function scoreAgainstTime(board, heading = "h3") {
       ["of a query's words occur in its positives", percent(overlap.positives), `${percent(overlap.others)} in another query's positives`],
       overlap.pairs ? ["before and after rewriting", `${percent(overlap.original)} → ${percent(overlap.rewritten)}`] : ["", null],
       ["near-duplicate queries", percent(duplicates.near, 1)], ["distinct words in all queries", count(found.query_vocabulary.types)]]),
-    el("div", { class: "coverage" }, el("div", { class: "covered" }, el("h3", {}, "Words per query"), el("ul", {}, Object.entries(classes).map(([name, number]) => el("li", {}, name, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`)))))))];
+    el("div", { class: "coverage" }, el("div", { class: "covered" }, el("h3", {}, "Words per query"),
+      el("ul", {}, Object.entries(classes).map(([name, number]) => el("li", {}, name, figures.bar(number / total), el("span", { class: "numbers" }, count(number), el("small", {}, ` ${percent(number / total)}`))))),
+      shares("Words per query", Object.entries(classes))))];
+  }
+
+  /* Buttons that take counted bars along. */
+  function shares(words, pairs) {
+    const total = pairs.reduce((sum, [, number]) => sum + number, 0) || 1;
+    return figures.takes(words, () => figures.barsDrawing(words, pairs.map(([name, number]) => ({ name, share: number / total, text: `${count(number)} (${percent(number / total)})` }))));
   }
 
   airgenPage("systems", {
