@@ -295,18 +295,41 @@ def _is_inside(host: str) -> bool:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a window; None without one."""
-    if milliseconds := headers.get("retry-after-ms"):
-        return _bounded(seconds_until(f"{milliseconds.strip()}ms"))
-    for name in ("Retry-After", "x-ratelimit-reset", "ratelimit-reset"):
-        if value := headers.get(name):
-            return _bounded(seconds_until(value))
-    return None
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if milliseconds := headers.get(name):
+            return _bounded(seconds_until(f"{milliseconds.strip()}ms"))
+    for name in _RESETS:
+        if (value := headers.get(name)) and (seconds := seconds_until(value)) is not None:
+            return _bounded(seconds)
+    if match := _WINDOW.search(headers.get("ratelimit", "")[:1000]):
+        return _bounded(float(match[1]))
+    used_up = [
+        seconds
+        for limit, reset in _UNIT_RESETS
+        if headers.get(limit) in (None, "0") and (seconds := seconds_until(headers.get(reset) or "")) is not None
+    ]
+    return _bounded(max(used_up, default=None))
+
+
+_RESETS = (
+    "Retry-After", "x-retry-after", "x-ratelimit-reset-after", "x-ratelimit-reset", "x-rate-limit-reset",
+    "ratelimit-reset",
+)  # fmt: skip
+_WINDOW = re.compile(r"(?:^|[;,\s])(?:reset|t)=(\d{1,9})\b")  # of the drafts of the field `RateLimit`
+_UNIT_RESETS = [
+    (form.format(unit=unit, what="remaining"), form.format(unit=unit, what="reset"))
+    for form in ("x-ratelimit-{what}-{unit}", "anthropic-ratelimit-{unit}-{what}")
+    for unit in ("requests", "tokens", "input-tokens", "output-tokens")
+]
 
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 _DURATION = re.compile(_NUMBER + r"(ms|us|µs|ns|[dhms])")
 _DURATIONS = re.compile(rf"(?:{_DURATION.pattern})+")
+_ISO_DURATION = re.compile(rf"P(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d{1,3}):(\d\d):(\d\d(?:\.\d*)?)")
+_WORDS = re.compile(rf"{_NUMBER}\s*(ms|d|h|m|s)(?:illi)?(?:ays?|ours?|rs?|in(?:ute)?s?|ec(?:ond)?s?)?", re.IGNORECASE)
 _UNIX_TIME_FROM = (
     1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
 )
@@ -315,13 +338,21 @@ _UNIX_TIME_FROM = (
 def seconds_until(value: str) -> float | None:
     """Return the seconds until what a header says; None for anything else; a time that has passed is 0.
 
-    It can be a number of seconds, a duration (`6m0.5s`, `20ms`), a date of HTTP or ISO 8601, or Unix time in seconds or
-    milliseconds.
+    It can be a number of seconds, a duration (`6m0.5s`, `20ms`, `PT30S`, `2 minutes`, `00:01:30`), a date of HTTP or
+    ISO 8601, or Unix time in seconds or milliseconds.
     """
     value = value[:100].strip()
     try:
         if _DURATIONS.fullmatch(value):
             return sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(value))
+        if (match := _ISO_DURATION.fullmatch(value)) and any(match.groups()):
+            return sum(
+                float(number or 0) * size for number, size in zip(match.groups(), (86400, 3600, 60, 1), strict=True)
+            )
+        if match := _CLOCK.fullmatch(value):
+            return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
+        if match := _WORDS.fullmatch(value):
+            return float(match[1]) * _UNITS[match[2].lower()]
         if re.fullmatch(_NUMBER, value):
             number = float(value)
             if number < _UNIX_TIME_FROM or number > 1e5 * _UNIX_TIME_FROM:

@@ -110,6 +110,19 @@ def pdfplumber(path: Path) -> str:
         return "\n".join(page.extract_text() or "" for page in book.pages)
 
 
+def pypdf(path: Path) -> str:
+    import pypdf
+
+    return "\n".join(page.extract_text() or "" for page in pypdf.PdfReader(io.BytesIO(unpacked(path))).pages)
+
+
+def docx2python(path: Path) -> str:
+    from docx2python import docx2python as opened_document
+
+    with opened_document(str(path)) as document:
+        return document.text
+
+
 def docling(path: Path) -> str:
     from docling.document_converter import DocumentConverter
 
@@ -118,9 +131,9 @@ def docling(path: Path) -> str:
 
 READERS: dict[str, dict[str, Read]] = {
     "html": {"trafilatura": trafilatura, "markitdown": markitdown, "docling": docling},
-    "docx": {"python-docx": python_docx, "markitdown": markitdown, "docling": docling},
+    "docx": {"python-docx": python_docx, "docx2python": docx2python, "markitdown": markitdown, "docling": docling},
     "epub": {"markitdown": markitdown},
-    "pdf": {"pymupdf": pymupdf, "pdfplumber": pdfplumber, "markitdown": markitdown},
+    "pdf": {"pymupdf": pymupdf, "pdfplumber": pdfplumber, "pypdf": pypdf, "markitdown": markitdown},
 }
 
 

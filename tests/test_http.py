@@ -39,6 +39,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("120us", 0.00012), (f"{NOW + 5:.0f}", 5.0), (f"{(NOW + 5) * 1000:.0f}", 5.0), (f"{NOW - 5:.0f}", 0.0),
         ("2027-01-15T08:00:09Z", 9.0), ("2027-01-15T09:00:09+01:00", 9.0), ("2027-01-15 08:00:09", 9.0),
         (format_datetime(datetime.fromtimestamp(NOW + 30, UTC), usegmt=True), 30.0),
+        ("PT30S", 30.0), ("PT1M30.5S", 90.5), ("P1DT1S", 86401.0), ("2 s", 2.0), ("30 seconds", 30.0),
+        ("1 minute", 60.0),
+        ("3 hours", 10800.0), ("00:01:30", 90.0), ("PT", None), ("P", None), ("3 lamps", None), ("1:2", None),
         ("soon", None), ("", None), ("1m2", None), ("-3", None), ("1x", None), ("2027-13-45", None), ("9" * 400, None),
         ("1.2.3", None),
     ],
@@ -55,6 +58,15 @@ def test_the_headers_of_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert retry_after({"Retry-After": "2", "x-ratelimit-reset": "9"}) == 2.0
     assert retry_after({"retry-after-ms": "1500", "Retry-After": "9"}) == 1.5
     assert retry_after({"Retry-After": "40d"}) == 3600.0 and retry_after({"Retry-After": "soon"}) is None
+    for name, value, seconds in (
+        ("x-ratelimit-reset-after", "2.5", 2.5), ("x-rate-limit-reset", f"{NOW + 4:.0f}", 4),
+        ("x-ms-retry-after-ms", "750", 0.75),
+        ("ratelimit", "limit=100, remaining=0, reset=20", 20), ("ratelimit", '"default";r=0;t=7', 7),
+    ):  # fmt: skip
+        assert retry_after({name: value}) == pytest.approx(seconds)
+    units = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "3s"}
+    units |= {"x-ratelimit-remaining-tokens": "900", "x-ratelimit-reset-tokens": "1h"}
+    assert retry_after(units) == 3.0 and retry_after({"ratelimit": "limit=100"}) is None
     headers = {f"anthropic-ratelimit-requests-{name}": value for name, value in (("limit", "50"), ("remaining", "49"))}
     headers["anthropic-ratelimit-requests-reset"] = "2027-01-15T08:00:12Z"
     assert server_limits(headers) == ((50, 49, pytest.approx(12)), (None, None, None))

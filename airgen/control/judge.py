@@ -29,7 +29,13 @@ from airgen.steps.ask import ask_until
 from airgen.steps.stage import Problem, Tools
 
 # A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`; no part of a date, a range or a larger number.
-_LEVEL = re.compile(r"(?<![\d.,/])([0-3])(?:[.,]0+)?(?:\s*(?:/|out of|of)\s*3(?:[.,]0+)?)?(?![.,]?\d|\s*/)")
+_LEVEL = re.compile(
+    r"(?<![\d.,/])(?<![\s(:=][-−])(?<!^[-−])([0-3])(?:[.,]0+)?"
+    r"(?:\s*\(?(?:/|out of|of)\s*3(?:[.,]0+)?\)?)?(?![.,]?\d|\s*/)"
+)
+# The scale, which says nothing of the passage; digits and slashes of full width.
+_SCALE = re.compile(r"(?<!\d)0\s*(?:-|–|to|through|\.\.)\s*3(?!\d)", re.IGNORECASE)
+_PLAIN = str.maketrans("０１２３⁄∕／", "0123///")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Levels:
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
         """The level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`; a problem where there are two levels."""
-        found = set(_LEVEL.findall(answer.text))
+        found = set(_LEVEL.findall(_SCALE.sub("", answer.text.translate(_PLAIN))))
         return Verdict(int(found.pop())) if len(found) == 1 else malformed("no level from 0 to 3")
 
 

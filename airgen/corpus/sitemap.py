@@ -33,11 +33,15 @@ from airgen.errors import CorpusError
 from airgen.text.display import one_line
 
 _LOCATION = re.compile(
-    r"<(?:(?!image|video|news)\w{1,30}:)?loc\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[)?\s*+([^<>\s\]]{1,2000})\s*+(?:\]\]>)?\s*+</"
+    r"<(?:(?!image|video|news)\w{1,30}:)?loc\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[)?\s*+([^<>\s\]]{1,2000})\s*+(?:\]\]>)?\s*+</",
+    re.IGNORECASE,
 )
 _FEED = re.compile(
-    r"""<link\b[^<>]{0,200}>\s*+([^<>\s]{1,2000})\s*+</link>|<link\b[^<>]{0,300}\bhref=["']([^"'<>\s]{1,2000})"""
+    r"""<link\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[)?\s*+([^<>\s\]]{1,2000})\s*+(?:\]\]>)?\s*+</link>"""
+    r"""|<link\b[^<>]{0,300}\bhref=["']([^"'<>\s]{1,2000})""",
+    re.IGNORECASE,
 )
+_ROBOTS = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S{1,2000})", re.IGNORECASE | re.MULTILINE)
 _MAX_SITEMAP_BYTES = 50 << 20  # the limit of the protocol
 _MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # those of the readers
 _MAX_SITEMAPS = 1000
@@ -161,12 +165,13 @@ class _Site:
         read = 0
         while waiting and len(addresses) <= most and read < _MAX_SITEMAPS:
             place = waiting.pop(0)
-            text = _unpacked(place, self.get(place, _MAX_SITEMAP_BYTES), _MAX_SITEMAP_BYTES)
+            text = _without_comments(_unpacked(place, self.get(place, _MAX_SITEMAP_BYTES), _MAX_SITEMAP_BYTES))
+            is_index = bool(_INDEX.search(text[:5000])) or ("<" not in text[:5000] and bool(_ROBOTS.search(text)))
             read += 1
             for address in [urljoin(place, link) for link in _addresses(text)]:
                 if not self.owns(address):
                     continue
-                if "<sitemapindex" in text[:5000] or ":sitemapindex" in text[:5000]:
+                if is_index:
                     if address not in seen:
                         seen.add(address)
                         waiting.append(address)
@@ -241,13 +246,28 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers=headers, newurl=newurl)
 
 
+_INDEX = re.compile(r"<(?:\w{1,30}:)?sitemapindex\b", re.IGNORECASE)
+
+
+def _without_comments(text: str) -> str:
+    """Return XML without its comments, which may hold addresses that are no longer there."""
+    pieces, at = [], 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        pieces.append(text[at:start])
+        at = end + 3
+    return "".join([*pieces, text[at:]])
+
+
 def _addresses(text: str) -> list[str]:
-    """Return the addresses in a sitemap, a feed, or a text with one on each line."""
-    head = text[:5000]
-    if "<rss" in head or "<feed" in head:
+    """Return the addresses in a sitemap, a feed, a robots.txt (its sitemaps), or a text with one on each line."""
+    text = _without_comments(text.removeprefix("\ufeff"))
+    head = text[:5000].lower()
+    if any(start in head for start in ("<rss", "<feed", "<rdf:rdf")):
         return [html.unescape(match[1] or match[2]) for match in _FEED.finditer(text)]
     if "<" not in head:
-        lines = (line.strip() for line in text.splitlines())
+        if named := _ROBOTS.findall(text):
+            return list(named)
+        lines = (line.split("\t")[0].strip() for line in text.splitlines())
         return [line for line in lines if line.startswith(("http://", "https://")) and len(line) <= 2000]
     return [html.unescape(match[1]) for match in _LOCATION.finditer(text)]
 

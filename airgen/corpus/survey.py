@@ -19,6 +19,7 @@ from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.encodings import legacy_language
 from airgen.corpus.readers.files import endings, files_below, opened
 from airgen.corpus.readers.reader import ReaderSettings
+from airgen.corpus.readers.unread import advice, ending, no_reader
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES, language_name
@@ -32,7 +33,8 @@ from airgen.text.words import count_words, words
 
 _MAX_SAMPLE_DOCUMENTS, _MAX_SAMPLE_CHARACTERS = 300, 5_000_000  # the sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
-_TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0}  # text a byte, of kinds that are not plain text
+# Text a byte, of kinds that are not plain text.
+_TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0, "ipynb": 0.2, "pptx": 0.01, "email": 0.2}
 _MIN_EXAMPLE_CHARACTERS = 100  # a document of a few words is no example
 _MIN_MEDIAN_WORDS = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
 _MAX_NAMED_TABLES = 50  # files of tables that a corpus YAML names one by one
@@ -124,6 +126,8 @@ class Survey:
             rows.append(["  others", f"{self.others.total():,}", "", f"not read: {endings}"])
         lines = [f"{self.path}: {total:,} file{'s' if total != 1 else ''}"]
         lines += [line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()]
+        for suffix, files in self.others.most_common():
+            lines += [f"  ! {files:,} {suffix} not read: {hint}"] if (hint := advice(f"x{suffix}")) else []
         lines += [f"  ! {self.problem}"] if self.problem else []
         if not self.lengths:
             return lines
@@ -179,8 +183,9 @@ def survey(path: Path) -> Survey:
     formats, others = _formats(path)
     if not formats:
         seen = ", ".join(f"{count} {ending}" for ending, count in others.most_common(5))
+        hints = "".join(f"; {known}: {words}" for known in others if (words := advice(f"x{known}")))
         raise CorpusError(
-            f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}; readers: "
+            f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}{hints}; readers: "
             f"{', '.join(endings())}"
         )
     beir = [fmt for fmt in formats if fmt.kind == "beir"]
@@ -294,7 +299,7 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
             columns = guess_fields(first_rows(file, able[0])) if able[0] in _TABLES and len(files) > 1 else {}
             kinds.setdefault((able[0], repr(columns)), []).append(file)
         else:
-            others[file.suffix.lower() or "without an ending"] += 1
+            others[ending(file.name) or "without an ending"] += 1
     formats = [Format(kind, group, sum(file.stat().st_size for file in group)) for (kind, _), group in kinds.items()]
     return sorted(formats, key=lambda fmt: (-fmt.bytes * _TEXT_SHARE.get(fmt.kind, 1.0), fmt.kind)), others
 
@@ -315,7 +320,7 @@ def _split(kind: str) -> str:
 
 _ENCODING_SAMPLE_BYTES = 1 << 16  # bytes of a file that are looked at for its encoding
 _MAX_SAMPLED_FILES = 300  # files
-_KINDS_WITH_ENCODING = ("parquet", "pdf", "docx", "epub")  # kinds that say their encoding
+_KINDS_WITH_ENCODING = ("parquet", "pdf", "docx", "epub", "odt", "pptx", "email")  # kinds that say their encoding
 
 
 def _language(fmt: Format) -> str:
@@ -355,8 +360,8 @@ def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
         characters = 0
         reader = open_reader(settings)
         for row in read_documents(reader):
-            if isinstance(row, Dropped) and row.cleaner in PARTS:
-                continue
+            if isinstance(row, Dropped) and (row.cleaner in PARTS or row.reason == no_reader(row.source)):
+                continue  # pieces, and files that are counted beside the formats
             if not isinstance(row, Document):
                 dropped[row.reason] += 1
             elif row.text.strip():

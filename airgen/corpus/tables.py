@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from airgen.corpus.readers.encodings import decoded
 from airgen.errors import DatasetError
 from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
@@ -101,6 +103,8 @@ def read_table(
     text = read_text(path, language)
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     start = text.lstrip()[:1]
+    if suffix in (".yaml", ".yml"):
+        return _yaml(path, text, members)
     if suffix in (".json", ".jsonl", ".ndjson") or start in ("[", "{"):
         table = _json(path, text, members, sure=suffix in (".json", ".jsonl", ".ndjson"))
         if table is not None:
@@ -113,7 +117,11 @@ def read_table(
         return OwnTable(path, "topics", numbered)
     if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text):
         lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
-        return OwnTable(path, "lines", [(number, {VALUE: line}) for number, line in enumerate(lines, 1)])
+        if suffix in _DOCUMENTS:
+            raise DatasetError(f"{path}: is a document: write one value a line in a .txt file, or a table")
+        lines, note = _without_marks(lines)
+        numbered_lines = [(number, {VALUE: line}) for number, line in enumerate(lines, 1)]
+        return OwnTable(path, "lines", numbered_lines, notes=[note] if note else [])
     tabs = suffix in (".tsv", ".tab") or "\t" in text.split("\n", 1)[0]
     table_text = DelimitedTable(io.StringIO(text, newline=None), known=known, header=header, tabs=tabs)
     names = {folded(name): name for name in table_text.names}
@@ -128,6 +136,58 @@ def read_table(
         notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
     invented = not table_text.dialect.header
     return OwnTable(path, "table", rows, invented=invented, notes=notes, names=table_text.names)
+
+
+_DOCUMENTS = (".md", ".html", ".htm", ".rst", ".pdf", ".docx", ".xml")
+_BULLET = re.compile(r"[ \t]*[-*•][ \t]+(\S.*)")
+_NUMBERED = re.compile(r"[ \t]*(\d{1,6})[.)][ \t]+(\S.*)")
+_QUOTED = re.compile(r"[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«\s*([^»]+?)\s*»)[,;]?[ \t]*")
+
+
+def _without_marks(lines: list[str]) -> tuple[list[str], str]:
+    """Lines without what each of them begins with, as lists have it: a bullet, its number, or quotes around it."""
+    said = [line for line in lines if line.strip()]
+    if len(said) < 2:
+        return lines, ""
+    numbers = [match and int(match[1]) for match in map(_NUMBERED.fullmatch, said)]
+    if numbers == list(range(1, len(said) + 1)):
+        return [match[2] if (match := _NUMBERED.fullmatch(line)) else line for line in lines], "numbers are left out"
+    if all(map(_BULLET.fullmatch, said)):
+        return [match[1] if (match := _BULLET.fullmatch(line)) else line for line in lines], "bullets are left out"
+    if all(map(_QUOTED.fullmatch, said)):
+        plain = [
+            next(filter(None, match.groups())).replace('""', '"') if (match := _QUOTED.fullmatch(line)) else line
+            for line in lines
+        ]
+        return plain, "quotes are left out"
+    return lines, ""
+
+
+class _PlainYaml(yaml.SafeLoader):
+    """YAML without aliases, which can grow without end, and whose values are the texts that people wrote."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("it has aliases (*name), which are not read")
+        return super().compose_node(parent, index)
+
+
+_PlainYaml.yaml_implicit_resolvers = {}
+
+
+def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
+    """The rows in a YAML value, as those in JSON."""
+    try:
+        value = yaml.load(text, Loader=_PlainYaml)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DatasetError(f"{path}: not YAML ({' '.join(str(error).split())[:200]})") from error
+    if not isinstance(value, list | dict):
+        raise DatasetError(f"{path}: holds no list and no mapping")
+    try:
+        rows = json_rows(value, members)
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    return OwnTable(path, "json", list(enumerate(rows, 1)))
 
 
 def _rated_lines(text: str) -> list[tuple[int, Row]]:

@@ -30,7 +30,7 @@ from airgen.registry import closest
 
 Labels = dict[str, dict[str, float]]
 
-_QUERY = ("query-id", "query_id", "qid")
+_QUERY = ("query-id", "query_id", "qid", "topic")
 _PASSAGE = ("corpus-id", "corpus_id", "docid", "doc_id")
 _LABEL = ("score", "relevance", "label", "rel")
 _LONGEST_LINE_BYTES = 64 << 20  # bytes after inflation
@@ -351,8 +351,7 @@ def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
     first, order, where = True, _FORMS[3], _Place(path)
     for number, line in numbered_lines(path):
         where.number = number
-        # Ids can hold spaces where tabs separate columns. In TREC's qrels any white space separates them.
-        cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+        cells = _cells(line)
         if len(cells) not in (3, 4):
             raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
         if first:
@@ -365,6 +364,12 @@ def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
             raise DatasetError(f"{where}: {len(cells)} columns after lines of {len(order)}")
         query, passage, label = (cells[place] for place in order[:3])
         yield where, query, passage, _label(label, where)
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line. Ids can hold spaces between tabs; in qrels of TREC any white space separates."""
+    cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+    return cells if len(cells) in (3, 4) else line.split()
 
 
 _FORMS: dict[int, tuple[int, ...]] = {
@@ -395,7 +400,7 @@ def _order(path: Path) -> tuple[int, ...]:
     """
     rows: list[list[str]] = []
     for _, line in numbered_lines(path):
-        rows.append([cell.strip() for cell in line.split("\t")] if "\t" in line else line.split())
+        rows.append(_cells(line))
         if len(rows) == _SAMPLED_LINES:
             break
     width = len(rows[0])

@@ -11,7 +11,7 @@ what was wrong with it, or with `afresh`, which does not show the answer. The st
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -68,7 +68,28 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
         if problem is None:
             return value
         reason = problem
+        for inner in islice(_wrapped(value), _MAX_PIECES):
+            if _problem(inner, schema) is None:
+                return inner
     raise ValueError(reason)
+
+
+def _wrapped(value: Any, depth: int = 2) -> Iterator[Any]:
+    """What may be the answer in a value around it: the one member of a list, an object in an object, JSON in a text."""
+    inner: list[Any] = []
+    if isinstance(value, list) and len(value) == 1:
+        inner = value
+    elif isinstance(value, dict):
+        inner = [one for one in value.values() if isinstance(one, dict)]
+    elif isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            inner = [json.loads(value)]
+        except (ValueError, RecursionError):
+            inner = []
+    for one in inner:
+        yield one
+        if depth > 1:
+            yield from _wrapped(one, depth - 1)
 
 
 def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:

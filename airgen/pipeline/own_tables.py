@@ -145,7 +145,7 @@ def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLin
         raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: take a part of it")
     if table.form == "lines":
         lines = [Line(number, row["value"]) for number, row in table.rows]
-        about = "a query a line"
+        about = "; ".join(["a query a line", *table.notes])
     else:
         lines, about = _table_lines(settings, table)
     seen: dict[str, int] = {}

@@ -61,6 +61,7 @@ def test_a_rubric_judge_gives_its_reason(prompt: str) -> None:
      *((kind, "I'm sorry", "but I can't", None) for kind in ("levels", "yes-no", "rubric")),
      ("levels", "Who knows?", "The answer is 0", 0), ("levels", "Relevance: 3", "", 3),
      *(("levels", text, "", 2) for text in ("2.0", "2,0", "2/3", "2 / 3", "2 out of 3", "Level 2 of 3.", "2.")),
+     *(("levels", text, "", 2) for text in ("Score: 2 (out of 3)", "２", "2⁄3", "Relevance (0-3): 2", "2 of 0 to 3")),
      *(("levels", text, "no", None) for text in ("2.5", "2/5", "from 0 to 3", "12", "20/3", "1 or 2"))],
 )  # fmt: skip
 def test_what_cannot_be_read_is_asked_once_more(kind: str, first: str, second: str, level: int | None) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from office_maker import WORD_ROOT, W, epub, run, word
+from office_maker import OD_ROOT, SLIDE, WORD_ROOT, W, epub, odt, pptx, run, shape, word
 from pdf_maker import pdf
 
 from airgen.corpus.needs import read_documents
@@ -70,6 +70,59 @@ RST = {
     "grid": "+------+\n|{}|\n+------+", "term": "{}\n  meaning", "substitution": ".. |a| replace:: {}",
     "line block": "| {}", "short line": "{}\n--\n\nx", "transition": "a\n\n------\n\n{}",
 }  # fmt: skip
+ASCIIDOC = {
+    "title": "= {}\n\nx",
+    "heading": "= A\n\n== {}\n\nx",
+    "closed heading": "== {} ==\n\nx",
+    "last heading": "x\n\n== {}",
+    "hashes": "# {}\n\nx",
+    "paragraph": "{}",
+    "attribute": "= A\n:note: {}\n\nx",
+    "code": "----\n= {}\n----\n\n== B\n\nx",
+    "unclosed code": "----\n{}",
+    "comment": "// {}",
+    "cell": "|===\n|{}|b\n|===",
+    "admonition": "NOTE: {}",
+    "term": "{}:: meaning",
+    "caption": ".{}\nx",
+    "lone sign": "= {}\n= B\nx",
+    "macro": "image::a.png[{}]",
+}
+ORG = {
+    "title": "#+TITLE: {}\n\nx",
+    "heading": "* {}\nx",
+    "inner heading": "* A\n** TODO {} :tag:\nx",
+    "last heading": "x\n* {}",
+    "tag": "* A :{}:\nx",
+    "paragraph": "{}",
+    "drawer": ":PROPERTIES:\n:ID: {}\n:END:",
+    "code": "#+BEGIN_SRC sh\n{}\n#+END_SRC",
+    "cell": "| a | {} |",
+    "comment": "# {}",
+    "setting": "#+AUTHOR: {}",
+    "second title": "#+TITLE: A\n#+TITLE: {}",
+}
+TIME = "00:00:01,000 --> 00:00:02,000"
+SUBTITLES = {
+    "line": f"1\n{TIME}\n{{}}\n",
+    "second line": f"1\n{TIME}\na\n{{}}\n",
+    "without number": f"{TIME}\n{{}}\n",
+    "-name of a cue": f"{{}}\n{TIME}\na\n",
+    "italics": f"1\n{TIME}\n<i>{{}}</i>\n",
+    "last": f"1\n{TIME}\na\n\n2\n{TIME}\n{{}}",
+    "-header": f"WEBVTT {{}}\n\n{TIME}\na",
+    "-note": f"WEBVTT\n\nNOTE\n{{}}\n\n{TIME}\na",
+    "speaker": f"{TIME}\n<v {{}}>a</v>",
+    "number": f"1\n{TIME}\n42 {{}}\n",
+    "loose": "{}\n",
+    "blank line": f"1\n{TIME}\na\n\n{{}}\n",
+    "angle": f"1\n{TIME}\n<{{}}>\n",
+    "class": f"{TIME}\n<c.yellow>{{}}</c>",
+    "said twice": f"1\n{TIME}\n{{0}}\n\n2\n{TIME}\n{{0}}\n",
+    "NOTE said": f"1\n{TIME}\nNOTE {{}}\n",
+    "-after the time": f"1\n{TIME} {{}}\na\n",
+    "override": f"1\n{TIME}\n{{{{\\an8}}}}{{}}\n",
+}
 HTML_CHAPTER = {
     "heading": "<h1>{}</h1><p>x</p>", "alone": "<h1>{}</h1>", "paragraph": "<p>{}</p>", "loose": "{}",
     "-navigation": "<nav>{}</nav><p>x</p>", "note": "<aside>{}</aside><p>x</p>",
@@ -84,7 +137,15 @@ HTML_CHAPTER = {
     ("kind", "name", "place", "text"),
     [
         pytest.param(kind, name, place, text, id=f"{name}-{place}")
-        for kind, name, places in [("markdown", "f.md", MARKDOWN), ("text", "f.txt", TEXT), ("text", "f.rst", RST)]
+        for kind, name, places in [
+            ("markdown", "f.md", MARKDOWN),
+            ("text", "f.txt", TEXT),
+            ("text", "f.rst", RST),
+            ("text", "f.adoc", ASCIIDOC),
+            ("text", "f.org", ORG),
+            ("text", "f.srt", SUBTITLES),
+            ("text", "f.vtt", SUBTITLES),
+        ]
         for place, text in places.items()
     ],
 )
@@ -292,3 +353,202 @@ def test_a_damaged_chapter_does_not_cost_the_book(tmp_path: Path) -> None:
     damaged, book = rows
     assert isinstance(damaged, Dropped) and (damaged.reason, damaged.position) == ("damaged chapter", "b.xhtml")
     assert isinstance(book, Document) and book.text == LAMP
+
+
+CELLS: dict[str, Any] = {
+    "markdown": {"cell_type": "markdown", "source": [f"{MARK}\n"]},
+    "code": {"cell_type": "code", "source": MARK},
+    "heading": {"cell_type": "markdown", "source": f"## {MARK}"},
+    "raw": {"cell_type": "raw", "source": MARK},
+    "unknown kind": {"cell_type": "chart", "source": MARK},
+    "table": {"cell_type": "markdown", "source": f"|{MARK}|\n|-|\n|1|"},
+    "old heading": {"cell_type": "heading", "level": 9, "source": MARK},
+    "old code": {"cell_type": "code", "input": [MARK]},
+    "-matter": {"cell_type": "markdown", "source": f"---\ntags: {MARK}\n---\nx"},
+    "-stream": {"cell_type": "code", "outputs": [{"output_type": "stream", "text": [MARK]}]},
+    "-result": {"cell_type": "code", "outputs": [{"data": {"text/plain": MARK, "image/png": "AAAA"}}]},
+    "-page": {"cell_type": "code", "outputs": [{"data": {"text/plain": "<IPython>", "text/html": f"<b>{MARK}</b>"}}]},
+    "-error": {"cell_type": "code", "outputs": [{"ename": "E", "evalue": MARK, "traceback": ["x"]}]},
+    "-colours": {"cell_type": "code", "outputs": [{"traceback": [f"\x1b[0;31m{MARK}\x1b[0m"]}]},
+    "-old output": {"cell_type": "code", "outputs": [{"output_type": "pyout", "text": MARK}]},
+    "-markdown": {"cell_type": "code", "outputs": [{"data": {"text/markdown": MARK}}]},
+}
+
+
+@pytest.mark.parametrize("outputs", [False, True])
+@pytest.mark.parametrize("place", CELLS)
+def test_cells_of_notebooks(place: str, outputs: bool, tmp_path: Path) -> None:
+    pytest.importorskip("selectolax")
+    cells = [{"cell_type": "markdown", "source": LAMP}, CELLS[place]]
+    kept = (outputs and place != "-matter") or not place.startswith("-")
+    for split, book in [("file", {"cells": cells}), ("sections", {"worksheets": [{"cells": cells}]})]:
+        raw = json.dumps(book).encode()
+        rows = rows_of(tmp_path, "ipynb", "f.ipynb", raw, split=split, outputs=outputs)
+        check(rows, kept=kept)
+        assert not any("\x1b" in row.text for row in rows)
+    named = json.dumps({"cells": cells, "metadata": {"title": MARK}}).encode()
+    assert any(isinstance(row, Document) and row.title == MARK for row in rows_of(tmp_path, "ipynb", "g.ipynb", named))
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{", b'{"cells": 3}', b"[" * 100_000, b'{"cells": [{"source": 1}, 2]}'])
+def test_a_file_that_is_no_notebook_is_dropped(raw: bytes, tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, "ipynb", "f.ipynb", raw)
+    assert isinstance(row, Dropped) and row.reason in ("no notebook", "damaged notebook", "no text in the file")
+
+
+PART = "--x\nContent-Type: {}\n\n{}\n"
+MIXED = "Content-Type: multipart/mixed; boundary=x\n\n"
+EITHER = "Content-Type: multipart/alternative; boundary=x\n\n"
+RELATED = "Content-Type: multipart/related; boundary=x\n\n"
+MAIL = {
+    "subject": f"Subject: {MARK}\n\nx",
+    "body": f"Subject: a\n\n{MARK}",
+    "no headers": f"\n{MARK}",
+    "-sender": f"From: {MARK} <a@b.org>\nSubject: a\n\nx",
+    "html": f"Content-Type: text/html\n\n<p>{MARK}",
+    "old encoding": f"Content-Type: text/plain; charset=koi8-r\n\n\xd0\xd2 {MARK}",
+    "unknown charset": f"Content-Type: text/plain; charset=zz\n\n{MARK}",
+    "quoted": f"Content-Transfer-Encoding: quoted-printable\n\n=5A{MARK[1:]}",
+    "first part": MIXED + PART.format("text/plain", MARK) + "--x--",
+    "last part": MIXED + PART.format("text/plain", "a") + PART.format("text/plain", MARK),
+    "-other form": EITHER + PART.format("text/plain", "a") + PART.format("text/html", MARK),
+    "only html has words": EITHER + PART.format("text/plain", " ") + PART.format("text/html", MARK),
+    "-attachment": MIXED + PART.format("text/plain", "a") + PART.format(f"application/pdf; name={MARK}.pdf", "x"),
+    "-text attached": MIXED
+    + PART.format("text/plain", "a")
+    + PART.format("text/plain\nContent-Disposition: attachment", MARK),
+    "forwarded": MIXED + PART.format("message/rfc822", f"Subject: {MARK}\n\nx"),
+    "saved page": RELATED + PART.format("text/html", f"<p>{MARK}") + PART.format("text/css", "p {}"),
+    "-frame": RELATED + PART.format("text/html", "<p>a") + PART.format("text/html", f"<p>{MARK}"),
+}
+
+
+@pytest.mark.parametrize("name", ["f.eml", "f.mbox"])
+@pytest.mark.parametrize("place", MAIL)
+def test_places_of_messages(place: str, name: str, tmp_path: Path) -> None:
+    pytest.importorskip("selectolax")
+    raw = MAIL[place].encode("latin-1")
+    if name == "f.mbox" and not MAIL[place].startswith("\n"):
+        raw = b"From a@b.org Mon Jan 1\nSubject: other\n\nFrom here on.\n\nFrom a@b.org Mon Jan 1\n" + raw
+    check(rows_of(tmp_path, "email", name, raw), kept=not place.startswith("-"))
+
+
+CHOICE = "<mc:AlternateContent><mc:Choice>{}</mc:Choice><mc:Fallback>{}</mc:Fallback></mc:AlternateContent>"
+SLIDES: dict[str, dict[str, Any]] = {
+    "title": {"slides": [[MARK, "a"]]},
+    "only a title": {"slides": [[MARK]]},
+    "text": {"slides": [["a", MARK]]},
+    "last slide": {"slides": [["a", "b"], ["c", MARK]]},
+    "last title": {"slides": [["a", "b"], [MARK]]},
+    "notes": {"notes": MARK},
+    "cell": {"table": MARK},
+    "group": {"more": {"slide": f"<p:grpSp><p:grpSp>{shape(MARK)}</p:grpSp></p:grpSp>"}},
+    "choice": {"more": {"slide": CHOICE.format(shape(MARK), shape(MARK))}},
+    "-footer": {"more": {"slide": shape(MARK, "ftr")}},
+    "-date": {"more": {"slide": shape(MARK, "dt")}},
+    "-picture": {"more": {"slide": f"<p:pic><p:nvPicPr><p:cNvPr descr='{MARK}'/></p:nvPicPr></p:pic>"}},
+    "-comment": {"more": {"ppt/comments/c1.xml": f"<p:cmLst {SLIDE}><p:cm><p:text>{MARK}</p:text></p:cm></p:cmLst>"}},
+    "-chart": {"more": {"ppt/charts/c1.xml": f"<c {SLIDE}><strCache><v>{MARK}</v></strCache></c>"}},
+    "-drawing": {"more": {"ppt/diagrams/data1.xml": f"<d {SLIDE}><a:p><a:r><a:t>{MARK}</a:t></a:r></a:p></d>"}},
+    "-master": {"more": {"ppt/slideMasters/m1.xml": f"<p:m {SLIDE}>{shape(MARK)}</p:m>"}},
+    "in no list": {"more": {"ppt/slides/slide9.xml": f"<p:sld {SLIDE}>{shape(MARK)}</p:sld>"}},
+    "-hidden": {"more": {"ppt/slides/slide9.xml": f"<p:sld show='0' {SLIDE}>{shape(MARK)}</p:sld>"}},
+}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("place", SLIDES)
+def test_places_of_presentations(place: str, split: str, tmp_path: Path) -> None:
+    raw = pptx(**{"slides": [["a", LAMP]], **SLIDES[place]})
+    rows = rows_of(tmp_path, "pptx", "f.pptx", raw, split=split)
+    check(rows, kept=not place.startswith("-"))
+    assert sum(row.text.count(MARK) + getattr(row, "title", "").count(MARK) for row in rows) <= 2
+
+
+def test_slides_come_in_the_order_of_the_presentation(tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, "pptx", "f.pptx", pptx([["A talk", "one"], ["Next", "two"], ["End", "three"]]))
+    assert isinstance(row, Document) and row.title == "A talk"
+    assert row.text == "A talk\n\none\n\nNext\n\ntwo\n\nEnd\n\nthree"
+
+
+NOTE = (
+    "<text:p>a<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>{}</text:p>"
+    "</text:note-body></text:note></text:p>"
+)
+ROW = "<table:table><table:table-row><table:table-cell>{}</table:table-cell></table:table-row></table:table>"
+ITEM = "<text:list><text:list-item>{}</text:list-item></text:list>"
+EQUATION = f"<math><semantics><mi>x</mi><annotation>{MARK}</annotation></semantics></math>"
+OPEN = {
+    "paragraph": "<text:p>{}</text:p>",
+    "heading": "<text:h text:outline-level='2'>{}</text:h><text:p>a</text:p>",
+    "title": "<text:p text:style-name='Title'>{}</text:p>",
+    "span": "<text:p>a <text:span>{}</text:span> b</text:p>",
+    "after a space": "<text:p>a<text:s text:c='3'/>{}</text:p>",
+    "after a tab": "<text:p>a<text:tab/>{}</text:p>",
+    "list": ITEM.format("<text:p>{}</text:p>"),
+    "note": NOTE,
+    "after a note": NOTE.format("x").replace("</text:note></text:p>", "</text:note>{}</text:p>"),
+    "cell": ROW.format("<text:p>{}</text:p>"),
+    "box": "<text:p>a<draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame></text:p>",
+    "section": "<text:section><text:p>{}</text:p></text:section>",
+    "link": "<text:p><text:a>{}</text:a></text:p>",
+    "inner list": ITEM.format(ITEM.format("<text:p>{}</text:p>")),
+    "-comment": "<text:p>a<office:annotation><text:p>{}</text:p></office:annotation></text:p>",
+    "-deleted": "<text:tracked-changes><text:p>{}</text:p></text:tracked-changes>",
+    "-contents": "<text:table-of-content><text:p>{}</text:p></text:table-of-content>",
+    "-picture": "<text:p>a<draw:frame><draw:image/><svg:desc>{}</svg:desc></draw:frame></text:p>",
+    "equation": "<text:p>a<draw:frame><draw:object xlink:href='./Object 1'/></draw:frame></text:p>",
+    "box in a cell": ROW.format("<text:p>a<draw:text-box><text:p>{}</text:p></draw:text-box></text:p>"),
+    "unknown": "<text:later><text:p>{}</text:p></text:later>",
+}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("place", OPEN)
+def test_places_of_open_documents(place: str, split: str, tmp_path: Path) -> None:
+    raw = odt(
+        f"<text:p>{LAMP}</text:p>{OPEN[place].format(MARK)}",
+        {"Object 1/content.xml": EQUATION} if place == "equation" else {},
+    )
+    check(rows_of(tmp_path, "odt", "f.odt", raw, split=split), kept=not place.startswith("-"))
+
+
+def test_headers_of_open_documents(tmp_path: Path) -> None:
+    footer = f"<style:footer><text:p>{MARK}</text:p></style:footer>"
+    styles = f"<office:document-styles {OD_ROOT}>{footer}</office:document-styles>"
+    check(rows_of(tmp_path, "odt", "f.odt", odt(f"<text:p>{LAMP}</text:p>", {"styles.xml": styles})), kept=False)
+
+
+def test_files_that_no_reader_reads_are_counted(tmp_path: Path) -> None:
+    """Each document of another format has a line that says what helps; pictures have none."""
+    for name in ("old.doc", "sheet.xlsx", "paper.tex", "all.zip", "rows.csv.xz", "logo.png", "README", "b.html"):
+        (tmp_path / name).write_text("some words")
+    (tmp_path / "a.md").write_text(LAMP)
+    reader = resolve("reader", "markdown")
+    rows = list(reader(reader.Settings(path="."), Place(tmp_path, language="en")).read())
+    dropped = {row.source: row for row in rows if isinstance(row, Dropped) and row.source}
+    assert set(dropped) == {"old.doc", "sheet.xlsx", "paper.tex", "all.zip", "rows.csv.xz"}
+    assert dropped["rows.csv.xz"].reason == "no reader for .csv.xz files" and ".docx" in dropped["old.doc"].detail
+    (others,) = (row for row in rows if isinstance(row, Dropped) and not row.source)
+    assert (others.reason, others.detail) == ("files of other kinds", "2 files: no ending (1), .html (1)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "raw"),
+    [
+        ("jsonl", "f.jsonl", b'\x1e{"id": "1", "title": "t", "text": "%s"}\n'),
+        ("jsonl", "f.jsonl", b'{"id": "1", "title": "t", "text": "%s"},\n'),
+        ("csv", "f.csv", b"id,title,text\n1,a,%s\x00 x\n2,b,c\n"),
+    ],
+)  # fmt: skip
+def test_rows_with_signs_that_do_not_belong_there(kind: str, name: str, raw: bytes, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, kind, name, raw % MARK.encode(), fields=FIELDS)
+    assert any(isinstance(row, Document) and MARK in row.text for row in rows), rows
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_no_utf_8(encoding: str, tmp_path: Path) -> None:
+    """The bytes of Cyrillic in UTF-16 are control codes in UTF-8, and no error."""
+    text = f"Маяк горит ночью у дальнего мола, {MARK}."
+    (row,) = rows_of(tmp_path, "text", "f.txt", text.encode(encoding))
+    assert isinstance(row, Document) and row.text == text

@@ -47,13 +47,19 @@ PLACES = {
     "unknown element": "<my-card>{}</my-card>", "list of links": "<ul><li><a href=x>{}</a></ul>",
     "picture": "<img alt='{}' src=x>", "pictured equation": "<p>of <img class=math alt='{}' src=x></p>",
     "footnote": "<p>a<sup><a href=#f>1</a></sup></p><ol><li id=f>{}</ol>",
+    "shadow tree": "<x-a><template shadowrootmode=open><p>{}</p></template></x-a>",
+    "page in a frame": "<iframe srcdoc='<p>{}</p>'></iframe>",
+    "label of a choice": "<select><option label='{}'></select>",
+    "group of choices": "<select><optgroup label='{}'><option>a</select>",
+    "pictured button": "<input type=image alt='{}'>", "part of a picture": "<map><area alt='{}'></map>",
+    "hint of a long field": "<textarea placeholder='{}'></textarea>",
 }  # fmt: skip
 KEPT = {
     "form around the page", "button in a heading", "button in a sentence", "button that opens", "label", "legend",
     "header of an article", "header of the page", "note", "note in an article", "hidden tab", "tab that is not chosen",
     "term", "definition", "term that links to itself", "cell", "caption", "cell of a layout", "list in a cell",
     "figure", "summary", "details", "code", "quotation", "loose words", "equation", "unknown element", "footnote",
-    "pictured equation",
+    "pictured equation", "shadow tree",
 }  # fmt: skip
 
 
@@ -115,6 +121,9 @@ def test_what_pages_repeat_around_their_text_is_furniture(tmp_path: Path) -> Non
         ("shift_jis", "井戸は①番".encode("cp932"), "井戸は①番"),
         ("windows-1251", "Колодец".encode("cp1251"), "Колодец"),
         ("utf-8", "Колодец чистят каждую весну".encode("cp1251"), "Колодец чистят каждую весну"),
+        ("ISO_8859-1:1987", "“wells”".encode("cp1252"), "“wells”"),
+        ("x-euc-jp", "井戸の灯".encode("euc_jp"), "井戸の灯"),
+        ("koi8-ru", "Колодец".encode("koi8_u"), "Колодец"), ("logical", "באר בכפר".encode("iso8859_8"), "באר בכפר"),
         ("latin1", "größer".encode(), "größer"), ("iso-8859-1", b"a\x81b\xe9", "a\ufffdbé"),
     ],
 )  # fmt: skip
@@ -124,6 +133,32 @@ def test_pages_are_decoded_as_browsers_do(declared: str, raw: bytes, text: str) 
         assert decoded_html(head.encode() + raw, "", language).text.endswith(text)
     if declared != "utf-8":
         assert decoded_html(raw, "", "en", header=declared).text == text
+
+
+@pytest.mark.parametrize("extract", ["main", "page"])
+@pytest.mark.parametrize(
+    "html",
+    [
+        f"<dialog open><h1>Rules</h1><p>{WELL}</p></dialog>",
+        f"<nav>menu</nav><div class=cookie-policy><h1>Cookies</h1><p>{WELL}</p></div>",
+        f"<frameset><frame src=a.html><noframes><p>{WELL}</p></noframes></frameset>",
+        f"<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><body><p><![CDATA[{WELL}]]></p></body></html>",
+    ],
+)
+def test_what_is_all_of_a_page_is_its_text(html: str, extract: Any) -> None:
+    assert WELL in html_page(html, extract=extract).text
+
+
+def test_a_title_that_says_more_than_the_heading_is_counted() -> None:
+    page = html_page(f"<title>Wells of the north</title><h1>Care</h1><p>{WELL}</p>")
+    assert page.title == "Care" and ("title of the page, which has a heading", "Wells of the north") in page.left
+    assert not html_page(f"<title>care!</title><h1>Care</h1><p>{WELL}</p>").left
+    assert html_page(f"<title>Care</title><p>{WELL}</p>").title == "Care"
+
+
+def test_frames_inside_each_other_are_no_depth_to_fall_into() -> None:
+    page = html_page("<iframe/srcdoc=" * 5000 + f"><p>{WELL}</p>")
+    assert WELL in page.text
 
 
 TAGS = st.lists(

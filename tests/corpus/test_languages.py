@@ -6,8 +6,8 @@ import pytest
 
 from airgen.corpus.cleaning.filters import judge_language
 from airgen.corpus.look import checks_of, in_words
+from airgen.corpus.readers.light_markup import TextReader
 from airgen.corpus.readers.reader import Place
-from airgen.corpus.readers.texts import TextReader
 from airgen.corpus.survey import languages_of
 from airgen.languages import LANGUAGES, OTHERS
 from airgen.text.analysis.languages import chain

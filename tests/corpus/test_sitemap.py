@@ -39,6 +39,11 @@ FORMS: dict[str, Any] = {
     "feed": lambda base: (200, f"<rss><item><link>{base}/a</link></item><item><link>{base}/b</link></item></rss>"),
     "Atom": lambda base: (200, f"<feed><entry><link href='{base}/a'/></entry><link rel=x href='{base}/b'/></feed>"),
     "relative": lambda base: (200, urls("", "/a", "/b")),
+    "capitals": lambda base: (200, f"<URLSET><URL><LOC>{base}/a</LOC></URL><URL><LOC>{base}/b</LOC></URL></URLSET>"),
+    "old pages in a comment": lambda base: (200, f"<!-- <loc>{base}/old</loc> -->{urls(base, '/a', '/b')}"),
+    "RDF": lambda base: (200, f"<rdf:RDF><link>{base}/a</link><item><link>{base}/b</link></item></rdf:RDF>"),
+    "RSS with CDATA": lambda base: (200, f"<rss><link><![CDATA[{base}/a]]></link><link>{base}/b</link></rss>"),
+    "lines with dates": lambda base: (200, f"\ufeff{base}/a\t2026-01-02\n{base}/b\t2026-01-03\n"),
 }  # fmt: skip
 
 
@@ -55,6 +60,18 @@ def test_forms(form: str, indexed: bool, tmp_path: Path) -> None:
         found = download(f"{site}/{'index' if indexed else 'map'}.xml", tmp_path)
     assert saved(tmp_path) == ["a.html", "b.html"]
     assert found.words() == "2 pages fetched"
+
+
+def test_the_sitemaps_that_robots_txt_names(tmp_path: Path) -> None:
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        base = f"http://{asked.headers['Host']}"
+        if asked.path == "/robots.txt":
+            return 200, f"User-agent: *\nDisallow: /private\n\nsitemap: {base}/map.xml\n"
+        return (200, urls(base, "/a", "/b")) if asked.path == "/map.xml" else (200, PAGE)
+
+    with answering(answer) as site:
+        download(f"{site}/robots.txt", tmp_path)
+    assert saved(tmp_path) == ["a.html", "b.html"]
 
 
 def test_each_page_is_a_file_of_its_own_of_its_kind_and_all_add_up(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataset_maker import make_content
 from hostile import HOSTILE, archive, broken, few
 from hypothesis import given
 from hypothesis import strategies as st
-from office_maker import WORD_ROOT, epub, word
+from office_maker import WORD_ROOT, epub, odt, pptx, word
 from pdf_maker import pdf
 
 from airgen.audit.holes import Ledger
@@ -94,7 +94,9 @@ SUITE = b"name: notes\nversion: '26.11'\npipelines: [a.yaml, {path: b.yaml, spli
 
 def document(path: Path) -> list[Passage | Dropped]:
     """The passages of a corpus of the kind that the file's ending says."""
-    kind = {"f.txt": "text", "f.rst": "text", "f.md": "markdown"}.get(path.name, path.suffix[1:])
+    texts = dict.fromkeys((".txt", ".rst", ".adoc", ".org", ".srt", ".vtt"), "text")
+    kinds = {**texts, ".md": "markdown", ".eml": "email", ".mbox": "email", ".mhtml": "email"}
+    kind = kinds.get(path.suffix, path.suffix[1:])
     found = list(prepare(corpus(path.parent, {"kind": kind, "path": path.name}), "qa"))
     for row in found:
         repr(row).encode("utf-8", "surrogatepass")
@@ -141,6 +143,19 @@ WORD = word(
     {"header1": f"<w:hdr {WORD_ROOT}><w:p><w:r><w:t>head</w:t></w:r></w:p></w:hdr>"},
 )
 FILLED = pdf([["some words", "more"], ["Chapter 2"]], field="value", note="note", bookmark="mark", title="T")
+NOTEBOOK = (
+    b'{"cells": [{"cell_type": "markdown", "source": ["# T\\n", "some words"]}, {"cell_type": "code", "source": "x"'
+    b', "outputs": [{"output_type": "stream", "text": "done"}, {"data": {"text/html": "<b>x</b>", "image/png": ""}}]}]}'
+)
+SHEETS = b'{"worksheets": [{"cells": [{"cell_type": "heading", "level": 1, "source": "T"}, {"input": ["x"]}]}]}'
+MESSAGE = (
+    b"From: =?utf-8?q?A?= <a@example.org>\nSubject: =?koi8-r?b?8NLJ18XU?=\n"
+    b"Content-Type: multipart/alternative; boundary=x\n\n"
+    b"--x\nContent-Type: text/plain; charset=koi8-r\n"
+    b"Content-Transfer-Encoding: quoted-printable\n\nsome=20words\n"
+    b"--x\nContent-Type: text/html\n\n<p>some words\n--x--\n"
+)
+MBOX = b"From a@example.org Mon Jan  1\n" + MESSAGE + b"\nFrom b@example.org Mon Jan  1\nSubject: T\n\n>From here on\n"
 
 TOPICS = b"<top>\n<num> Number: 301\n<title> a ferry\n</top>\n<topic number='302'><query>bread</query></topic>\n"
 GOLDENS = b'{"tests": [{"vars": {"question": "a ferry"}, "id": 1}, {"vars": {"question": "bread"}, "id": 2}]}'
@@ -170,6 +185,17 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("f.epub", BOOK, document, ("selectolax",)),
     ("f.docx", WORD, document, ("mammoth",)),
     ("f.pdf", FILLED, document, ("pypdfium2",)),
+    ("f.ipynb", NOTEBOOK, document, ("selectolax",)),
+    ("f.ipynb", SHEETS, document, ("selectolax",)),
+    ("f.eml", MESSAGE, document, ("selectolax",)),
+    ("f.mhtml", MESSAGE, document, ("selectolax",)),
+    ("f.mbox", MBOX, document, ("selectolax",)),
+    ("f.pptx", pptx([["T", "some words"]], notes="more", table="x"), document, ()),
+    ("f.odt", odt("<text:h text:outline-level='1'>T</text:h><text:p>some<text:s/>words</text:p>"), document, ()),
+    ("f.adoc", b"= T\n\n== A\n\n----\n= x\n----\n", document, ()),
+    ("f.org", b"#+TITLE: T\n* A\nsome words\n", document, ()),
+    ("f.srt", b"1\n00:00:01,000 --> 00:00:02,000\n<i>some words</i>\n\n2\n", document, ()),
+    ("f.vtt", b"WEBVTT\n\nNOTE x\n\n00:01.000 --> 00:02.000\n<v A>some words\n", document, ()),
     ("reddit", REDDIT, dump, ()),
     ("stackexchange", STACKEXCHANGE, dump, ("selectolax",)),
     (

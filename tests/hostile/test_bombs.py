@@ -118,7 +118,7 @@ CASES = {
     "CSV field": ("tabular", "CsvReader", "f.csv.gz", gz(b"a", 200, b'text\n"'), "cannot be read"),
     "CSV field of many lines": ("tabular", "CsvReader", "f.csv.gz", gz(b"a" * 99 + b"\n", 12, b'text\n"'), "document"),
     "Parquet value": ("tabular", "ParquetReader", "f.parquet", parquet, "too large"),
-    "text": ("texts", "TextReader", "f.txt.gz", gz(b"a", 200), "too large"),
+    "text": ("light_markup", "TextReader", "f.txt.gz", gz(b"a", 200), "too large"),
     "Markdown": ("markdown", "MarkdownReader", "f.md.gz", gz(b"a", 200), "too large"),
     "HTML": ("html", "HtmlReader", "f.html.gz", gz(b"<p>a", 12), "too large"),
     "PDF": ("pdf", "PdfReader", "f.pdf.gz", gz(b"a", 300, b"%PDF-1.4\n"), "too large"),

@@ -33,6 +33,10 @@ THREE = {
         '{"query": "why?",}',
         '{query: "why?"}',
         '{"query": "why?"',
+        '[{"query": "why?"}]',
+        '{"answer": {"query": "why?"}}',
+        '{"name": "x", "arguments": {"query": "why?"}}',
+        '"{\\"query\\": \\"why?\\"}"',
     ],
 )
 def test_what_means_the_same(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Small Word documents and EPUB books."""
+"""Small documents of Word, PowerPoint and LibreOffice, and EPUB books."""
 
 import io
 import zipfile
@@ -71,3 +71,61 @@ def epub(
         )
         members["META-INF/encryption.xml"] = f"<encryption xmlns='{OASIS}' xmlns:e='{ENCRYPTED}'>{data}</encryption>"
     return _packed(members)
+
+
+A = "http://schemas.openxmlformats.org/drawingml/2006/main"
+P = "http://schemas.openxmlformats.org/presentationml/2006/main"
+SLIDE = f"xmlns:a='{A}' xmlns:p='{P}' xmlns:r='{REL}' xmlns:mc='{MC}'"
+
+
+def shape(text: str, place: str = "") -> str:
+    """A shape of a slide; `place`: the type of its placeholder."""
+    kind = f"<p:nvSpPr><p:nvPr><p:ph type='{place}'/></p:nvPr></p:nvSpPr>" if place else ""
+    return f"<p:sp>{kind}<p:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:txBody></p:sp>"
+
+
+def pptx(
+    slides: Sequence[Sequence[str]], notes: str = "", table: str = "", more: Mapping[str, str] | None = None
+) -> bytes:
+    """A presentation: of each slide the title and other texts. notes: below the first one. table: a cell on it. more:
+    {member: XML}, or the XML inside the first slide under "slide"."""
+    more = dict(more or {})
+    extra = more.pop("slide", "")
+    ids = "".join(f"<p:sldId id='{n}' r:id='r{n}'/>" for n in range(len(slides)))
+    targets = "".join(f"<Relationship Id='r{n}' Target='slides/slide{n}.xml'/>" for n in range(len(slides)))
+    members: dict[str, str | bytes] = {
+        "ppt/presentation.xml": f"<p:presentation {SLIDE}><p:sldIdLst>{ids}</p:sldIdLst></p:presentation>",
+        "ppt/_rels/presentation.xml.rels": f"<Relationships xmlns='{PACKAGE}/relationships'>{targets}</Relationships>",
+        **more,
+    }
+    for number, (title, *texts) in reversed(list(enumerate(slides))):  # the order is that of the list, not of the file
+        inner = shape(title, "title") + "".join(map(shape, texts))
+        if not number:
+            row = f"<a:tr><a:tc><a:txBody><a:p><a:r><a:t>{table}</a:t></a:r></a:p></a:txBody></a:tc></a:tr>"
+            inner += (f"<p:graphicFrame><a:tbl>{row}</a:tbl></p:graphicFrame>" if table else "") + extra
+        members[f"ppt/slides/slide{number}.xml"] = f"<p:sld {SLIDE}><p:spTree>{inner}</p:spTree></p:sld>"
+    if notes:
+        body = shape(notes, "body") + shape("7", "sldNum")
+        members["ppt/notesSlides/n1.xml"] = f"<p:notes {SLIDE}><p:spTree>{body}</p:spTree></p:notes>"
+        rels = "<Relationship Id='n' Target='../notesSlides/n1.xml'/>"
+        members["ppt/slides/_rels/slide0.xml.rels"] = (
+            f"<Relationships xmlns='{PACKAGE}/relationships'>{rels}</Relationships>"
+        )
+    return _packed(members)
+
+
+OD = "urn:oasis:names:tc:opendocument:xmlns:"
+OD_ROOT = " ".join(
+    f"xmlns:{name}='{OD}{uri}:1.0'"
+    for name, uri in (
+        ("office", "office"), ("text", "text"), ("table", "table"), ("draw", "drawing"), ("style", "style"),
+        ("svg", "svg-compatible"),
+    )
+) + " xmlns:xlink='http://www.w3.org/1999/xlink'"  # fmt: skip
+
+
+def odt(body: str, more: Mapping[str, str] | None = None) -> bytes:
+    """A text of LibreOffice. more: {member: XML}."""
+    text = f"<office:body><office:text>{body}</office:text></office:body>"
+    content = f"<office:document-content {OD_ROOT}>{text}</office:document-content>"
+    return _packed({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content, **(more or {})})

@@ -164,3 +164,39 @@ def test_a_filter_that_no_dataset_can_hold_is_told_before_anything_is_judged(
             read_queries(QueriesSettings(file="q.jsonl"), path, "en")
     else:
         assert [line.filter for line in read_queries(QueriesSettings(file="q.jsonl"), path, "en").lines] == filters
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("q.txt", "1. {}\n2. {}\n"), ("q.txt", "1) {}\n2) {}"), ("q.txt", "- {}\n- {}\n"), ("q.txt", "• {}\n\n• {}\n"),
+        ("q.txt", '"{}"\n"{}"\n'), ("q.txt", '"{}",\n"{}",\n'), ("q.txt", "“{}”\n“{}”\n"),
+        ("q.yaml", "- {}\n- {}\n"), ("q.yml", "queries:\n  - query: {}\n  - query: {}\n"),
+        ("q.yaml", "tests:\n  - vars: {{question: {}}}\n  - vars: {{question: {}}}\n"),
+    ],
+)  # fmt: skip
+def test_lists_without_the_marks_of_a_list(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text.format(*TWO), encoding="utf-8")
+    found = read_queries(QueriesSettings(file=name), tmp_path / name, "en")
+    assert [line.text for line in found.lines if line.text] == TWO
+
+
+def test_lines_that_only_look_like_a_list_stay(tmp_path: Path) -> None:
+    for text in ("1. ferry\n3. boat\n", "- ferry\nboat\n", '"ferry" times\n"boat"\n', "7. ferry\n"):
+        (tmp_path / "q.txt").write_text(text)
+        found = read_queries(QueriesSettings(file="q.txt"), tmp_path / "q.txt", "en")
+        assert [line.text for line in found.lines] == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("q.md", "# Queries\n\nferry times\n", "is a document"), ("q.yaml", "a: [", "not YAML"),
+        ("q.yaml", "ferry", "no list"),
+        ("q.yaml", "a: &x [1]\nb: *x\n", "aliases"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_list_of_queries(name: str, text: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DatasetError, match=reason):
+        read_queries(QueriesSettings(file=name), tmp_path / name, "en")

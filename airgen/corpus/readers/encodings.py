@@ -110,12 +110,12 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
         return _lenient(raw, name)
     if encoding:
         return Decoded(raw.decode(text_codec(encoding)), encoding)
+    if name := _wide(raw[:4096]):  # before UTF-8, in which many of its bytes are control codes
+        return _lenient(raw, name)
     try:
         return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
     except UnicodeDecodeError:
         pass
-    if name := _wide(raw[:4096]):
-        return _lenient(raw, name)
     if (
         usual
         and sum(byte > 127 for byte in raw[:_SAMPLE_BYTES]) < _SUFFICIENT_EVIDENCE_BYTES
@@ -150,13 +150,34 @@ _DECLARED = re.compile(
 )
 # What browsers take for a label: the Encoding Standard's supersets. UTF-16 in a page whose bytes are ASCII is UTF-8.
 _BROWSERS = {
-    "cp1252": "ascii us-ascii iso-8859-1 iso8859-1 latin1 latin-1 l1 windows-1252 cp1252 x-user-defined x-cp1252 ansi",
-    "cp1254": "iso-8859-9 latin5 windows-1254 cp1254",
-    "cp874": "tis-620 iso-8859-11 windows-874 cp874",
-    "gb18030": "gb2312 gbk gb_2312-80 x-gbk gb18030 cp936 chinese",
-    "big5hkscs": "big5 big5-hkscs cn-big5 x-x-big5",
-    "cp932": "shift_jis shift-jis sjis x-sjis windows-31j ms_kanji cp932",
-    "cp949": "euc-kr ks_c_5601-1987 ksc5601 korean windows-949 cp949",
+    "cp1252": "ascii us-ascii iso-8859-1 iso8859-1 latin1 latin-1 l1 windows-1252 cp1252 x-user-defined x-cp1252 ansi "
+    "ansi_x3.4-1968 cp819 ibm819 csisolatin1 iso-ir-100 iso88591 iso_8859-1 iso_8859-1:1987",
+    "cp1254": "iso-8859-9 latin5 windows-1254 cp1254 csisolatin5 iso-ir-148 iso8859-9 iso88599 iso_8859-9 l5 x-cp1254 "
+    "iso_8859-9:1989",
+    "cp874": "tis-620 iso-8859-11 windows-874 cp874 dos-874 iso8859-11 iso885911",
+    "gb18030": "gb2312 gbk gb_2312-80 x-gbk gb18030 cp936 chinese csgb2312 csiso58gb231280 gb_2312 iso-ir-58",
+    "big5hkscs": "big5 big5-hkscs cn-big5 x-x-big5 csbig5",
+    "cp932": "shift_jis shift-jis sjis x-sjis windows-31j ms_kanji cp932 csshiftjis",
+    "euc_jp": "euc-jp x-euc-jp cseucpkdfmtjapanese",
+    "cp949": "euc-kr ks_c_5601-1987 ksc5601 korean windows-949 cp949 cseuckr csksc56011987 iso-ir-149 ks_c_5601-1989 "
+    "ksc_5601",
+    "koi8_r": "koi koi8 koi8-r koi8_r cskoi8r",
+    "koi8_u": "koi8-u koi8-ru",
+    "cp866": "866 cp866 ibm866 csibm866 dos-866",
+    "iso8859_2": "iso-8859-2 csisolatin2 iso-ir-101 l2 latin2 iso_8859-2:1987",
+    "iso8859_5": "iso-8859-5 csisolatincyrillic cyrillic iso-ir-144 iso_8859-5:1988",
+    "iso8859_6": "iso-8859-6 arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6-e "
+    "iso-8859-6-i iso-ir-127 iso_8859-6:1987",
+    "iso8859_7": "iso-8859-7 csisolatingreek ecma-118 elot_928 greek greek8 iso-ir-126 iso_8859-7:1987 sun_eu_greek",
+    "iso8859_8": "iso-8859-8 logical visual csiso88598e csiso88598i csisolatinhebrew hebrew iso-8859-8-e iso-8859-8-i "
+    "iso-ir-138 iso8859-8 iso88598 iso_8859-8 iso_8859-8:1988",
+    "iso8859_15": "iso-8859-15 csisolatin9 l9 latin9 latin-9",
+    "mac_cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+    "mac_roman": "macintosh mac x-mac-roman csmacintosh",
+    **{
+        f"cp{number}": f"windows-{number} cp{number} x-cp{number}"
+        for number in (1250, 1251, 1253, 1255, 1256, 1257, 1258)
+    },
     "utf-8": "utf-8 utf8 unicode-1-1-utf-8 utf-16 utf-16le utf-16be utf-32 ucs-2 unicode undefined none",
 }
 _LABELS = {label: name for name, labels in _BROWSERS.items() for label in labels.split()}
@@ -337,6 +358,9 @@ def _wide(head: bytes) -> str:
         return ""
     even, odd = head[0::2].count(0), head[1::2].count(0)
     half = len(head) // 2
+    plain = sum(31 < byte < 127 for byte in head)
+    if (even + odd) * 10 < 3 * len(head) and plain * 10 >= 9 * (len(head) - even - odd):
+        return ""  # text of single bytes with some zeros among them
     if odd * 20 >= half and even * 10 < odd:
         return "utf-16-le"
     return "utf-16-be" if even * 20 >= half and odd * 10 < even else ""

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, cast
 
 from airgen.corpus.readers.metadata import file_values, metadata_text
-from airgen.corpus.readers.reader import Place, drop
+from airgen.corpus.readers.reader import Place, drop, left_out
+from airgen.corpus.readers.unread import WITHOUT_TEXT, advice, no_reader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, load_extra, resolve
@@ -143,7 +144,8 @@ def files(
     Args:
         place: The root, which is the folder of the corpus's files.
         pattern: A path or a glob, relative to the root.
-        suffixes: Only files with one of these endings; applies to folders.
+        suffixes: Only files with one of these endings; applies to folders. The other files become a Dropped each if
+            they are documents of a kind that no reader reads, else one for all of them that may hold text.
         skip: Patterns of names; files and whole folders with such a name become a Dropped.
 
     Raises:
@@ -154,11 +156,14 @@ def files(
         # The user's YAML can name any folder; links must not leave that folder.
         root, pattern = _split_pattern(place.root, pattern)
     start = root / pattern
-    skipped: list[Path] = []
+    skipped, others = list[Path](), list[Path]()
     if start.is_file():  # `faq [2024].csv` is a name before it is a pattern
         matches = [start]
     elif start.is_dir():
-        matches, skipped = files_below(start, skip, suffixes)
+        below, skipped = files_below(start, skip)
+        others = [path for path in below if not path.name.lower().endswith(suffixes or ("",))]
+        matches = [path for path in below if path.name.lower().endswith(suffixes or ("",))]
+        skipped = [path for path in skipped if path.is_dir() or path.name.lower().endswith(suffixes or ("",))]
     elif any(mark in pattern for mark in "*?["):
         matches, skipped = _globbed(root, pattern, skip)
     else:
@@ -167,9 +172,9 @@ def files(
     if skipped and not wanted:
         raise CorpusError(f"{start}: reader.skip ({', '.join(skip)}) leaves out all of it; make it shorter")
     if not any(path.exists() for path in wanted):
-        advice = elsewhere(written, place.root) or (_ADDRESS_ADVICE if "://" in written else _PATH_ADVICE)
+        hint = elsewhere(written, place.root) or (_ADDRESS_ADVICE if "://" in written else _PATH_ADVICE)
         raise CorpusError(
-            f"{start}: {_explain_unread_folder(start, suffixes) if start.is_dir() else f'no such file{advice}'}"
+            f"{start}: {_explain_unread_folder(start, suffixes) if start.is_dir() else f'no such file{hint}'}"
         )
     for path in skipped:
         yield drop("left out by reader.skip", source=path.relative_to(root).as_posix())
@@ -183,6 +188,21 @@ def files(
             yield drop("not a file", source=name)
         else:
             yield path
+    yield from _of_other_kinds(others, root)
+
+
+def _of_other_kinds(paths: Sequence[Path], root: Path) -> Iterator[Dropped]:
+    """Files of a folder that its reader does not read: each document of a kind that none reads, and how many others
+    there are, by their endings."""
+    rest: Counter[str] = Counter()
+    for path in paths:
+        if words := advice(path.name):
+            yield drop(no_reader(path.name), detail=words, source=path.relative_to(root).as_posix())
+        elif path.suffix.lower() not in WITHOUT_TEXT:
+            rest[path.suffix.lower() or "no ending"] += 1
+    if rest:
+        endings_of = ", ".join(f"{ending} ({count:,})" for ending, count in rest.most_common(20))
+        yield left_out("files of other kinds", detail=f"{rest.total():,} files: {endings_of}"[:1000])
 
 
 def _caches(root: Path) -> list[Path]:
@@ -194,11 +214,8 @@ def _caches(root: Path) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def files_below(
-    folder: Path, skip: Sequence[str] = (), suffixes: tuple[str, ...] = ()
-) -> tuple[list[Path], list[Path]]:
-    """Return what is in a folder at any depth, sorted: the files (with such endings, if any), and what `skip` leaves
-    out.
+def files_below(folder: Path, skip: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:
+    """Return what is in a folder at any depth, sorted: the files, and what `skip` leaves out.
 
     Of a folder that is left out, only the folder itself is named. Links to folders are not followed.
     """
@@ -207,8 +224,7 @@ def files_below(
         skipped += [Path(place, name) for name in folders if _matches(name, skip)]
         folders[:] = [name for name in folders if not _matches(name, skip)]
         for name in names:
-            if name.lower().endswith(suffixes or ("",)):
-                (skipped if _matches(name, skip) else matches).append(Path(place, name))
+            (skipped if _matches(name, skip) else matches).append(Path(place, name))
     return sorted(matches), sorted(skipped)
 
 

@@ -22,7 +22,7 @@ from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 
-__all__ = ["MAX_MARKS", "HtmlReader", "html_blocks", "html_page"]
+__all__ = ["MAX_MARKS", "TITLE", "HtmlReader", "html_blocks", "html_page"]
 
 _BLOCKS = frozenset((
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div", "dl",
@@ -58,6 +58,8 @@ _LINE_NUMBERS = frozenset(("linenos", "gutter", "lineno", "rouge-gutter", "line-
 _NO_TEXT = frozenset(
     ("navigation", "footer of the page", "search form", "dialog", "consent to cookies", "outside of main")
 )
+TITLE = "title of the page, which has a heading"
+_PERHAPS_TEXT = frozenset(("dialog", "consent to cookies"))
 _FEW_WORDS = 8
 _LAYOUT_SELECTOR = "table, h1, h2, h3, h4, h5, h6, pre"  # elements that only a table for layout contains
 _MAX_CELL_CHARACTERS = 2000  # a longer cell is a text of its own
@@ -100,7 +102,7 @@ class HtmlReader(FileReader):
             return self.extract or ("page" if self.content or self.remove else "main")
 
     version = 6
-    suffixes = (".html", ".htm", ".xhtml", ".html.gz")
+    suffixes = (".html", ".htm", ".xhtml", ".xht", ".shtml", ".html.gz")
     settings: Settings
 
     def __init__(self, settings: Settings, place: Place) -> None:
@@ -262,7 +264,7 @@ def html_page(
 
     Raises Unusable for too much markup; MissingExtra without its packages.
     """
-    html = bounded(html)
+    html = bounded(_as_shown(html))
     title, entries, left = _parse_blocks(html, content, remove)
     if extract == "trafilatura":
         entries, more = _by_trafilatura(html, entries)
@@ -274,7 +276,44 @@ def html_page(
         entries, more = _without_places(entries)
     blocks = [entry.block for entry in entries]
     first = next((block.text for block in blocks if block.level == 1), "")
+    if first and _letters(title) not in _letters("\n".join(block.text for block in blocks)):
+        more = [*more, (TITLE, title)]  # it often ends with the name of the site, so the heading is the better title
     return Page(first or title, blocks, _joined([*left, *more]))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).casefold()
+
+
+_TEMPLATE = re.compile(r"<(/?)template\b([^<>]*)>", re.IGNORECASE)
+_NOFRAMES = re.compile(r"</?noframes\b[^<>]*>", re.IGNORECASE)
+
+
+def _as_shown(html: str) -> str:
+    """Return the page with what a browser shows and the parser would not: the shadow tree of an element, CDATA of
+    XHTML, and the page instead of frames."""
+    if "shadowroot" in html:
+        opened: list[bool] = []
+
+        def as_block(tag: re.Match[str]) -> str:
+            if not tag[1]:
+                opened.append("shadowroot" in tag[2].lower())
+            shown = opened[-1] if opened else False
+            if tag[1] and opened:
+                opened.pop()
+            return f"<{tag[1]}div>" if shown else tag[0]
+
+        html = _TEMPLATE.sub(as_block, html)
+    if "<![CDATA[" in html and ("<?xml" in html[:200] or "http://www.w3.org/1999/xhtml" in html[:2000]):
+        pieces, at = [], 0
+        while (start := html.find("<![CDATA[", at)) >= 0 and (end := html.find("]]>", start)) >= 0:
+            words = html[start + 9 : end].replace("&", "&amp;").replace("<", "&lt;")
+            pieces += [html[at:start], words]
+            at = end + 3
+        html = "".join([*pieces, html[at:]])
+    if (start := html.lower().find("<frameset")) >= 0 and len(parts := _NOFRAMES.split(html[start:])) > 1:
+        html = "\n".join(parts[1::2])
+    return html
 
 
 def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -304,9 +343,16 @@ _Split = tuple[list[_PlacedBlock], list[tuple[str, str]]]
 
 
 def _without_places(entries: Sequence[_PlacedBlock]) -> _Split:
-    """Return the blocks but for those in places that never hold the text of a page."""
+    """Return the blocks but for those in places that never hold the text of a page.
+
+    Where a page has no other text, a dialog, or what speaks of consent to cookies, is the page.
+    """
     kept = [entry for entry in entries if entry.place not in _NO_TEXT]
-    return kept, [(entry.place, entry.block.text) for entry in entries if entry.place in _NO_TEXT]
+    never = _NO_TEXT
+    if not any(not entry.block.level for entry in kept):
+        never = _NO_TEXT - _PERHAPS_TEXT
+        kept = [entry for entry in entries if entry.place not in never]
+    return kept, [(entry.place, entry.block.text) for entry in entries if entry.place in never]
 
 
 def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str]) -> _Split:
@@ -364,7 +410,7 @@ def _without_bare_headings(
 
 def _key(text: str) -> str:
     """Return the letters and digits of a text, by which texts of two pages are compared."""
-    return re.sub(r"[\W_]+", "", text).casefold()[:500]
+    return _letters(text)[:500]
 
 
 def _parse_blocks(
@@ -444,6 +490,9 @@ class _Walk:
             if tag == "input":
                 self._input(node.attributes)
                 continue
+            if tag == "area":
+                self.left.append(("words for a picture", node.attributes.get("alt") or ""))
+                continue
             if tag == "img":
                 words = node.attributes.get("alt") or ""
                 if (node.attributes.get("class") or "") in _PICTURED:
@@ -479,6 +528,7 @@ class _Walk:
             return None
         if tag in _ASIDE:
             self._leave_out(_ASIDE[tag], node)
+            self.left += [(_ASIDE[tag], words) for words in _of_attributes(node, tag)]
             return None
         classes = frozenset((attributes.get("class") or "").split())
         if (tag == "math" or "katex" in classes) and (equation := _equation(node)) is not None:
@@ -570,6 +620,8 @@ class _Walk:
 
     def _input(self, attributes: Mapping[str, str | None]) -> None:
         kind = (attributes.get("type") or "text").lower()
+        if kind == "image":
+            self.left.append(("words for a picture", attributes.get("alt") or ""))
         if kind in ("hidden", "password", "checkbox", "radio", "file", "color", "range"):
             return
         words = " ".join(filter(None, (attributes.get("value"), attributes.get("placeholder"))))
@@ -650,6 +702,24 @@ class _Walk:
         self.entries.append(_PlacedBlock(Block(text, level, joins), place, self._linked, core))
         self.in_main.append(bool(self._depth_main))
         self._linked = 0
+
+
+def _of_attributes(node: Any, tag: str) -> list[str]:
+    """Return the words that a browser shows of an element's attributes: labels of choices, what is in an empty field,
+    the page in a frame."""
+    if tag == "iframe" and (page := node.attributes.get("srcdoc")):
+        return [_plain_words(page)]
+    if tag in ("select", "datalist"):
+        return [label for one in node.css("option, optgroup") if (label := one.attributes.get("label"))]
+    return [words] if tag == "textarea" and (words := node.attributes.get("placeholder")) else []
+
+
+def _plain_words(html: str) -> str:
+    """Return all text of a page, without going into frames in it: there may be thousands, one in another."""
+    tree = load_extra("selectolax.lexbor", "reader 'html'").LexborHTMLParser(bounded(html))
+    for node in tree.css("script, style"):
+        node.decompose()
+    return " ".join(tree.body.text(separator=" ").split()) if tree.body is not None else ""
 
 
 def _is_data(row: Any) -> bool:

@@ -41,7 +41,7 @@ class MarkdownReader(FileReader):
     """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
 
     version = 4
-    suffixes = (".md", ".markdown", ".mdx", ".md.gz")
+    suffixes = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd", ".md.gz")
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         page = markdown_page(text)

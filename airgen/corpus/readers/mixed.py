@@ -23,7 +23,7 @@ from airgen.registry import closest, resolve
 from airgen.settings.base import FILE
 from airgen.settings.spec import Spec, problems, read_spec
 
-_TEXTS = ("docx", "epub", "html", "markdown", "pdf", "text")
+_TEXTS = ("docx", "email", "epub", "html", "ipynb", "markdown", "odt", "pdf", "pptx", "text")
 
 
 class FilesReader(PathReader):
@@ -31,7 +31,7 @@ class FilesReader(PathReader):
 
     class Settings(ReaderSettings):
         """`readers`: names, or mappings with the settings of their kind but without `path`, and perhaps `only`: the
-        patterns of their files. Without `readers`: docx, epub, html, markdown, pdf and text."""
+        patterns of their files. Without `readers`: all that read files of text, but no tables."""
 
         path: Annotated[str, FILE]
         readers: tuple[Any, ...] = Field(default=_TEXTS, min_length=1, max_length=200)

@@ -19,7 +19,7 @@ from xml.parsers.expat import ExpatError
 from xml.sax import SAXException
 
 from airgen.corpus.readers.encodings import decoded_html
-from airgen.corpus.readers.html import MAX_MARKS, html_page
+from airgen.corpus.readers.html import MAX_MARKS, TITLE, html_page
 from airgen.corpus.readers.reader import Unusable, drop
 from airgen.corpus.readers.texts import FileReader, Page, SectionSettings, damage
 from airgen.corpus.readers.word_xml import WordFile
@@ -43,7 +43,7 @@ class DocxReader(FileReader):
         max_bytes: int = 64 * 1024 * 1024
 
     version, packed = 4, True
-    suffixes = (".docx",)
+    suffixes = (".docx", ".docm", ".dotx")
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """Yield the documents of one file, after the pieces that are left out.
@@ -135,7 +135,8 @@ class EpubReader(FileReader):
         yield from pieces
         for part, page in pages.items():
             beside = [(parts[part], page.text)] if parts[part] and page.blocks else []
-            yield from self.pieces([*beside, *page.left], name, part)
+            left = [piece for piece in page.left if piece != (TITLE, title)]  # the title of the book is on each page
+            yield from self.pieces([*beside, *left], name, part)
         chapters = [page for part, page in pages.items() if page.blocks and not parts[part]]
         if not chapters:
             raise Unusable("no text in the book")

@@ -38,7 +38,9 @@ class JsonLinesReader(PathReader):
 
         path: Annotated[str, FILE]
 
-    suffixes: tuple[str, ...] = (".jsonl", ".jsonl.gz", ".ndjson", ".json")
+    suffixes: tuple[str, ...] = (
+        ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.zst", ".ndjson", ".ndjson.gz", ".ndjson.zst", ".json"
+    )  # fmt: skip
 
     def __init__(self, settings: Any, place: Place) -> None:
         super().__init__(settings, place)
@@ -67,6 +69,7 @@ class JsonLinesReader(PathReader):
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
                 continue
+            line = line.lstrip(b"\x1e")  # of a sequence of JSON texts (RFC 7464)
             if not line.strip():
                 continue
             words = self._text(line, raw.path)
@@ -74,7 +77,7 @@ class JsonLinesReader(PathReader):
                 yield drop("broken UTF-8", text=line[:200].decode("utf-8", "replace"), **where)
                 continue
             try:
-                row = json.loads(words)
+                row = json.loads(words.rstrip().removesuffix(","))
             except (ValueError, RecursionError) as error:
                 text = line[:200].decode("utf-8", "replace")
                 yield drop("not JSON", detail=str(error)[:200], text=text, **where)

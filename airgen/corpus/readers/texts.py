@@ -265,20 +265,6 @@ def damage(result: Decoded, identity: str, name: str) -> Dropped:
     return left_out(reason, identity=identity, detail=detail, source=name, text="\n".join(lines[:20]))
 
 
-class TextReader(FileReader):
-    """Plain text without a title. Blank lines separate paragraphs. reStructuredText has its headings, and a title."""
-
-    suffixes = (".txt", ".text", ".txt.gz", ".rst", ".rst.gz")
-    version = 4
-
-    def parse_text(self, text: str, name: str) -> Iterator[Document]:
-        if name.lower().endswith((".rst", ".rst.gz")):
-            title, blocks = rst_blocks(text)
-            yield from self.documents(blocks, title, name)
-            return
-        yield from self.documents(paragraphs(text), "", name)
-
-
 def paragraphs(text: str) -> list[Block]:
     """Return the paragraphs of a plain text, between its blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,152 @@
+"""Messages of e-mail and saved pages: `reader: {kind: email, path: support}`, of .eml, .mbox, .mht and .mhtml.
+
+The subject is the title, and the text of the message, or of its HTML, is the document. Attachments, and the lines that
+say from whom and to whom it went, are pieces that are left out.
+"""
+
+import email
+import email.policy
+import re
+from collections.abc import Iterator
+from email.message import Message
+from typing import Any, ClassVar
+
+from airgen.corpus.readers.encodings import decoded, decoded_html
+from airgen.corpus.readers.html import html_page
+from airgen.corpus.readers.reader import Unusable
+from airgen.corpus.readers.texts import Block, FileReader, Page, SectionSettings, paragraphs
+from airgen.records import Document, Dropped, storable
+
+_MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)
+_HEADERS = ("From", "To", "Cc", "Date")
+_WRONG = (LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError)  # of email, on damage
+_MOST_PARTS = 10_000
+
+
+class EmailReader(FileReader):
+    """One document for each message; a file of several messages has one for each."""
+
+    class Settings(SectionSettings):
+        """`max_bytes` limits the file."""
+
+        packages: ClassVar[tuple[str, ...]] = ("selectolax",)
+        max_bytes: int = 256 * 1024 * 1024
+
+    suffixes = (".eml", ".mht", ".mhtml", ".mbox")
+    version, packed = 1, True
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one file, after what is left out. Raises Unusable for a file without text."""
+        starts = [match.start() for match in _MBOX.finditer(raw)] if name.lower().endswith(".mbox") else []
+        if not starts:
+            yield from self._message(raw, name, "")
+            return
+        if starts[0]:
+            yield from self.pieces([("before the first message", raw[: starts[0]].decode("utf-8", "replace"))], name)
+        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(raw)], strict=True), 1):
+            one = raw[raw.index(b"\n", start) + 1 : end]
+            try:
+                yield from self._message(re.sub(rb"(?m)^>(>*From )", rb"\1", one), name, f"#message={number}")
+            except Unusable as error:
+                yield from self.pieces([(error.reason, error.text)], name, f"message {number}")
+
+    def _message(self, raw: bytes, name: str, anchor: str) -> Iterator[Document | Dropped]:
+        try:
+            message = email.message_from_bytes(raw, policy=email.policy.default)
+            title = storable(" ".join(str(_header(message, "Subject")).split()))
+            page = self._page(message)
+            headers = [f"{key}: {value}" for key in _HEADERS if (value := _header(message, key))]
+        except _WRONG as error:
+            raise Unusable(
+                "damaged message", f"{type(error).__name__}: {error}", raw[:200].decode("utf-8", "replace")
+            ) from error
+        position = anchor.lstrip("#").replace("=", " ")
+        left = [*page.left, ("from, to and date of a message", storable("\n".join(headers)))]
+        yield from self.pieces([piece for piece in left if any(map(str.isalnum, piece[1]))], name, position)
+        blocks = [block for block in page.blocks if block.text.strip()]
+        if not blocks:
+            raise Unusable("no text in the message", "", title)
+        title = title or page.title
+        if not anchor:
+            yield from self.documents(blocks, title, name)
+            return
+        text = "\n\n".join(block.text for block in blocks)
+        yield self.document(name, text, title, anchor, position=position)
+
+    def _page(self, message: Message) -> Page:
+        """The text of a message: of alternatives the first of plain text, else HTML; attachments are left out."""
+        blocks: list[Block] = []
+        left: list[tuple[str, str]] = []
+        title = ""
+        parts = [(message, False)]
+        count = 0
+        while parts:
+            part, aside = parts.pop()
+            count += 1
+            if count > _MOST_PARTS:
+                raise Unusable("too large", f"more than {_MOST_PARTS:,} parts")
+            kind = part.get_content_type()
+            inner = [one for one in part.get_payload() if isinstance(one, Message)] if part.is_multipart() else []
+            if inner:
+                chosen = _chosen(kind, inner)
+                parts += [(one, aside or one not in chosen) for one in reversed(inner)]
+                if kind == "message/rfc822":
+                    blocks.append(Block(storable(_header(inner[0], "Subject"))))
+                continue
+            filename = storable(_filename(part))
+            if part.get_content_maintype() != "text" or kind in ("text/css", "text/javascript"):
+                left.append(("attachment", filename))
+                continue
+            page = self._text(part, kind)
+            left += page.left
+            if aside:
+                left.append(("other form of the message", page.text))
+            elif part.get_content_disposition() == "attachment":
+                left.append(("attachment", f"{filename}\n{page.text}"))
+            else:
+                blocks += page.blocks
+                title = title or page.title
+        return Page(title, blocks, left)
+
+    def _text(self, part: Message, kind: str) -> Page:
+        raw = part.get_payload(decode=True)
+        raw = raw if isinstance(raw, bytes) else b""
+        charset = str(part.get_content_charset() or "")
+        if kind in ("text/html", "application/xhtml+xml"):
+            return html_page(decoded_html(raw, "", self.place.language, charset).text)
+        try:
+            text = raw.decode(charset or "utf-8")
+        except (LookupError, UnicodeError):
+            text = decoded(raw, "", self.place.language).text
+        return Page("", paragraphs(text))
+
+
+def _header(message: Message, name: str) -> str:
+    try:
+        return str(message.get(name) or "")
+    except _WRONG:  # of a header that does not follow the rules
+        raw: Any = dict(message.raw_items()).get(name, "")
+        return str(raw)
+
+
+def _filename(part: Message) -> str:
+    try:
+        return str(part.get_filename() or "")
+    except _WRONG:
+        return ""
+
+
+def _chosen(kind: str, parts: list[Message]) -> list[Message]:
+    """The parts with the text: of alternatives one, of a saved page its first of HTML."""
+    if kind == "multipart/alternative":
+        rich = [one for one in parts if one.is_multipart() or one.get_content_type() == "text/html"]
+        plain = [one for one in parts if one.get_content_type() == "text/plain" and _has_words(one)]
+        return (plain or rich or parts)[:1]
+    if kind == "multipart/related":
+        return [next((one for one in parts if one.get_content_maintype() in ("text", "multipart")), parts[0])]
+    return parts
+
+
+def _has_words(part: Message) -> bool:
+    raw = part.get_payload(decode=True)
+    return isinstance(raw, bytes) and any(byte > 127 or chr(byte).isalnum() for byte in raw)

@@ -1,0 +1,167 @@
+"""Files of text, also those with light markup: reStructuredText, AsciiDoc, Org and subtitles.
+
+>>> asciidoc_blocks("= Guide\\n\\n== Use\\n\\nPress *Start*.")
+('Guide', [Block(text='Guide', level=1, joins=False), Block(text='Use', level=2, joins=False), \
+Block(text='Press *Start*.', level=0, joins=False)])
+
+Headings are headings; all other lines stay as they are. Of subtitles the numbers and times are left out.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from airgen.corpus.readers.texts import Block, FileReader, Page, paragraphs, rst_blocks
+from airgen.records import Document, Dropped
+
+_ASCIIDOC = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*?)(?:[ \t]+\1)?[ \t]*")
+_DELIMITER = re.compile(r"(?:-{4,}|\.{4,}|\+{4,}|/{4,}|={4,}|\*{4,}|_{4,}|`{3,}|\|===)[ \t]*")
+_VERBATIM = ("-", ".", "+", "/", "`")
+_ORG = re.compile(r"(\*+)[ \t]+(\S.*?)[ \t]*")
+_ORG_TITLE = re.compile(r"#\+title:[ \t]*(.*?)[ \t]*", re.IGNORECASE)
+_TIMES = re.compile(r"[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}[ \t]*-->[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}.*")
+_SPEAKER = re.compile(r"<v(?:\.[^\s>]*)?[ \t]+([^>]+)>")
+_TAG = re.compile(r"</?(?:[ibuc]|font|ruby|rt|lang|v)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}", re.IGNORECASE)
+_SENTENCE_END = (".", "!", "?", "。", "！", "？", "…", "।", "؟", '."', '?"', '!"', ".”", "?”", "!”")
+_MOST_CUES = 20  # in one paragraph of subtitles without full stops
+
+
+class TextReader(FileReader):
+    """Plain text without a title. Blank lines separate paragraphs. reStructuredText, AsciiDoc and Org have their
+    headings, and a title; of subtitles the times are left out."""
+
+    suffixes = (
+        ".txt", ".text", ".txt.gz", ".rst", ".rst.gz", ".adoc", ".asciidoc", ".org", ".srt", ".vtt",
+    )  # fmt: skip
+    version = 5
+
+    def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
+        ending = Path(name.lower().removesuffix(".gz")).suffix
+        if ending in (".srt", ".vtt"):
+            page = subtitle_page(text)
+        elif ending in (".rst", ".adoc", ".asciidoc", ".org"):
+            blocks_of = {".rst": rst_blocks, ".org": org_blocks}
+            page = Page(*blocks_of.get(ending, asciidoc_blocks)(text))
+        else:
+            page = Page("", paragraphs(text))
+        yield from self.pieces(page.left, name)
+        yield from self.documents(page.blocks, page.title, name)
+
+
+def _lines(text: str) -> list[str]:
+    return text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff").split("\n")
+
+
+def _blocks(text: str, heading: Callable[[str], tuple[int, str] | None]) -> list[Block]:
+    """The paragraphs between blank lines, and the headings."""
+    blocks: list[Block] = []
+    held: list[str] = []
+    for line in [*_lines(text), ""]:
+        head = heading(line)
+        if head is not None or not line.strip():
+            if held:
+                blocks.append(Block("\n".join(held).strip("\n")))
+                held = []
+            if head is not None:
+                blocks.append(Block(head[1], min(head[0], 6)))
+        else:
+            held.append(line.rstrip())
+    return blocks
+
+
+def _first_heading(blocks: list[Block]) -> str:
+    return next((block.text for block in blocks if block.level == 1), "")
+
+
+def asciidoc_blocks(text: str) -> tuple[str, list[Block]]:
+    """The title, headings and paragraphs of AsciiDoc. A line in a block of code is no heading."""
+    within = ""
+
+    def heading(line: str) -> tuple[int, str] | None:
+        nonlocal within
+        if _DELIMITER.fullmatch(line) and line[0] in _VERBATIM:
+            mark = line.rstrip()
+            within = "" if within == mark else within or mark
+            return None
+        found = None if within else _ASCIIDOC.fullmatch(line)
+        return (len(found[1]), found[2]) if found else None
+
+    blocks = _blocks(text, heading)
+    return _first_heading(blocks), blocks
+
+
+def org_blocks(text: str) -> tuple[str, list[Block]]:
+    """The title, headings and paragraphs of an Org file."""
+    title = ""
+
+    def heading(line: str) -> tuple[int, str] | None:
+        nonlocal title
+        if (named := _ORG_TITLE.fullmatch(line)) and not title and named[1]:
+            title = named[1]
+            return 1, title
+        found = _ORG.fullmatch(line)
+        return (len(found[1]), found[2]) if found else None
+
+    blocks = _blocks(text, heading)
+    return title or _first_heading(blocks), blocks
+
+
+def subtitle_page(text: str) -> Page:
+    """Subtitles (SubRip, WebVTT) as paragraphs of whole sentences. Numbers, times, notes and lines that only repeat the
+    line before, as live captions do, are left out."""
+    left: dict[str, list[str]] = {}
+    blocks: list[Block] = []
+    held: list[str] = []
+    cues, last = 0, ""
+    for words, reason in _cue_lines(_lines(text)):
+        if not reason and words == last:
+            reason = "repeated line of subtitles"
+        if reason:
+            left.setdefault(reason, []).append(words)
+            continue
+        last = words
+        held.append(words)
+        cues += 1
+        if words.endswith(_SENTENCE_END) or cues >= _MOST_CUES:
+            blocks.append(Block("\n".join(held)))
+            held, cues = [], 0
+    if held:
+        blocks.append(Block("\n".join(held)))
+    return Page("", blocks, [(reason, "\n".join(lines)) for reason, lines in left.items()])
+
+
+def _cue_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """(line, why it is left out, or "")."""
+    beside = ""  # inside a note, a style or the header
+    for place, line in enumerate(lines):
+        words = line.strip()
+        after = lines[place + 1] if place + 1 < len(lines) else ""
+        before = lines[place - 1].strip() if place else ""
+        if not words:
+            beside = ""
+        elif _TIMES.fullmatch(line):
+            beside = ""
+            yield words, "times of subtitles"
+        elif beside:
+            yield words, beside
+        elif not before and (place == 0 or words.split(None, 1)[0] in ("NOTE", "STYLE", "REGION")):
+            first = words.split(None, 1)[0]
+            if first in ("WEBVTT", "NOTE", "STYLE", "REGION"):
+                beside = "notes and styles of subtitles"
+                yield words, beside
+            elif _TIMES.fullmatch(after):
+                yield words, "times of subtitles"
+            else:
+                yield from _spoken(words)
+        elif not before and _TIMES.fullmatch(after):
+            yield words, "times of subtitles"  # the number or name of a cue
+        else:
+            yield from _spoken(words)
+
+
+def _spoken(words: str) -> Iterator[tuple[str, str]]:
+    text = _TAG.sub("", _SPEAKER.sub(r"\1: ", words)).strip()
+    if text:
+        yield text, ""
+    elif any(map(str.isalnum, words)):
+        yield words, "notes and styles of subtitles"

@@ -1,0 +1,179 @@
+"""Texts of LibreOffice and OpenOffice (OpenDocument): `reader: {kind: odt, path: handbook, split: sections}`.
+
+Headings, paragraphs, lists, tables, text boxes, equations and footnotes are text. Comments, deleted text, tables of
+contents, headers, footers and the words of charts are pieces that are left out.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from airgen.corpus.readers.packed_xml import DAMAGED, Element, PackedXml, attribute, local
+from airgen.corpus.readers.reader import Unusable
+from airgen.corpus.readers.texts import Block, FileReader, SectionSettings
+from airgen.records import Document, Dropped
+
+# Elements that are no text of the document, and why.
+_BESIDE = {
+    "annotation": "comments", "tracked-changes": "deleted text", "table-of-content": "table of contents",
+    "alphabetical-index": "index", "title": "words for a picture", "desc": "words for a picture",
+}  # fmt: skip
+_SKIPPED = ("forms", "sequence-decls", "variable-decls", "user-field-decls", "index-source", "note-citation")
+
+
+class OpenDocumentReader(FileReader):
+    """One document for each file or section."""
+
+    class Settings(SectionSettings):
+        """`max_bytes` limits the file, and its XML after unpacking."""
+
+        max_bytes: int = 256 * 1024 * 1024
+        packages: ClassVar[tuple[str, ...]] = ()
+
+    suffixes = (".odt", ".ott")
+    version, packed = 1, True
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
+        try:
+            pack = PackedXml(raw, self.settings.max_bytes)
+            if "META-INF/manifest.xml" in pack.names and any(
+                local(one) == "encryption-data" for one in pack.tree("META-INF/manifest.xml").iter()
+            ):
+                raise Unusable("password needed")
+            walk = _Walk(pack)
+            walk.walk(next(one for one in pack.tree("content.xml").iter() if local(one) == "body"))
+            title = walk.title
+            if "meta.xml" in pack.names:
+                named = next((one.text for one in pack.tree("meta.xml").iter() if local(one) == "title"), "")
+                title = title or (named or "").strip()
+            if "styles.xml" in pack.names:
+                for one in pack.tree("styles.xml").iter():
+                    if local(one) in ("header", "footer", "header-left", "footer-left", "header-first", "footer-first"):
+                        reason = f"{local(one).partition('-')[0]} of the page"
+                        walk.left.append((reason, "\n".join(_all_text(one))))
+        except StopIteration as error:
+            raise Unusable("damaged document", "it has no body") from error
+        except DAMAGED as error:
+            raise Unusable("damaged document", f"{type(error).__name__}: {error}") from error
+        texts: dict[str, list[str]] = {}
+        for reason, text in walk.left:
+            if any(map(str.isalnum, text)) and text not in texts.setdefault(reason, []):
+                texts[reason].append(text)
+        yield from self.pieces([(reason, "\n".join(parts)) for reason, parts in texts.items() if parts], name)
+        blocks = [block for block in walk.blocks if block.text]
+        if not blocks:
+            raise Unusable("no text in the document")
+        yield from self.documents(blocks, title or next((one.text for one in blocks if one.level == 1), ""), name)
+
+
+class _Walk:
+    """The blocks of a body, in order, and what is left out."""
+
+    def __init__(self, pack: PackedXml) -> None:
+        self._pack = pack
+        self.blocks: list[Block] = []
+        self.left: list[tuple[str, str]] = []
+        self.title = ""
+        self._after: list[Block] = []  # text boxes and notes of the paragraph that is read
+
+    def walk(self, root: Element) -> None:
+        stack: list[tuple[Element, str]] = [(root, "")]
+        while stack:
+            element, prefix = stack.pop()
+            name = local(element)
+            if name in ("h", "p"):
+                text = self._line(element)
+                level = attribute(element, "outline-level")
+                if name == "p" and attribute(element, "style-name") == "Title" and not self.title:
+                    self.title = text
+                    self.blocks.append(Block(text, 1))
+                elif name == "h":
+                    self.blocks.append(
+                        Block(" ".join(text.split()), min(int(level), 6) if level.isdigit() and level != "0" else 1)
+                    )
+                else:
+                    self.blocks.append(Block(prefix + text if text else ""))
+                self.blocks += self._after
+                self._after = []
+            elif name == "table-row":
+                cells = [
+                    " ".join(self._cell(cell))
+                    for cell in element
+                    if local(cell) in ("table-cell", "covered-table-cell")
+                ]
+                self.blocks.append(Block(" | ".join(filter(None, cells))))
+                self.blocks += self._after
+                self._after = []
+            elif name in _BESIDE:
+                self._beside(element)
+            elif name not in _SKIPPED:
+                inner = "- " if name in ("list-item", "list-header") else prefix
+                stack += [(child, inner if place == 0 else "") for place, child in reversed(list(enumerate(element)))]
+
+    def _cell(self, cell: Element) -> Iterator[str]:
+        for one in cell.iter():
+            if local(one) in ("p", "h") and (text := " ".join(self._line(one).split())):
+                yield text
+
+    def _beside(self, element: Element) -> None:
+        self.left.append((_BESIDE[local(element)], "\n".join(_all_text(element))))
+
+    def _line(self, paragraph: Element) -> str:
+        """The words of a paragraph; its notes and text boxes come after it."""
+        pieces = [paragraph.text or ""]
+        stack = [(child, False) for child in reversed(paragraph)]
+        while stack:
+            element, done = stack.pop()
+            name = local(element)
+            if done:
+                pieces.append(element.tail or "")
+                continue
+            stack.append((element, True))
+            if name in _BESIDE:
+                self._beside(element)
+            elif name == "s":
+                count = attribute(element, "c")
+                pieces.append(" " * (min(int(count), 1000) if count.isdigit() else 1))
+            elif name == "tab":
+                pieces.append("\t")
+            elif name == "line-break":
+                pieces.append("\n")
+            elif name == "note":
+                mark = "".join(text for one in element if local(one) == "note-citation" for text in one.itertext())
+                body = " ".join(text for one in element if local(one) == "note-body" for text in _all_text(one))
+                pieces.append(f"[{mark}]")
+                self._after.append(Block(f"[{mark}] {body}"))
+            elif name == "text-box":
+                self._after += [Block(text) for text in _all_text(element)]
+            elif name == "object":
+                pieces.append(self._object(attribute(element, "href")))
+            elif name not in _SKIPPED:
+                pieces.append(element.text or "")
+                stack += [(child, False) for child in reversed(element)]
+        return "".join(pieces).strip()
+
+    def _object(self, href: str) -> str:
+        """The equation that an object is; the words of any other are left out."""
+        member = f"{href.removeprefix('./')}/content.xml"
+        if member not in self._pack.names:
+            return ""
+        root = self._pack.tree(member)
+        if local(root) == "math":
+            source = next((one.text for one in root.iter() if local(one) == "annotation" and one.text), "")
+            return f" {' '.join((source or ' '.join(root.itertext())).split())} "
+        self.left.append(("words of a chart", "\n".join(_all_text(root))))
+        return ""
+
+
+def _all_text(element: Element) -> list[str]:
+    """The paragraphs in an element; those of a paragraph in another once."""
+    found, stack = list[str](), [element]
+    while stack:
+        one = stack.pop()
+        if local(one) in ("p", "h"):
+            found.append(" ".join("".join(one.itertext()).split()))
+        elif local(one) in ("title", "desc") and one.text:
+            found.append(one.text)
+        else:
+            stack += reversed(one)
+    return [text for text in found if text]

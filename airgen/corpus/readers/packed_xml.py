@@ -1,0 +1,63 @@
+"""A document that is a ZIP archive of XML, within bounds: its members as trees."""
+
+import io
+import posixpath
+import zipfile
+import zlib
+from xml.etree import ElementTree
+from xml.parsers.expat import ExpatError
+
+from airgen.corpus.readers.html_tags import MAX_MARKS
+from airgen.corpus.readers.reader import Unusable
+
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, ExpatError, ElementTree.ParseError, EOFError, OSError, ArithmeticError, LookupError,
+    TypeError, ValueError, AttributeError, RuntimeError,
+)  # fmt: skip
+Element = ElementTree.Element
+
+
+class PackedXml:
+    """The XML of a packed document. Raises Unusable where it unpacks to too much, and what `DAMAGED` names."""
+
+    def __init__(self, raw: bytes, most: int) -> None:
+        if raw.startswith(b"\xd0\xcf\x11\xe0"):
+            raise Unusable("password needed", "it is encrypted, or of an older format; save it anew without a password")
+        self._members = zipfile.ZipFile(io.BytesIO(raw))
+        # A member gives at most the size that the archive declares for it, so the sum is a bound.
+        parts = [one for one in self._members.infolist() if one.filename.endswith((".xml", ".rels"))]
+        if (size := sum(one.file_size for one in parts)) > most:
+            raise Unusable("too large", f"unpacks to {size} bytes, more than {most}")
+        self.names = list(dict.fromkeys(one.filename for one in parts))
+
+    def tree(self, name: str) -> Element:
+        """A member's first element."""
+        data = self._members.read(name)
+        if b"<!ENTITY" in data or "<!ENTITY".encode("utf-16-le") in data:  # they can read files and grow without end
+            raise Unusable("damaged document", f"{name} declares entities")
+        if data.count(b"<") > MAX_MARKS:
+            raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
+        return ElementTree.fromstring(data)
+
+    def targets(self, name: str) -> dict[str, str]:
+        """{id: the member that it names} of the relations of a member (Office Open XML); none where it has none."""
+        folder, base = posixpath.split(name)
+        try:
+            relations = self.tree(f"{folder}/_rels/{base}.rels")
+        except KeyError:
+            return {}
+        found = {one.get("Id", ""): one.get("Target", "") for one in relations if one.get("TargetMode") != "External"}
+        return {
+            key: target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join(folder, target))
+            for key, target in found.items()
+        }
+
+
+def local(element: Element) -> str:
+    """The name of an element without its namespace; empty for a comment."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def attribute(element: Element, name: str) -> str:
+    """An attribute, whatever its namespace."""
+    return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")

@@ -1,0 +1,182 @@
+"""Presentations of PowerPoint: `reader: {kind: pptx, path: talks, split: sections}`.
+
+The title of a slide is a heading. Its texts, tables and the speaker's notes are the text, in the order of the file.
+Footers, hidden slides, comments, charts and what stands on all slides are pieces that are left out.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from airgen.corpus.readers.packed_xml import DAMAGED, Element, PackedXml, local
+from airgen.corpus.readers.reader import Unusable
+from airgen.corpus.readers.texts import Block, FileReader, SectionSettings
+from airgen.records import Document, Dropped
+
+_FURNITURE = {
+    "ftr": "footer of the slide",
+    "hdr": "header of the slide",
+    "dt": "date of the slide",
+    "sldNum": "number of the slide",
+}
+# Members whose words are no text of a slide, by the folder in which they are.
+_BESIDE = {
+    "ppt/comments": "comments", "ppt/charts": "words of a chart", "ppt/diagrams": "words of a drawing",
+    "ppt/slideMasters": "on all slides", "ppt/slideLayouts": "on all slides",
+}  # fmt: skip
+Pieces = list[tuple[str, str]]
+
+
+class SlidesReader(FileReader):
+    """One document for each presentation or section."""
+
+    class Settings(SectionSettings):
+        """`max_bytes` limits the file, and its XML after unpacking."""
+
+        max_bytes: int = 256 * 1024 * 1024
+        packages: ClassVar[tuple[str, ...]] = ()
+
+    suffixes = (".pptx", ".pptm", ".ppsx", ".potx")
+    version, packed = 1, True
+
+    def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
+        """The documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
+        blocks: list[Block] = []
+        left: Pieces = []
+        try:
+            deck = PackedXml(raw, self.settings.max_bytes)
+            slides, lost = _slides(deck)
+            for member in slides:
+                slide = deck.tree(member)
+                hidden = slide.get("show") in ("0", "false")
+                own = [*_slide(slide, left, first=not blocks), *_notes(deck, member, left)]
+                if hidden:
+                    left.append(("hidden slide", "\n".join(block.text for block in own)))
+                else:
+                    blocks += own
+            left += [("slide is not in the file", member) for member in lost]
+            for member in deck.names:
+                reason = _BESIDE.get(member.rpartition("/")[0], "")
+                if reason:
+                    left.append((reason, "\n".join(_words_of(deck.tree(member), reason))))
+        except DAMAGED as error:
+            raise Unusable("damaged document", f"{type(error).__name__}: {error}") from error
+        texts: dict[str, list[str]] = {}
+        for reason, text in left:
+            if any(map(str.isalnum, text)) and text not in texts.setdefault(reason, []):
+                texts[reason].append(text)
+        yield from self.pieces([(reason, "\n".join(parts)) for reason, parts in texts.items() if parts], name)
+        if not any(block.text for block in blocks):
+            raise Unusable("no text in the document")
+        title = next((block.text for block in blocks if block.level), "")
+        yield from self.documents(blocks, title, name)
+
+
+def _slides(deck: PackedXml) -> tuple[list[str], list[str]]:
+    """The members of the slides in their order, those that no list names last; and those that are not there."""
+    targets = deck.targets("ppt/presentation.xml")
+    ids = [one for one in deck.tree("ppt/presentation.xml").iter() if local(one) == "sldId"]
+    named = [targets.get(one.get(key, ""), "") for one in ids for key in one.attrib if key.endswith("}id")]
+    every = [member for member in deck.names if member.startswith("ppt/slides/") and member.endswith(".xml")]
+    listed = dict.fromkeys(member for member in named if member)
+    order = [member for member in listed if member in every]
+    return order + [member for member in every if member not in listed], [
+        member for member in listed if member not in every
+    ]
+
+
+def _slide(slide: Element, left: Pieces, first: bool) -> Iterator[Block]:
+    """The blocks of a slide."""
+    for shape in _shapes(slide):
+        if words := [
+            text
+            for one in shape.iter()
+            if local(one) == "cNvPr"
+            for text in (one.get("descr"), one.get("title"))
+            if text
+        ]:
+            left.append(("words for a picture", "\n".join(words)))
+        kind = _placeholder(shape)
+        paragraphs = list(_paragraphs(shape))
+        if kind in _FURNITURE:
+            left.append((_FURNITURE[kind], "\n".join(paragraphs)))
+        elif kind in ("title", "ctrTitle"):
+            yield Block(" ".join(" ".join(paragraphs).split()), 1 if first else 2)
+            first = False
+        elif paragraphs:
+            yield Block("\n".join(paragraphs))
+
+
+def _notes(deck: PackedXml, slide: str, left: Pieces) -> Iterator[Block]:
+    """What the speaker wrote below a slide."""
+    for member in deck.targets(slide).values():
+        if not member.startswith("ppt/notesSlides/") or member not in deck.names:
+            continue
+        for shape in _shapes(deck.tree(member)):
+            words = "\n".join(_paragraphs(shape))
+            if _placeholder(shape) in _FURNITURE:
+                left.append((_FURNITURE[_placeholder(shape)], words))
+            elif words:
+                yield Block(words)
+
+
+def _shapes(root: Element) -> Iterator[Element]:
+    """The shapes, tables and pictures of a slide; those of a group one after another."""
+    stack = [root]
+    while stack:
+        element = stack.pop()
+        if local(element) in ("sp", "graphicFrame", "pic", "cxnSp"):
+            yield element
+        elif local(element) == "AlternateContent":
+            stack += list(element)[:1]
+        else:
+            stack += reversed(element)
+
+
+def _placeholder(shape: Element) -> str:
+    return next((one.get("type", "body") for one in shape.iter() if local(one) == "ph"), "")
+
+
+def _paragraphs(shape: Element) -> Iterator[str]:
+    """The paragraphs of a shape, and the rows of a table."""
+    stack = [shape]
+    while stack:
+        element = stack.pop()
+        name = local(element)
+        if name == "p":
+            if text := _line(element):
+                yield text
+        elif name == "tr":
+            cells = [" ".join(_paragraphs(cell)) for cell in element if local(cell) == "tc"]
+            yield " | ".join(filter(None, cells))
+        elif name == "AlternateContent":
+            stack += list(element)[:1]
+        else:
+            stack += reversed(element)
+
+
+def _line(paragraph: Element) -> str:
+    pieces: list[str] = []
+    stack = [paragraph]
+    while stack:
+        element = stack.pop()
+        if local(element) == "t":
+            pieces.append(element.text or "")
+        elif local(element) in ("br", "tab"):
+            pieces.append(" ")
+        elif local(element) == "AlternateContent":
+            stack += list(element)[:1]
+        stack += reversed(element) if local(element) != "AlternateContent" else []
+    return "".join(pieces).strip()
+
+
+def _words_of(root: Element, reason: str) -> Iterator[str]:
+    """The words of a member beside the slides. Of a master the placeholders say only what belongs there."""
+    if reason == "on all slides":
+        for shape in _shapes(root):
+            if not _placeholder(shape):
+                yield from _paragraphs(shape)
+        return
+    yield from filter(None, (_line(one) for one in root.iter() if local(one) == "p"))
+    for one in root.iter():
+        if local(one) in ("v", "text") and (one.text or "").strip() and not one.text.strip().replace(".", "").isdigit():  # type: ignore[union-attr]
+            yield (one.text or "").strip()
