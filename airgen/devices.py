@@ -59,12 +59,12 @@ def on_gpu(devices: Devices) -> bool:
     return has_gpu() if device is None else device.startswith("cuda")
 
 
-def check_device(device: str | None, what: str) -> str:
+def check_device(device: str | None, subject: str) -> str:
     """Return the device, a GPU with its number; by default a GPU if there is one.
 
     Raises ModelError for a device that does not exist.
     """
-    torch = load_extra("torch", what)
+    torch = load_extra("torch", subject)
     chosen = device or ("cuda" if has_gpu() else "cpu")
     if chosen == "cuda" and has_gpu():
         chosen = f"cuda:{torch.cuda.current_device()}"
@@ -73,7 +73,9 @@ def check_device(device: str | None, what: str) -> str:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         if is_out_of_memory(error):
             raise
-        raise ModelError(f"{what}: device {chosen}: {(str(error).splitlines() or ['it is not there'])[0]}") from error
+        raise ModelError(
+            f"{subject}: device {chosen}: {(str(error).splitlines() or ['it is not there'])[0]}"
+        ) from error
     return chosen
 
 

@@ -37,8 +37,8 @@ class SettingsError(AirgenError):
 class MissingExtra(AirgenError):
     """A package required by an optional feature is not installed."""
 
-    def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(f"{what} needs the package {package}: pip install 'airgen-bench[{extra}]'")
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the package {package}: pip install 'airgen-bench[{extra}]'")
 
 
 class FetchError(AirgenError):

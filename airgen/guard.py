@@ -43,30 +43,38 @@ _NO_MEMORY = (
 
 @contextmanager
 def guarded(
-    what: str, kind: type[AirgenError] = ModelError, *, passing: tuple[type[Exception], ...] = ()
+    subject: str, kind: type[AirgenError] = ModelError, *, passing: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Call other people's code inside. Raises `kind` for whatever it raises, with one line: `what`, the place, why.
+    """Run foreign code, and turn whatever it raises into one line: the subject, the place and the reason.
 
-    Errors of airgen, those in `passing`, Ctrl-C and what cancels a task pass. `SystemExit` does not: no part ends the
-    program.
+    Errors of airgen, those in `passing`, Ctrl-C and the cancellation of a task pass. `SystemExit` does not: no part
+    may end the program.
+
+    Args:
+        subject: What the error is about; its message begins with this.
+        kind: Class of the error that is raised instead.
+        passing: Classes of errors that pass as they are.
+
+    Raises:
+        AirgenError: The code failed; the error is of class `kind`.
     """
-    own: tuple[type[Exception], ...] = (AirgenError, *passing)
+    passing_errors: tuple[type[Exception], ...] = (AirgenError, *passing)
     try:
         yield
-    except own:
+    except passing_errors:
         raise
     except BaseException as error:
         if type(error).__name__ in _CANCELLATIONS:
             raise
-        raise failure(error, what, kind) from error
+        raise failure(error, subject, kind) from error
 
 
-def guarded_rows(rows: Callable[[], Iterable[T]], what: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
+def guarded_rows(rows: Callable[[], Iterable[T]], subject: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
     """Yield the rows of foreign code, each requested under the guard; the code that reads them is not guarded."""
-    with guarded(what, kind):
+    with guarded(subject, kind):
         coming = iter(rows())
     while True:
-        with guarded(what, kind):
+        with guarded(subject, kind):
             try:
                 row = next(coming)
             except StopIteration:
@@ -74,26 +82,28 @@ def guarded_rows(rows: Callable[[], Iterable[T]], what: str, kind: type[AirgenEr
         yield row
 
 
-def under_guard(method: Callable[P, T], what: Callable[[Any], str]) -> Callable[P, T]:
-    """Wrap a method so that it runs under the guard; `what` names its object."""
+def under_guard(method: Callable[P, T], subject: Callable[[Any], str]) -> Callable[P, T]:
+    """Wrap a method so that it runs under the guard; `subject` names its object."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with guarded(what(args[0])):
+        with guarded(subject(args[0])):
             return method(*args, **kwargs)
 
     return call
 
 
-def failure(error: BaseException, what: str, kind: type[AirgenError] = ModelError) -> AirgenError:
+def failure(error: BaseException, subject: str, kind: type[AirgenError] = ModelError) -> AirgenError:
     """Return an error of foreign code as an error of airgen of that kind."""
     if is_out_of_memory(error):
-        return kind(f"{what}: out of memory ({_describe(error)}): lower batch_size or max_length, or set dtype: bf16")
+        return kind(
+            f"{subject}: out of memory ({_describe(error)}): lower batch_size or max_length, or set dtype: bf16"
+        )
     if isinstance(error, OSError) and error.filename is not None:
-        return kind(f"{what}: {disk_error(error)}")
+        return kind(f"{subject}: {disk_error(error)}")
     if isinstance(error, SystemExit):
-        return kind(f"{what}: {_place(error)}it called sys.exit({error.code!r:.40})")
-    return kind(f"{what}: {_place(error)}{_describe(error)}")
+        return kind(f"{subject}: {_place(error)}it called sys.exit({error.code!r:.40})")
+    return kind(f"{subject}: {_place(error)}{_describe(error)}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

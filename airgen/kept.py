@@ -80,14 +80,14 @@ def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
         raise ValueError(one_line(text, 200)) from error
 
 
-def read_kept(kind: type[T], path: Path, what: str, advice: str) -> T:
+def read_kept(kind: type[T], path: Path, description: str, advice: str) -> T:
     """Read the dataclass in a file. Raises DatasetError with `advice` for a missing or damaged file."""
     try:
         return kept_of(kind, read_json(path))
     except FileNotFoundError:
-        raise DatasetError(f"{path}: no {what.partition(' ')[0]}: {advice}") from None
+        raise DatasetError(f"{path}: no {description.partition(' ')[0]}: {advice}") from None
     except DAMAGE as error:
-        raise DatasetError(f"{path}: not a {what} ({one_line(error, 200)}): {advice}") from error
+        raise DatasetError(f"{path}: not a {description} ({one_line(error, 200)}): {advice}") from error
 
 
 @lru_cache(maxsize=32)

@@ -204,19 +204,19 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
             sys.path.remove(place)
 
 
-def installed(module: str, what: str) -> list[str]:
-    """Return "", or the line that says how to install the package of an extra. The package itself is not imported."""
+def installed(module: str, feature: str) -> list[str]:
+    """Return nothing, or the line that says how to install the package of an extra, which is not imported."""
     try:
         if importlib.util.find_spec(module) is not None:
             return []
     except ModuleNotFoundError:  # its parent is missing
         pass
     distribution, extra = EXTRAS[module.partition(".")[0]]
-    return [str(MissingExtra(what, distribution, extra))]
+    return [str(MissingExtra(feature, distribution, extra))]
 
 
-def load_extra(module: str, what: str) -> Any:
-    """Import a module for `what`.
+def load_extra(module: str, feature: str) -> Any:
+    """Import a module for `feature`.
 
     Raises MissingExtra if a package of an extra is missing, AirgenError if one is installed but broken.
     """
@@ -226,12 +226,12 @@ def load_extra(module: str, what: str) -> Any:
         top = ((error.name if isinstance(error, ModuleNotFoundError) else "") or "").partition(".")[0]
         if top in EXTRAS and importlib.util.find_spec(top) is None:
             distribution, extra = EXTRAS[top]
-            raise MissingExtra(what, distribution, extra) from error
-        if (asked := module.partition(".")[0]) in EXTRAS:
-            distribution, extra = EXTRAS[asked]
+            raise MissingExtra(feature, distribution, extra) from error
+        if (package := module.partition(".")[0]) in EXTRAS:
+            distribution, extra = EXTRAS[package]
             reason = " ".join(str(error).split())
             raise AirgenError(
-                f"{what} needs the package {distribution}, which is installed but cannot be imported ({reason}): "
+                f"{feature} needs the package {distribution}, which is installed but cannot be imported ({reason}): "
                 f"pip install --upgrade 'airgen-bench[{extra}]'"
             ) from error
         raise

@@ -283,16 +283,16 @@ class _Experiment:
         paths, own_labels = Paths.of(self.target, system.name), self.made_labels.get(system.name, ())
         key = self._key(system)
         scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *self._scored_by])
-        kept = self._kept(system, key)
-        if kept is not None and kept.scores_key == scores_key and paths.scores.is_file():
-            how, result = "kept", kept
+        previous = self._kept(system, key)
+        if previous is not None and previous.scores_key == scores_key and paths.scores.is_file():
+            how, result = "kept", previous
             family = system.family or system.kind
-            if (kept.family, kept.made_labels) != (family, own_labels):  # they are no part of a run's identity
-                result = replace(kept, family=family, made_labels=own_labels)
+            if (previous.family, previous.made_labels) != (family, own_labels):  # they are no part of a run's identity
+                result = replace(previous, family=family, made_labels=own_labels)
                 write_result(result)
         else:
-            how = "ran" if kept is None else "scored again"
-            finished = self.runs[system.name] = self._run(system) if kept is None else _read_again(kept)
+            how = "ran" if previous is None else "scored again"
+            finished = self.runs[system.name] = self._run(system) if previous is None else _read_again(previous)
             result = replace(
                 self._score(system, finished, paths), key=key, scores_key=scores_key, made_labels=own_labels
             )

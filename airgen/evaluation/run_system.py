@@ -108,10 +108,10 @@ def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
         place = places.get(passage)
         return place is None or fits(metadata[place] if metadata else {}, context.filters.get(query))
 
-    kept = {query: {key: score for key, score in hits if passes(query, key)} for query, hits in finished.run.items()}
-    lost = len(finished.run.passages) - sum(map(len, kept.values()))
+    passing = {query: {key: score for key, score in hits if passes(query, key)} for query, hits in finished.run.items()}
+    lost = len(finished.run.passages) - sum(map(len, passing.values()))
     notes = {**finished.notes, **({"hits_outside_their_filter": lost} if lost else {})}
-    return replace(finished, run=replace(run_from_dict(kept), notes=finished.run.notes), notes=notes)
+    return replace(finished, run=replace(run_from_dict(passing), notes=finished.run.notes), notes=notes)
 
 
 def _run(system: SystemSettings, context: RunContext) -> FinishedRun:

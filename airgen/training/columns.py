@@ -294,11 +294,11 @@ class Examples(Indexed[Example]):
         for number, query in enumerate(self._queries):
             yield query, self._positives[number], self._negatives[number]
 
-    def where(self, kept: NDArray[np.bool_]) -> Examples:
+    def where(self, mask: NDArray[np.bool_]) -> Examples:
         """Return the examples that are kept, in the same order."""
         examples = Examples(self.ids, self.texts)
-        for row, stays in zip(self.rows(), kept, strict=True):
-            if stays:
+        for row, wanted in zip(self.rows(), mask, strict=True):
+            if wanted:
                 examples.append(*row)
         return examples
 

@@ -286,10 +286,10 @@ def _dev(
         labels = {query: row for query, row in dataset.qrels(dev_split).labels.items() if columns.text(query).strip()}
         texts = {query: columns.text(query) for query in labels}
         wordings = {wording(text) for text in texts.values()}
-        kept = np.array(
+        outside = np.array(
             [example.id not in labels and wording(example.query) not in wordings for example in examples], np.bool_
         )
-        return examples.where(kept), Dev(texts, labels)
+        return examples.where(outside), Dev(texts, labels)
     keys = np.array([text_key(f"dev\x1f{wording(example.query)}") for example in examples], "S32")
     ordered = np.unique(keys)
     inside = np.isin(keys, ordered[: round(share * len(ordered))])

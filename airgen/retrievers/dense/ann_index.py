@@ -84,8 +84,8 @@ def spec_problem(spec: AnnSpec) -> str:
     return ""
 
 
-def _faiss(what: str) -> Any:
-    faiss = load_extra("faiss", f"the index {what!r}")
+def _faiss(spec: str) -> Any:
+    faiss = load_extra("faiss", f"the index {spec!r}")
     faiss.omp_set_num_threads(cores())
     return faiss
 

@@ -55,7 +55,7 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
+def loaded(role: str, name: str, make: Any, **settings: Any) -> Any:
     """Call `make(**settings)`, and turn its errors into a ModelError that says what to do.
 
     Exhausted memory is raised as it is.
@@ -68,14 +68,14 @@ def loaded(what: str, name: str, make: Any, **settings: Any) -> Any:
             raise
         reason = printable(str(error).strip().partition("\n")[0], 300) or type(error).__name__
         raise ModelError(
-            f"{what} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
+            f"{role} {name} cannot be loaded ({reason}): give a Hub name that can be reached, a folder, "
             "or a model of `airgen show models`"
         ) from error
 
 
 def with_tokenizer(
     kind: str,
-    what: str,
+    role: str,
     name: str,
     place: str,
     *,
@@ -87,7 +87,7 @@ def with_tokenizer(
 
     Args:
         kind: Class of transformers, such as "AutoModel".
-        what: What to call the model in an error.
+        role: What to call the model in an error.
         name: Name of the model in an error.
         place: Folder or Hub name.
         device: Device of torch. None: a GPU if there is one.
@@ -97,13 +97,13 @@ def with_tokenizer(
     Raises:
         ModelError: The model cannot be loaded.
     """
-    transformers = load_extra("transformers", f"{what} {name!r}")
-    chosen = devices.check_device(device, f"{what} {name}")
+    transformers = load_extra("transformers", f"{role} {name!r}")
+    chosen = devices.check_device(device, f"{role} {name}")
     options = {**weights_of(dtype, devices.on_gpu(chosen), config_of(place)), **(model_kwargs or {})}
     model = loaded(
-        what, name, getattr(transformers, kind).from_pretrained, pretrained_model_name_or_path=place, **options
+        role, name, getattr(transformers, kind).from_pretrained, pretrained_model_name_or_path=place, **options
     )
-    tokenizer = loaded(what, name, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place)
+    tokenizer = loaded(role, name, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place)
     return model.to(chosen).eval(), tokenizer
 
 
@@ -248,22 +248,22 @@ class LibraryModel(TorchModel):
         super().set_up()
         self._pools: dict[int, tuple[Any, Any]] = {}  # of processes, by the id of their model: (stop, pool)
 
-    def loaded(self, kind: str, what: str, name: str | None = None, **settings: Any) -> Any:
+    def loaded(self, kind: str, role: str, name: str | None = None, **settings: Any) -> Any:
         """Load the model, or another by name, as the library's class `kind`. Raises ModelError."""
-        library = load_extra("sentence_transformers", f"{what} {self.name!r}")
+        library = load_extra("sentence_transformers", f"{role} {self.name!r}")
         if not hasattr(library, kind):
             raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
         own_model = name in (None, self.name)
         chosen = name or self.name
         device = devices.first_of(self.settings.device)
         if device is not None:
-            device = devices.check_device(device, f"{what} {chosen}")
+            device = devices.check_device(device, f"{role} {chosen}")
         config = self._hub_config if own_model else config_of(self.place(chosen))
         model_kwargs = {**weights_of(self.settings.dtype, self.gpu, config), **self.settings.model_kwargs}
         options = {"device": device, "revision": self.settings.revision if own_model else None, **settings}
         if model_kwargs:
             options["model_kwargs"] = model_kwargs
-        model = loaded(what, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **options)
+        model = loaded(role, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **options)
         if self.settings.dtype != "auto":  # modules without a transformer, such as a static table, take no argument
             model = model.to(devices.torch_dtype(self.settings.dtype))
         return model

@@ -106,11 +106,11 @@ class EncoderTask(SentenceTransformersTask):
         self._topics = topics_of(self._query_vectors(), recipe.topics, recipe.seed) if recipe.topics else None
 
     def _query_vectors(self) -> NDArray[np.float32]:
-        """The vectors of the training queries before training."""
+        """Encode the training queries before training."""
         texts = [self.recipe.query_prefix + example.query for example in self.data.examples]
         with self.torch.no_grad():
-            found = self.encoder.encode(texts, batch_size=self.recipe.chunk, show_progress_bar=False)
-        return np.asarray(found, np.float32)
+            vectors = self.encoder.encode(texts, batch_size=self.recipe.chunk, show_progress_bar=False)
+        return np.asarray(vectors, np.float32)
 
     def batches(self, epoch: int) -> list[Batch]:
         """Those of the other kinds; with `topics`, the queries of a batch are about one topic."""
