@@ -113,7 +113,7 @@ class EncoderTask(SentenceTransformersTask):
         return np.asarray(vectors, np.float32)
 
     def batches(self, epoch: int) -> list[Batch]:
-        """Those of the other kinds; with `topics`, the queries of a batch are about one topic."""
+        """Yield batches as other tasks do; with `topics`, the queries of a batch are about one topic."""
         if self._topics is None:
             return super().batches(epoch)
         recipe = self.recipe
