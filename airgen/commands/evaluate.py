@@ -30,7 +30,7 @@ from airgen.commands.options import (
 )
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, DatasetError, UsageError
-from airgen.study import Rows, Shown
+from airgen.study import Rows, Shown, Table
 from airgen.text.display import md, terminal_table
 
 if TYPE_CHECKING:
@@ -153,7 +153,10 @@ def evaluate(
     results.out, results.places = out, tuple(targets)
     if results:
         write_overview(out, results)
-        lines += [results.on(name).by(by).markdown() for name in results.datasets] if by else []
+        for name in results.datasets if by else ():
+            study = results.on(name).by(by)
+            title = f"{name}: {study.title}" if len(results.datasets) > 1 else study.title
+            lines += ["", title, *(part.text() for part in study.parts if isinstance(part, Table))]
         lines += [overview_table(results)] if len(results) > len(chosen) else []
         lines += [line for listed in lists for line in _means(listed, results, out)]
         reports = list(dict.fromkeys(str(results_folder(out, one.dataset, one.split) / "report.md") for one in results))

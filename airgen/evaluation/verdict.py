@@ -88,11 +88,11 @@ def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:
     needed, high = pair.queries_needed or 0, pair.needed_high
     limit = passages or 1_000_000
     # The estimate is a t-test's; with few queries, a test that assumes no distribution can need more than it says.
-    about = "more than this corpus has" if needed > limit else f"about {needed:,}" if needed > queries else "a few more"
+    about = f"about {needed:,}" if needed > queries else "a few more"
     end = "more than this corpus has" if high is None or high > limit else f"{max(high, queries + 1):,}"
     if passages is None and end.startswith("more"):
         end = "any number"
     low = max(pair.needed_low or 2, queries + 1)
     if needed > limit:
-        return f"{about if passages else 'more than a million'} (at least {low:,} queries)"
+        return f"more queries than {'this corpus has' if passages else 'a million'} (at least {low:,})"
     return f"{about} ({low:,} to {end})"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from beir_folder import write_beir
 from command_line import call
 
 from airgen.errors import UsageError
@@ -55,3 +56,18 @@ def test_evaluate_writes_tables_for_all_datasets(dataset, tmp_path):
     assert "| bm25 |" in (out / "results.md").read_text()
     with pytest.raises(UsageError, match=r"no system 'bm52'.*did you mean 'bm25'"):
         call("evaluate", dataset, "--systems", systems, "--out", out, "--only", "bm52")
+
+
+def test_scores_by_kind_are_aligned_columns(tmp_path):
+    texts = ("a lamp burns", "a wharf floats", "a keeper sleeps")
+    corpus = [{"_id": f"p{n}", "text": text} for n, text in enumerate(texts)]
+    kinds = ("claim", "question", "question")
+    queries = [{"_id": f"q{n}", "text": one["text"], "metadata": {"type": kinds[n]}} for n, one in enumerate(corpus)]
+    labels = [("q0", "p0", 1), ("q1", "p1", 1), ("q2", "p2", 1)]
+    dataset = write_beir(tmp_path / "kinds", corpus, queries, {"test": labels}, name="kinds", task="qa", language="en")
+    (tmp_path / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
+    words = ("evaluate", dataset, "--systems", tmp_path / "systems.yaml", "--out", tmp_path / "out", "--by", "type")
+    lines = call(*words).splitlines()
+    at = lines.index("nDCG@10 by type")
+    assert lines[at + 1].split() == ["type", "queries", "bm25"]
+    assert [line.split() for line in lines[at + 2 : at + 4]] == [["claim", "1", "1.0000"], ["question", "2", "1.0000"]]

@@ -41,7 +41,7 @@ def test_the_number_of_queries_has_an_interval_whose_end_is_in_words() -> None:
         pair.needed_low and pair.queries_needed and pair.needed_low < pair.queries_needed and pair.needed_high is None
     )
     small, large = (verdict_of(close, 60, "raise `target`", passages) for passages in (pair.queries_needed - 1, 10**6))
-    assert "more than this corpus has (at least " in small and f"{pair.queries_needed:,}" not in small
+    assert "more queries than this corpus has (at least " in small and f"{pair.queries_needed:,}" not in small
     assert f"about {pair.queries_needed:,} (" in large and "to more than this corpus has)" in large
     far = compare(["a", "b"], np.array([base, base + draw.normal(0.1, 0.15, 60)])).pairs[0]
     assert far.needed_low and far.needed_high and far.queries_needed

@@ -150,7 +150,7 @@ airgenPage("audit", {
     const card = el("div", { class: "auditing" });
     const foot = el("div", {});
     const step = (by) => { place = Math.min(Math.max(place + by, 0), items.length - 1); remember({ n: place + 1 }); show(); };
-    put(main, el("p", {}, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you are unsure, ", el("kbd", {}, "w"), " to write a reason, ",
+    put(main, el("p", { class: "keys" }, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you are unsure, ", el("kbd", {}, "w"), " to write a reason, ",
       el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said, " ", done), card, foot);
 
     /* Where the focus is within the card, to find the same button in the next one. */
