@@ -97,8 +97,8 @@ def remove_apparatus(
             offset = at + len(body) - len(body.lstrip())
             if pieces:
                 length += 2
-            here = starts[bisect_left(firsts, at) : bisect_left(firsts, start)]
-            moved += [(length + max(place - offset, 0), document) for place, document in here]
+            inside = starts[bisect_left(firsts, at) : bisect_left(firsts, start)]
+            moved += [(length + max(place - offset, 0), document) for place, document in inside]
             if not pieces and not any(place <= length for place, _ in moved):
                 # The beginning of this document was removed, but the rest still belongs to it.
                 moved.append((length, starts[max(bisect_left(firsts, offset + 1) - 1, 0)][1]))
@@ -192,10 +192,10 @@ def _contents_end(lines: list[_Line], at: int, size: int, headings: dict[str, li
     """Return the line after the contents that begin at `at`: where its first entry is repeated, or prose begins."""
     entries = [index for index in range(at + 1, min(at + 60, len(lines))) if len(_key(lines[index].text)) >= 4][:3]
     for entry in entries[:2]:
-        again = headings.get(_key(lines[entry].text), [])
-        place = bisect_left(again, entry + 3)
-        if place < len(again) and lines[again[place]].start <= lines[at].start + 0.2 * size + 4000:
-            return again[place]
+        repeats = headings.get(_key(lines[entry].text), [])
+        place = bisect_left(repeats, entry + 3)
+        if place < len(repeats) and lines[repeats[place]].start <= lines[at].start + 0.2 * size + 4000:
+            return repeats[place]
     end = at + 1
     for index in range(at + 1, len(lines)):
         row = lines[index].text.strip()

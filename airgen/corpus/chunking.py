@@ -204,13 +204,13 @@ class _Cutter:
             yield Piece(units[at][0], units[stop - 1][1], path)
             if stop == len(units):
                 return
-            again, repeated = stop, 0
-            while again > at + 1 and repeated + sizes[again - 1] <= overlap:
-                again -= 1
-                repeated += sizes[again]
-            while again < stop and not self._fits(units[again][0], units[stop][1]):  # what follows must fit, too
-                again += 1
-            at = again
+            restart, repeated = stop, 0
+            while restart > at + 1 and repeated + sizes[restart - 1] <= overlap:
+                restart -= 1
+                repeated += sizes[restart]
+            while restart < stop and not self._fits(units[restart][0], units[stop][1]):  # what follows must fit, too
+                restart += 1
+            at = restart
 
     def _units(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the offsets of the units of a chunk: tokens, or sentences of at most `size` tokens."""

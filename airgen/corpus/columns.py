@@ -72,11 +72,11 @@ def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
 
 def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """Return the column of the longest texts, those that are called so before others; of a FAQ the answers."""
-    every = _lengths(columns)
-    lengths = {name: mean for name, mean in every.items() if mean >= 20 or _is_named(name, TEXTS)} or every
-    answers = [column for column in columns if column.name in every and column.words & _ANSWERS]
+    all_lengths = _lengths(columns)
+    lengths = {name: mean for name, mean in all_lengths.items() if mean >= 20 or _is_named(name, TEXTS)} or all_lengths
+    answers = [column for column in columns if column.name in all_lengths and column.words & _ANSWERS]
     if answers and any(is_question(column.name) for column in columns):
-        return max(answers, key=lambda column: every[column.name])
+        return max(answers, key=lambda column: all_lengths[column.name])
     best = max(lengths, key=lambda name: (lengths[name] * (3 if _is_named(name, TEXTS) else 1), name), default=None)
     return next((column for column in columns if column.name == best), None)
 
@@ -88,8 +88,8 @@ def _find_title_column(columns: Sequence[TableColumn], chosen: Mapping[str, Tabl
     most = _lengths([text])[text.name]
     plain = [column for column in columns if column.values and all(isinstance(value, str) for value in column.values)]
     titles = [column for column in plain if _is_named(column.name, TITLES) and _lengths([column])[column.name] < most]
-    asked = [column for column in plain if is_question(column.name) and text.words & _ANSWERS]
-    return next(iter(asked + titles), None)
+    questions = [column for column in plain if is_question(column.name) and text.words & _ANSWERS]
+    return next(iter(questions + titles), None)
 
 
 def _find_id_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:

@@ -70,8 +70,8 @@ def record(settings: CorpusSettings) -> dict[str, str]:
     try:
         archive: dict[str, str] = json.loads((fetched(settings) / _MARKER_NAME).read_text(encoding="utf-8"))
     except ValueError as error:
-        again = f"airgen fetch {settings.name} --force"
-        raise CorpusError(f"corpus {settings.name!r}: {_MARKER_NAME} in its folder is damaged: {again}") from error
+        advice = f"airgen fetch {settings.name} --force"
+        raise CorpusError(f"corpus {settings.name!r}: {_MARKER_NAME} in its folder is damaged: {advice}") from error
     return archive
 
 

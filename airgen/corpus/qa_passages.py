@@ -95,12 +95,12 @@ class _Recipe:
 
         Raises MissingExtra, CorpusError; also where its packages clean in another way.
         """
-        here = package_versions()
-        if others := [name for name in self.versions if self.versions[name] != here[name]]:
+        installed = package_versions()
+        if others := [name for name in self.versions if self.versions[name] != installed[name]]:
             first = others[0]
             raise CorpusError(
                 f"compute: the node {socket.gethostname()} cleans a corpus with other packages ({first} "
-                f"{here[first] or 'is missing'}, and here it is {self.versions[first]}): install the same there"
+                f"{installed[first] or 'is missing'}, and here it is {self.versions[first]}): install the same there"
             )
         return _PartCleaner(self.settings, self.reader).look
 

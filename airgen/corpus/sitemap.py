@@ -116,7 +116,7 @@ def download(
         raise CorpusError(
             f"{one_line(url, 200)}: no page of {site.host} is named in it; is it a sitemap (sitemap.xml)?"
         )
-    result, taken, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
+    result, used_paths, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
     for number, page in enumerate(pages):
         if result.done == most or in_vain == _MAX_TIMEOUTS_IN_A_ROW or size > _MAX_TOTAL_BYTES:
             result.rest = len(pages) - number
@@ -132,7 +132,7 @@ def download(
         if not ending:
             result.other[one_line(answer.kind or "an unknown kind", 60)] += 1
             continue
-        target = folder / _file_of(page, ending, taken)
+        target = folder / _file_of(page, ending, used_paths)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(_with_charset(answer, ending))
         result.done += 1
@@ -330,7 +330,7 @@ def _with_charset(answer: _Answer, ending: str) -> bytes:
 _SKIPPED = frozenset(ReaderSettings().skip)  # names of files that readers leave out
 
 
-def _file_of(url: str, ending: str, taken: set[str]) -> Path:
+def _file_of(url: str, ending: str, used_paths: set[str]) -> Path:
     """Return a path below the folder, which no other page has: the page's own, with every step made harmless."""
     parts = urlsplit(url)
     steps = [_step(unquote(step)) for step in parts.path.split("/")]
@@ -345,11 +345,11 @@ def _file_of(url: str, ending: str, taken: set[str]) -> Path:
     folders = [str(folder).casefold() + "/" for folder in path.parents if folder.name]
     name = str(path).casefold()
     # Names that differ in case or odd signs only are one on some disks, and a file is no folder.
-    if name in taken or name + "/" in taken or any(folder[:-1] in taken for folder in folders):
+    if name in used_paths or name + "/" in used_paths or any(folder[:-1] in used_paths for folder in folders):
         mark = hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=5).hexdigest()
         path = PurePosixPath(f"{path.name.removesuffix(ending)}-{mark}{ending}")
         folders, name = [], str(path).casefold()
-    taken.update([name, *folders])
+    used_paths.update([name, *folders])
     return Path(path)
 
 

@@ -195,10 +195,10 @@ def survey(path: Path) -> Survey:
         return _survey(path, [best, *beir[1:], *rest], others, reader=best.reader, samples=[best])
     mixed = len(formats) > 1
     formats = [_sampled(path, fmt, mixed, _must_be_named(fmt, formats)) for fmt in formats]
-    taken = [fmt for fmt in formats if mixed and not fmt.left_out]
-    if len(taken) > 1 or (taken and _must_be_named(taken[0], formats)):
-        return _survey(path, formats, others, reader=_readers(path, formats, taken), samples=taken)
-    best = taken[0] if taken else formats[0]
+    included = [fmt for fmt in formats if mixed and not fmt.left_out]
+    if len(included) > 1 or (included and _must_be_named(included[0], formats)):
+        return _survey(path, formats, others, reader=_readers(path, formats, included), samples=included)
+    best = included[0] if included else formats[0]
     rest = [fmt for fmt in formats if fmt is not best]
     return _survey(path, [replace(best, left_out=""), *rest], others, reader=best.reader, samples=[best])
 
@@ -236,10 +236,10 @@ def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> lis
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in read]
 
 
-def _readers(path: Path, formats: Sequence[Format], taken: Sequence[Format]) -> dict[str, Any]:
+def _readers(path: Path, formats: Sequence[Format], included: Sequence[Format]) -> dict[str, Any]:
     """Return the reader of a corpus whose files have several."""
     readers = []
-    for fmt in taken:
+    for fmt in included:
         only = [escape(file.relative_to(path).as_posix()) for file in fmt.paths] if _must_be_named(fmt, formats) else []
         readers.append({"kind": fmt.kind, **({"only": only} if only else {}), **fmt.reader})
     return {"kind": "files", "readers": readers}
@@ -279,8 +279,8 @@ def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) 
     if table and mixed and lengths[len(lengths) // 2] < _MIN_MEDIAN_WORDS:
         return replace(sampled, left_out=f"its texts have fewer than {_MIN_MEDIAN_WORDS} words")
     if lengths[int(0.9 * len(lengths))] > LONG and (split := _split(fmt.kind)):
-        again = _sample(path, replace(fmt, reader={**fmt.reader, "split": split}), ())
-        return sampled if again.problem else again
+        resampled = _sample(path, replace(fmt, reader={**fmt.reader, "split": split}), ())
+        return sampled if resampled.problem else resampled
     return sampled
 
 
@@ -290,14 +290,18 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
     by_ending, others = endings(), Counter[str]()
     kinds: dict[tuple[str, str], list[Path]] = {}  # by kind and, of tables, by the columns of id, title and text
     for file in files:
-        able = [kind for kind, known in by_ending.items() if file.name.lower().endswith(known)]
+        matching_kinds = [kind for kind, known in by_ending.items() if file.name.lower().endswith(known)]
         if file.name in ("corpus.jsonl", "corpus.jsonl.gz") and (file.parent / "queries.jsonl").exists():
-            able = ["beir"]
+            matching_kinds = ["beir"]
         elif file.name.lower().endswith((".json", ".json.gz")):
-            able = ["json" if first_rows(file, "json") else "jsonl"]
-        if able:
-            columns = guess_fields(first_rows(file, able[0])) if able[0] in _TABLES and len(files) > 1 else {}
-            kinds.setdefault((able[0], repr(columns)), []).append(file)
+            matching_kinds = ["json" if first_rows(file, "json") else "jsonl"]
+        if matching_kinds:
+            columns = (
+                guess_fields(first_rows(file, matching_kinds[0]))
+                if matching_kinds[0] in _TABLES and len(files) > 1
+                else {}
+            )
+            kinds.setdefault((matching_kinds[0], repr(columns)), []).append(file)
         else:
             others[ending(file.name) or "without an ending"] += 1
     formats = [Format(kind, group, sum(file.stat().st_size for file in group)) for (kind, _), group in kinds.items()]
@@ -314,8 +318,8 @@ def _where_rows_are(path: Path) -> dict[str, str]:
 
 def _split(kind: str) -> str:
     """Return how this reader cuts long files: at headings, else at pages; empty where it cannot."""
-    able = getattr(resolve("reader", kind).Settings, "splits", ())
-    return next((split for split in ("sections", "chapters", "pages") if split in able), "")
+    supported = getattr(resolve("reader", kind).Settings, "splits", ())
+    return next((split for split in ("sections", "chapters", "pages") if split in supported), "")
 
 
 _ENCODING_SAMPLE_BYTES = 1 << 16  # bytes of a file that are looked at for its encoding

@@ -97,11 +97,11 @@ class BatchBackend(LearningBackend):
 
     def _recover(self) -> None:
         """Go on with the batches of an earlier process."""
-        batches, here = BatchFile.unfinished(self._folder), self._endpoint.base_url
+        batches, base_url = BatchFile.unfinished(self._folder), self._endpoint.base_url
         for batch in batches:
-            if batch.state["url"] != here:
+            if batch.state["url"] != base_url:
                 raise LlmError(
-                    f"{self._folder}: batch {batch.name} is at {batch.state['url']}, and llm.base_url is {here}: "
+                    f"{self._folder}: batch {batch.name} is at {batch.state['url']}, and llm.base_url is {base_url}: "
                     "set it back to continue the batch, or delete this folder to pay for its requests again"
                 )
         for batch in batches:
@@ -170,8 +170,8 @@ class BatchBackend(LearningBackend):
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        asked, self._asked = self._asked, {}
-        for _, future in asked.values():
+        waiting, self._asked = self._asked, {}
+        for _, future in waiting.values():
             if not future.done():
                 future.set_exception(error)
 
@@ -204,7 +204,10 @@ class BatchBackend(LearningBackend):
         except AirgenError as error:
             outcomes = dict.fromkeys(batch.keys, error)
         else:
-            self._undelivered[batch.name] = (batch, {key for key, got in outcomes.items() if isinstance(got, Reply)})
+            self._undelivered[batch.name] = (
+                batch,
+                {key for key, result in outcomes.items() if isinstance(result, Reply)},
+            )
         for key, outcome in outcomes.items():
             # A request that expired in this batch may be in a later one by now: then only a reply counts.
             current = self._submitted.get(key) is batch
@@ -287,7 +290,7 @@ class BatchBackend(LearningBackend):
         began = clock()
         while clock() - began < MAX_BATCH_SECONDS:
             server_batch: Mapping[str, Any] = await self._call(
-                lambda api: api.batches.with_raw_response.retrieve(batch.state["batch"]), "/batches", of=batch
+                lambda api: api.batches.with_raw_response.retrieve(batch.state["batch"]), "/batches", batch=batch
             )
             if not isinstance(status := server_batch.get("status"), str):
                 raise Malformed("the status of a batch")
@@ -375,17 +378,17 @@ class BatchBackend(LearningBackend):
         work: "Callable[[AsyncOpenAI], Awaitable[Any]]",
         path: str,
         tries: int | None = None,
-        of: BatchFile | None = None,
+        batch: BatchFile | None = None,
     ) -> dict[str, Any]:
         """Return the JSON object that a method of the package is answered.
 
-        `path` names it in messages; `of`: a batch without which there is nothing to go on with.
+        `path` names it in messages; `batch`: one without which there is nothing to go on with.
         """
 
         async def once() -> dict[str, Any]:
             status, headers, content = await self._endpoint.call(work)
             if status != 200:
-                remedy = of.remedy if of else ""
+                remedy = batch.remedy if batch else ""
                 raise self._endpoint.failure(status, headers, content, path, remedy=remedy)
             try:
                 payload = load_json(content)

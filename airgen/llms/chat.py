@@ -183,8 +183,8 @@ def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
     Log-probabilities whose tokens spell it are left out.
     """
     spelled = "".join(alternatives[0][0] for alternatives in reply.logprobs if alternatives)
-    every = "\n".join(token for alternatives in reply.logprobs for token, _ in alternatives)
-    clean = mask(spelled) == spelled and mask(every) == every
+    all_tokens = "\n".join(token for alternatives in reply.logprobs for token, _ in alternatives)
+    clean = mask(spelled) == spelled and mask(all_tokens) == all_tokens
     return dataclasses.replace(
         reply, text=mask(reply.text), finish_reason=mask(reply.finish_reason), logprobs=reply.logprobs if clean else ()
     )

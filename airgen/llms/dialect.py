@@ -141,9 +141,9 @@ class Dialect:
         if not named:
             return None
         # "temperature and top_p cannot both be specified": one of them is enough
-        gone = named[-1:] if "both" in message else named
-        gone += ["top_logprobs"] if "logprobs" in gone else []
-        new = [name for name in gone if name not in self.dropped]
+        refused = named[-1:] if "both" in message else named
+        refused += ["top_logprobs"] if "logprobs" in refused else []
+        new = [name for name in refused if name not in self.dropped]
         self.dropped += new
         return (
             f"does not take {', '.join(f'{name}={sent[name]!r}' for name in new if name in sent)}: left out"
@@ -153,14 +153,14 @@ class Dialect:
 
     def cut_off(self, request: Request, reply: Reply) -> bool:
         """Learn from an answer how much the model thinks; True where thinking ended it and there is more room now."""
-        asked, ended = most_output(request), reply.finish_reason == "length"
+        requested, ended = most_output(request), reply.finish_reason == "length"
         # Some servers hide the thinking completely: all tokens were used, and no text came.
-        hidden = ended and not reply.text and reply.completion_tokens >= asked + request.room
+        hidden = ended and not reply.text and reply.completion_tokens >= requested + request.room
         if not (reply.thinking_tokens or hidden):
             return False
-        thought = 2 * reply.thinking_tokens if reply.completion_tokens > asked + request.room else 0
+        thought = 2 * reply.thinking_tokens if reply.completion_tokens > requested + request.room else 0
         self.room = max(self.room, min(max(FIRST_ROOM, thought), MOST_ROOM))
-        if not ended or (reply.text and reply.completion_tokens - reply.thinking_tokens >= asked):
+        if not ended or (reply.text and reply.completion_tokens - reply.thinking_tokens >= requested):
             return False
         self.room = max(self.room, min(2 * request.room, MOST_ROOM))
         return self.room > request.room

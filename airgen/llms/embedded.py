@@ -173,13 +173,13 @@ class EmbeddedBackend(Backend):
     def _align(self, tokens: list[int]) -> tuple[int, int]:
         """Return the slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins
         with."""
-        kept = {}
-        for slot, held in self._held.items():
-            pairs = enumerate(zip(held, tokens, strict=False))
+        common = {}
+        for slot, slot_tokens in self._held.items():
+            pairs = enumerate(zip(slot_tokens, tokens, strict=False))
             differ = (place for place, (held_token, token) in pairs if held_token != token)
-            kept[slot] = min(next(differ, len(held)), len(tokens) - 1) // BLOCK * BLOCK
-        slot = max(kept, key=lambda slot: kept[slot])  # among equals, the least recently used
-        keep = kept[slot]
+            common[slot] = min(next(differ, len(slot_tokens)), len(tokens) - 1) // BLOCK * BLOCK
+        slot = max(common, key=lambda slot: common[slot])  # among equals, the least recently used
+        keep = common[slot]
         if keep:
             # One token that differs from the prompt's next one: the server then forgets all after `keep`, and the
             # prompt's own computation starts exactly there.

@@ -122,14 +122,14 @@ class Endpoint:
             raise type(problem)(problem.reason, detail=self.scrub(problem.detail), usage=problem.usage) from None
 
     def failure(
-        self, status: int, headers: Mapping[str, str], content: bytes, what: str = "", remedy: str = ""
+        self, status: int, headers: Mapping[str, str], content: bytes, target: str = "", remedy: str = ""
     ) -> AirgenError:
         """Return the exception for an answer that is not a success.
 
-        `what` is the model or path that was asked for, `remedy` says what to do where it is gone.
+        `target` is the model or path that was asked for, `remedy` says what to do where it is gone.
         """
         message, code = error_of(content)
-        where = f"{what} at {self.where}" if what else self.where
+        where = f"{target} at {self.where}" if target else self.where
         error = failure(status, self.scrub(message), code, headers=headers, where=where)
         hint = remedy if status in (404, 410) and remedy else self._hint(status, code)
         if isinstance(error, LlmError) and hint:

@@ -164,8 +164,8 @@ def padded(words: Sequence[str], count: int) -> str:
 def overlap(request: Request) -> float:
     """Return the share of the words of the query that are in the document, 0 to 1."""
     query = {word.lower() for word in _WORD.findall(last_block(request))}
-    there = {word.lower() for word in _WORD.findall(document(request))}
-    return len(query & there) / max(1, len(query))
+    document_words = {word.lower() for word in _WORD.findall(document(request))}
+    return len(query & document_words) / max(1, len(query))
 
 
 def _echo(request: Request) -> str:

@@ -104,8 +104,8 @@ class TableColumn:
     @cached_property
     def several_words(self) -> float:
         """The share of values of two words or more. Of scripts without spaces, four characters are two words."""
-        many = (len(text.split()) > 1 or (not text.isascii() and len(text) > 3) for text in self.texts)
-        return sum(many) / len(self.texts) if self.texts else 0.0
+        multiword = (len(text.split()) > 1 or (not text.isascii() and len(text) > 3) for text in self.texts)
+        return sum(multiword) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def like_ids(self) -> bool:

@@ -86,8 +86,8 @@ def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
     if not isinstance(articles, list):
         return []
     paragraphs = [part for article in articles if isinstance(article, dict) for part in article.get("paragraphs") or ()]
-    asked = [question for part in paragraphs if isinstance(part, dict) for question in part.get("qas") or ()]
-    return [flat(question) for question in asked if isinstance(question, dict)]
+    questions = [question for part in paragraphs if isinstance(part, dict) for question in part.get("qas") or ()]
+    return [flat(question) for question in questions if isinstance(question, dict)]
 
 
 def _rows(item: Any, place: int) -> list[Row]:

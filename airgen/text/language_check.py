@@ -102,12 +102,12 @@ def wrong_script(text: str, language: str) -> str | None:
     right = alien = 0
     before = None
     for char in text:
-        here = unicodedata.name(char, "").startswith(wanted) if char.isalpha() else None
-        if here is True and (before is not True or "CJK" in wanted):
+        in_script = unicodedata.name(char, "").startswith(wanted) if char.isalpha() else None
+        if in_script is True and (before is not True or "CJK" in wanted):
             right += 1
-        elif here is False and before is not False:
+        elif in_script is False and before is not False:
             alien += 1
-        before = here
+        before = in_script
     if not right + alien:
         return "it has no letters"
     # Every language has names and terms in Latin letters, so a third of the words in its script is enough.

@@ -101,8 +101,8 @@ def _beside(word: str, place: int, language: str, random: Random) -> str:
     for row in (*_KEY_ROWS.get(language, _QWERTY), *_RUSSIAN):
         at = row.find(letter)
         if at >= 0:
-            near = [row[next_to] for next_to in (at - 1, at + 1) if 0 <= next_to < len(row)]
-            return word[:place] + random.choice(near) + word[place + 1 :]
+            neighbours = [row[next_to] for next_to in (at - 1, at + 1) if 0 <= next_to < len(row)]
+            return word[:place] + random.choice(neighbours) + word[place + 1 :]
     return word
 
 
@@ -111,8 +111,8 @@ def _without_a_word(text: str, language: str, random: Random) -> str | None:
     places = [place for place, word in enumerate(words) if place > 0 and word.strip("?.,!").casefold() in small]
     if len(words) < 4 or not places:
         return None
-    gone = random.choice(places)
-    return " ".join(word for place, word in enumerate(words) if place != gone)
+    removed = random.choice(places)
+    return " ".join(word for place, word in enumerate(words) if place != removed)
 
 
 def _shortened(text: str, language: str, random: Random) -> str | None:

@@ -90,7 +90,7 @@ def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]
         The share of the query's distinct stems that the document has, 0 to 1, and the query's words with these stems.
     """
     stems: Analyser = _analyser(language)
-    asked = set(stems(query))
-    shared = asked & set(stems(document))
+    query_stems = set(stems(query))
+    shared = query_stems & set(stems(document))
     named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
-    return (len(shared) / len(asked) if asked else 0.0), named
+    return (len(shared) / len(query_stems) if query_stems else 0.0), named

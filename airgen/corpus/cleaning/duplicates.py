@@ -234,9 +234,9 @@ class NearDuplicates:
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
         """Decide on a document, as `Repeats.compare` does; the detail names the most similar earlier document."""
         *keys, signature = struct.unpack(f"={self._settings.bands}q{len(seen) - 8 * self._settings.bands}s", seen)
-        held = earlier.execute(self._find, keys).fetchall()
-        if held:
-            places = ", ".join({str(place) for _, place in held})
+        matches = earlier.execute(self._find, keys).fetchall()
+        if matches:
+            places = ", ".join({str(place) for _, place in matches})
             rivals = earlier.execute(
                 f"SELECT id, signature FROM near WHERE place IN ({places}) ORDER BY place"
             ).fetchall()
@@ -247,7 +247,7 @@ class NearDuplicates:
             similarity = (equal[best] - 1 / 256) / (1 - 1 / 256)
             if similarity >= self._settings.threshold:
                 return CleanResult(False, "near duplicate", f"of {rivals[best][0]}, similarity {similarity:.2f}")
-        times = Counter(key for key, _ in held)
+        times = Counter(key for key, _ in matches)
         place = earlier.execute("INSERT INTO near VALUES (NULL, ?, ?)", (repr(identity), signature)).lastrowid
         new = [(key, place) for key in keys if times[key] < _MAX_DOCUMENTS_PER_BAND]
         earlier.executemany("INSERT OR IGNORE INTO band VALUES (?, ?)", new)

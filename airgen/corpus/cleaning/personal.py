@@ -185,9 +185,9 @@ def mask(text: str, names: Names = "keep", language: str = "en") -> Masked:
     """
     counts: Counter[str] = Counter()
     digits = sum(map(text.count, "0123456789"))  # ten scans in C are faster than a pattern
-    many = digits > 0 or not text.isascii()  # other scripts have digits of their own
+    may_have_digits = digits > 0 or not text.isascii()  # other scripts have digits of their own
     for rule in _RULES:
-        if rule.kind == "PHONE" and many:  # a date or the number of a passport may look like one
+        if rule.kind == "PHONE" and may_have_digits:  # a date or the number of a passport may look like one
             for kind in (PASSPORT, ACCOUNT) if names == "keep" else (ADDRESS, BIRTH, PASSPORT, ACCOUNT):
                 text = hide(text, language, kind, counts)
         if digits >= rule.digits and rule.sign in text:
@@ -290,10 +290,10 @@ def what_remains(settings: CorpusSettings, task: Task) -> str:
     them."""
     if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is cut, not cleaned
         return "Personal data is not looked for: whatever names or identifies a person stays."
-    done = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"
+    treatment = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"
     numbers = "e-mail and IP addresses, telephone numbers and numbers of accounts, cards, passports and identity cards"
     if settings.names == "keep":
-        return f"Personal data: {numbers} are {done}; names of persons, street addresses and dates of birth stay."
+        return f"Personal data: {numbers} are {treatment}; names of persons, street addresses and dates of birth stay."
     how = {
         "ner": "as far as a recogniser finds them" if knows(settings.language) else "only after a courtesy title",
         "spacy": "as far as spaCy finds them",
@@ -301,7 +301,7 @@ def what_remains(settings: CorpusSettings, task: Task) -> str:
     }[settings.names]
     if settings.clean.names == "auto" and settings.names == "titles" and (missing := lacks(settings.language)):
         how += f" (a recogniser finds more: {missing[0].rpartition(': ')[2]})"
-    return f"Personal data: {numbers}, street addresses and dates of birth are {done}, and names of persons {how}."
+    return f"Personal data: {numbers}, street addresses and dates of birth are {treatment}, and names of persons {how}."
 
 
 def mask_item(item: Item, names: Names, language: str) -> CleanResult:

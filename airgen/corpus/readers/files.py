@@ -274,8 +274,10 @@ def _explain_unread_folder(start: Path, suffixes: tuple[str, ...]) -> str:
     if not names:
         return f"the folder is empty{_PATH_ADVICE}"
     wanted = f"none of its {len(names):,} files ends in {', '.join(suffixes[:6])}"
-    able = [next((kind for kind, known in endings().items() if name.lower().endswith(known)), "") for name in names]
-    kinds = sorted(Counter(filter(None, able)).items(), key=lambda row: (-row[1], row[0]))
+    kinds_of_files = [
+        next((kind for kind, known in endings().items() if name.lower().endswith(known)), "") for name in names
+    ]
+    kinds = sorted(Counter(filter(None, kinds_of_files)).items(), key=lambda row: (-row[1], row[0]))
     hints = [f"`kind: {kind}` reads {count:,} of them" for kind, count in kinds]
     hints += ["`kind: files` reads several kinds"] if len(hints) > 1 else []
     common = Counter(Path(name).suffix or "no ending" for name in names).most_common(3)

@@ -225,17 +225,17 @@ def _is_within(texts: Collection[str], others: Collection[str]) -> bool:
 
 def _without_repeated(page: Page, others: Collection[str]) -> Page:
     """Return the page without what other pages have, and without headings below which nothing stays."""
-    kept: list[Block] = []
+    remaining: list[Block] = []
     for block in page.blocks:
         if not block.level and _key(block.text) in others:
             continue
-        while block.level and kept and kept[-1].level >= block.level:
-            kept.pop()
-        kept.append(block)
-    while kept and kept[-1].level:
-        kept.pop()
-    gone = "\n".join(block.text for block in page.blocks if not block.level and _key(block.text) in others)
-    return replace(page, blocks=kept, left=[*page.left, ("repeats other pages", gone)])
+        while block.level and remaining and remaining[-1].level >= block.level:
+            remaining.pop()
+        remaining.append(block)
+    while remaining and remaining[-1].level:
+        remaining.pop()
+    removed_text = "\n".join(block.text for block in page.blocks if not block.level and _key(block.text) in others)
+    return replace(page, blocks=remaining, left=[*page.left, ("repeats other pages", removed_text)])
 
 
 def html_blocks(
@@ -347,29 +347,29 @@ def _without_places(entries: Sequence[_PlacedBlock]) -> _Split:
 
     Where a page has no other text, a dialog, or what speaks of consent to cookies, is the page.
     """
-    kept = [entry for entry in entries if entry.place not in _NO_TEXT]
+    remaining = [entry for entry in entries if entry.place not in _NO_TEXT]
     never = _NO_TEXT
-    if not any(not entry.block.level for entry in kept):
+    if not any(not entry.block.level for entry in remaining):
         never = _NO_TEXT - _PERHAPS_TEXT
-        kept = [entry for entry in entries if entry.place not in never]
-    return kept, [(entry.place, entry.block.text) for entry in entries if entry.place in never]
+        remaining = [entry for entry in entries if entry.place not in never]
+    return remaining, [(entry.place, entry.block.text) for entry in entries if entry.place in never]
 
 
 def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str]) -> _Split:
     """Return the blocks of the page's own text; those around it that are furniture; headings left without text."""
     left: list[tuple[str, str]] = []
-    kept: list[_PlacedBlock] = []
+    remaining: list[_PlacedBlock] = []
     own = [place for place, entry in enumerate(entries) if not entry.place and _key(entry.block.text) not in common]
     inner = range(own[0], own[-1] + 1) if own else range(len(entries))
     texts = [place for place in own if not _is_linked(entries[place])]
     main = range(texts[0], texts[-1] + 1) if texts else range(len(entries))
     for place, entry in enumerate(entries):
         text, repeated = entry.block.text, _key(entry.block.text) in common
-        few = len(text.split()) < _FEW_WORDS and len(text) < 60
+        is_short = len(text.split()) < _FEW_WORDS and len(text) < 60
         reason = ""
         if entry.place in _NO_TEXT:
             reason = entry.place
-        elif repeated and (entry.place or (place not in inner and (entry.linked or few or "©" in text))):
+        elif repeated and (entry.place or (place not in inner and (entry.linked or is_short or "©" in text))):
             reason = "on other pages, too"
         elif entry.place and _is_linked(entry):
             reason = entry.place
@@ -378,11 +378,11 @@ def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str])
         if reason and not (entry.block.level and entry.place not in _NO_TEXT):
             left.append((reason, text))
         else:
-            kept.append(entry)
-    if not any(not entry.block.level for entry in kept):
+            remaining.append(entry)
+    if not any(not entry.block.level for entry in remaining):
         return _without_places(entries)  # what is furniture elsewhere is all that this page has
-    kept, bare = _without_bare_headings(kept, common, left)
-    return kept, left + bare
+    remaining, bare = _without_bare_headings(remaining, common, left)
+    return remaining, left + bare
 
 
 def _is_linked(entry: _PlacedBlock) -> bool:
@@ -396,7 +396,7 @@ def _without_bare_headings(
     """Leave out headings of furniture below which nothing stayed."""
     if not left:
         return [*entries], []
-    kept: list[_PlacedBlock] = []
+    remaining: list[_PlacedBlock] = []
     bare: list[tuple[str, str]] = []
     for place, entry in enumerate(entries):
         below = entries[place + 1] if place + 1 < len(entries) else None
@@ -404,8 +404,8 @@ def _without_bare_headings(
         if entry.block.level and alone and (entry.place or _key(entry.block.text) in common):
             bare.append((entry.place or "on other pages, too", entry.block.text))
         else:
-            kept.append(entry)
-    return kept, bare
+            remaining.append(entry)
+    return remaining, bare
 
 
 def _key(text: str) -> str:

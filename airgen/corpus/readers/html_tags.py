@@ -67,13 +67,13 @@ def _check_depth(html: str) -> None:
 
 def _without_long_tags(html: str) -> str:
     pieces: list[str] = []
-    done = 0
+    position = 0
     for tag in _tags(html):
         text = tag[2]
         if len(text) > 2 * _MAX_ATTRIBUTES and sum(1 for _ in _ATTRIBUTE_PATTERN.finditer(text)) > _MAX_ATTRIBUTES:
-            pieces += [html[done : tag.start()], f"<{tag[1]}>"]
-            done = tag.end()
-    return "".join([*pieces, html[done:]]) if pieces else html
+            pieces += [html[position : tag.start()], f"<{tag[1]}>"]
+            position = tag.end()
+    return "".join([*pieces, html[position:]]) if pieces else html
 
 
 def _tags(html: str) -> Iterator[re.Match[str]]:

@@ -76,19 +76,19 @@ def _without_matter(text: str) -> tuple[str, str, str]:
     fence = _FENCE.fullmatch(first)
     if fence is None:
         return "", "", text
-    held: list[str] = []
+    matter_lines: list[str] = []
     size = 0
     lines = rest[:_MAX_FRONT_MATTER_CHARACTERS].split("\n")
     for number, line in enumerate(lines):
         if line.rstrip() in ((fence[1], "...") if fence[1] == "---" else (fence[1],)):
-            matter = _matter("\n".join(held), fence[1])
+            matter = _matter("\n".join(matter_lines), fence[1])
             if matter is None:
                 return "", "", text
             after = rest[size + len(line) + 1 :] if number < len(lines) else ""
             title = matter.get("title", matter.get("Title", ""))
             words = " ".join(str(title).split()) if isinstance(title, str | int | float) else ""
-            return words, "" if {*matter} <= {"title", "Title"} and words else "\n".join(held), after
-        held.append(line)
+            return words, "" if {*matter} <= {"title", "Title"} and words else "\n".join(matter_lines), after
+        matter_lines.append(line)
         size += len(line) + 1
     return "", "", text
 

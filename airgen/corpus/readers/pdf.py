@@ -197,12 +197,12 @@ def join_pages(pages: list[str]) -> tuple[list[str], list[str]]:
             return first + second
         return f"{first}-{second}"
 
-    texts, taken = [], []
+    texts, removed = [], []
     for page, lines in enumerate(rows):
-        kept = [line for place, line in enumerate(lines) if (page, place) not in running]
-        taken += [line for place, line in enumerate(lines) if (page, place) in running]
-        texts.append(_HYPHEN.sub(join, "\n".join(kept)))
-    return texts, taken
+        body = [line for place, line in enumerate(lines) if (page, place) not in running]
+        removed += [line for place, line in enumerate(lines) if (page, place) in running]
+        texts.append(_HYPHEN.sub(join, "\n".join(body)))
+    return texts, removed
 
 
 _PREFIXES = frozenset((
@@ -283,8 +283,8 @@ def _page_numbers(rows: list[list[str]]) -> set[Line]:
     usual, times = offsets.most_common(1)[0] if offsets else (0, 0)
     romans = {line for line, value in numbers.items() if value is None}
     counted = {line for line, value in numbers.items() if times > 1 and value is not None and value - line[0] == usual}
-    said = {line for line in numbers if re.search(r"page|of|/", rows[line[0]][line[1]], re.IGNORECASE)}
-    return counted | said | (romans if len(romans) > 1 else set())
+    labelled = {line for line in numbers if re.search(r"page|of|/", rows[line[0]][line[1]], re.IGNORECASE)}
+    return counted | labelled | (romans if len(romans) > 1 else set())
 
 
 def _key(line: str) -> str:

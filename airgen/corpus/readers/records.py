@@ -166,8 +166,8 @@ class BeirReader(JsonLinesReader):
 
     def list_files(self) -> list[Path | Dropped]:
         """Return its one file. Raises CorpusError if there is not exactly one."""
-        every = files(self.place, self.settings.path, _NAMES, self.settings.skip)
-        wanted = [path for path in every if isinstance(path, Path) and path.name in _NAMES]
+        candidates = files(self.place, self.settings.path, _NAMES, self.settings.skip)
+        wanted = [path for path in candidates if isinstance(path, Path) and path.name in _NAMES]
         if len(wanted) != 1:
             raise CorpusError(
                 f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"

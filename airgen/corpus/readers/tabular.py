@@ -113,8 +113,8 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
     """Raise CorpusError for a column that the YAML names and the file does not have."""
     for name in named:
         if name not in known and name.split(".")[0] not in known:
-            near = meant(name, sorted(known)) if len(known) < 1000 else ""
-            hint = near or f" (it has {shorten_columns(sorted(known))})"
+            suggestion = meant(name, sorted(known)) if len(known) < 1000 else ""
+            hint = suggestion or f" (it has {shorten_columns(sorted(known))})"
             raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata")
 
 
@@ -226,8 +226,8 @@ def row_document(
     except Unusable as error:
         yield drop(error.reason, detail=error.detail, source=source, position=position, text=_shown(row))
         return
-    there = (text_of(column(row, name)) for name in fields.ids)
-    id_value = next((value for value in there if value not in (None, "")), None)
+    candidates = (text_of(column(row, name)) for name in fields.ids)
+    id_value = next((value for value in candidates if value not in (None, "")), None)
     if isinstance(id_value, float) and id_value.is_integer():  # pandas makes 7.0 of 7 where an id is missing
         id_value = int(id_value)
     if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
@@ -346,11 +346,11 @@ class ParquetReader(PathReader):
             sizes = (row[0] for row in query.rows(f"SELECT {size}{source}", name))
             limit = self.settings.max_bytes
             # A value that is too large is not fetched. A NULL cannot be told from it, so the size is fetched too.
-            kept = ", ".join(f"CASE WHEN {size} <= {limit} THEN {column} END" for column in columns)
+            selected = ", ".join(f"CASE WHEN {size} <= {limit} THEN {column} END" for column in columns)
             number = 0
             for start, count in _parts(sizes, len(wanted), limit):
                 part = f" LIMIT {count} OFFSET {start}" if count else ""
-                for largest, *values in query.rows(f"SELECT {size}, {kept}{source}{part}", name):
+                for largest, *values in query.rows(f"SELECT {size}, {selected}{source}{part}", name):
                     where = {"source": source_name, "position": f"row {number}"}
                     if largest > limit:
                         yield drop("too large", detail=f"more than {limit} bytes", **where)
@@ -380,13 +380,13 @@ def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int
     DuckDB copies 2,048 rows at once. A file of some kilobytes can hold rows of many megabytes, which it stores once,
     so a file with large rows is fetched in parts of a bounded size.
     """
-    cuts, held, count, largest = [0], 0, 0, 0
+    cuts, part_bytes, count, largest = [0], 0, 0, 0
     for number, size in enumerate(sizes):
         size = min(size, limit) * columns
-        largest, held, count = max(largest, size), held + size, number + 1
-        if held > _PART_BYTES and number > cuts[-1]:
+        largest, part_bytes, count = max(largest, size), part_bytes + size, number + 1
+        if part_bytes > _PART_BYTES and number > cuts[-1]:
             cuts.append(number)
-            held = size
+            part_bytes = size
     if largest * _VECTOR_ROWS <= 4 * _PART_BYTES:
         yield 0, 0
     else:

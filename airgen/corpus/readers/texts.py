@@ -75,32 +75,32 @@ def sections(
     heading with nothing below it, and one too long for a title, is a paragraph, too: no word is lost.
     """
     path: list[tuple[int, str]] = []
-    held: list[Block] = []
+    pending: list[Block] = []
     used: dict[str, int] = {}
-    taken: set[str] = set()
+    anchors: set[str] = set()
     title = title[:_MAX_HEADING_CHARACTERS]
 
     def flush() -> Iterator[Section]:
         names = [name for _, name in path if name]
         heading = " > ".join([title, *names] if title and title != (names or [""])[0] else names)
         base = slug(names[-1]) if names else "text"
-        for text in _pack(held, min_words, max_words, language):
+        for text in _pack(pending, min_words, max_words, language):
             anchor = base
-            while not used.get(base) or anchor in taken:  # a heading "Use 2" comes after two of "Use", perhaps
+            while not used.get(base) or anchor in anchors:  # a heading "Use 2" comes after two of "Use", perhaps
                 used[base] = used.get(base, 0) + 1
                 anchor = base if used[base] == 1 else f"{base}-{used[base]}"
-            taken.add(anchor)
+            anchors.add(anchor)
             yield Section(heading, text, anchor)
-        held.clear()
+        pending.clear()
 
     bare: Block | None = None  # the last heading, as long as nothing is below it
     for block in blocks:
         if block.level == 0:
             bare = None
-            held.append(block)
+            pending.append(block)
             continue
         if bare is not None and bare.level >= block.level:
-            held.append(replace(bare, level=0))
+            pending.append(replace(bare, level=0))
         yield from flush()
         while path and path[-1][0] >= block.level:
             path.pop()
@@ -108,10 +108,10 @@ def sections(
         path.append((block.level, name[:_MAX_HEADING_CHARACTERS]))
         bare = block if name else None
         if len(name) > _MAX_HEADING_CHARACTERS:
-            held.append(Block(name, joins=True))
+            pending.append(Block(name, joins=True))
             bare = None
     if bare is not None:
-        held.append(replace(bare, level=0))
+        pending.append(replace(bare, level=0))
     yield from flush()
 
 
@@ -283,17 +283,17 @@ def rst_blocks(text: str) -> tuple[str, list[Block]]:
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     levels: dict[tuple[str, bool], int] = {}
     blocks: list[Block] = []
-    held: list[str] = []
+    paragraph: list[str] = []
 
     def flush() -> None:
-        if any(map(str.strip, held)):
-            blocks.append(Block("\n".join(held).strip("\n")))
-        held.clear()
+        if any(map(str.strip, paragraph)):
+            blocks.append(Block("\n".join(paragraph).strip("\n")))
+        paragraph.clear()
 
     place = 0
     while place < len(lines):
         line = lines[place]
-        over = _ADORNMENT.fullmatch(line) if not held else None
+        over = _ADORNMENT.fullmatch(line) if not paragraph else None
         if (
             over
             and place + 2 < len(lines)
@@ -302,7 +302,7 @@ def rst_blocks(text: str) -> tuple[str, list[Block]]:
         ):
             sign, words, size = (line[0], True), lines[place + 1].strip(), 3
         elif (
-            not held
+            not paragraph
             and line.strip()
             and not line[0].isspace()
             and not over
@@ -313,7 +313,7 @@ def rst_blocks(text: str) -> tuple[str, list[Block]]:
             sign, words, size = (lines[place + 1][0], False), line.strip(), 2
         else:
             if line.strip():
-                held.append(line)
+                paragraph.append(line)
             else:
                 flush()
             place += 1

@@ -175,11 +175,11 @@ class Encoder:
         fresh = [self._term(joined[begin:end]) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         self._ids = np.concatenate((self._ids, np.array(fresh, np.int32)))
         terms = self._ids[tokens]
-        kept = terms != _DROPPED
-        if not kept.all():
+        is_kept = terms != _DROPPED
+        if not is_kept.all():
             texts = np.repeat(np.arange(len(batch)), counts)
-            counts = np.bincount(texts[kept], minlength=len(batch))
-            terms = terms[kept]
+            counts = np.bincount(texts[is_kept], minlength=len(batch))
+            terms = terms[is_kept]
         return terms, counts.astype(np.int64)
 
     def _match(self, batch: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
