@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.retrievers import Corpus, load_embedder
-from airgen.retrievers.base import Hits
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs
 from airgen.retrievers.dense.exact_search import search
+from airgen.retrievers.hits import Hits
 
 K = 10
 

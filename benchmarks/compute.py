@@ -35,8 +35,10 @@ from airgen.compute import computing
 from airgen.corpus import CorpusSettings, prepare
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
-from airgen.retrievers.base import Component, Corpus, TextKind
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.compute import compute_settings
 
 _WORDS = [f"{first}{middle}{last}" for first in "bdfgklmnprst" for middle in "aeiou" for last in ("", "n", "rd", "st")]

@@ -28,7 +28,7 @@ import numpy as np
 from airgen import devices
 from airgen.errors import AirgenError
 from airgen.keys import rng
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens

@@ -31,11 +31,13 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import peak_bytes, resident_bytes
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.base import Corpus, Hits, top_k
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.late.maxsim import maxsims
+from airgen.retrievers.top_k import top_k
 
 DEPTH = 100
 EVERY = 1 << 30

@@ -76,7 +76,7 @@ import hashlib
 
 import numpy as np
 
-from airgen.retrievers.base import Component
+from airgen.retrievers.component import Component
 
 
 class Hashed(Component):

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.base import Hits
 from airgen.retrievers.dense.exact_search import search
+from airgen.retrievers.hits import Hits
 
 DIM = 384
 

@@ -31,7 +31,7 @@ from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
 from airgen.records import Prelabel, flat_text
 from airgen.retrievers import Corpus, load_embedder, load_reranker
-from airgen.retrievers.base import show_corpus
+from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import find_yaml
 from airgen.studies.agree.study import agree_job
 from airgen.studies.judge.simulate import as_labels, relevant_passages, system_means

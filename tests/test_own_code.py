@@ -18,7 +18,8 @@ from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.evaluation.result import Result
 from airgen.own_code import code_digest, code_of, import_anew, local_files, own_code
 from airgen.pipeline import Job
-from airgen.retrievers.base import Component, model_identity
+from airgen.retrievers.component import Component
+from airgen.retrievers.model_facts import model_identity
 
 __all__ = ["configure", "done", "folder", "run"]
 
@@ -109,7 +110,8 @@ def test_code_that_was_edited_is_imported_anew(tmp_path: Path, monkeypatch: pyte
 SEARCH = "from tool import best\n\n\ndef search(queries, k):\n    return [[best] for _ in queries]\n"
 RETRIEVER = """
 import numpy as np
-from airgen.retrievers.base import Component, Hits
+from airgen.retrievers.component import Component
+from airgen.retrievers.hits import Hits
 from tool import best
 
 
@@ -132,7 +134,7 @@ class Mine(Component):
 """
 RERANKER = """
 import numpy as np
-from airgen.retrievers.base import Component
+from airgen.retrievers.component import Component
 import tool
 
 

@@ -13,7 +13,7 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.sequences import Indexed
 from airgen.steps.accepted import Accepted
 from airgen.steps.stage import Plan

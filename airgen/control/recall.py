@@ -25,10 +25,13 @@ from airgen.keys import file_sha256, fingerprint, row_key
 from airgen.own_code import own_code
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import Component, load_embedder, load_reranker
-from airgen.retrievers.base import Corpus, CorpusReranker, Hits, Retriever, show_corpus, watch
 from airgen.retrievers.combine import reciprocal_rank_fusion
+from airgen.retrievers.component import watch
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import at_once, scored
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.protocols import CorpusReranker, Retriever, show_corpus
 from airgen.sequences import batched
 from airgen.settings.base import find_yaml
 from airgen.settings.needs import files_of, located

@@ -14,7 +14,9 @@ from typing import Any, Self, TypeVar
 from airgen.control.pool import Pool
 from airgen.errors import Stopped
 from airgen.records import Row, flat_text, prompt_text
-from airgen.retrievers.base import Component, Corpus, IndexProgress
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.protocols import IndexProgress
 from airgen.settings import ControlSettings
 from airgen.steps.accepted import Accepted
 from airgen.steps.progress import Display

@@ -52,7 +52,7 @@ from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache
 from airgen.own_code import own_code
-from airgen.retrievers.base import Retriever
+from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
 from airgen.settings.needs import files_of, hub_models, located, texts_of
 from airgen.settings.own import PYTHON

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.dataset_split import fits
-from airgen.retrievers.base import Corpus, Hits, Retriever
+from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.protocols import Retriever
 
 _DEPTH_FACTOR = 4  # times as many hits with each further search
 

@@ -23,7 +23,7 @@ from airgen.evaluation.result import without_secrets
 from airgen.functions import foreign, required
 from airgen.http import HttpFailure, JsonClient
 from airgen.registry import resolve
-from airgen.retrievers.base import Embedder
+from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.spec import Part, build

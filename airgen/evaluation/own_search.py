@@ -24,7 +24,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.exact import finite_number
 from airgen.functions import foreign, parameters, required, takes
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.settings.own import OwnSettings
 
 Results = dict[str, dict[str, float]]

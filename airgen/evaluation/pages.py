@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from airgen.dataset.content import fitting_id
 from airgen.errors import DatasetError
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.text.near_duplicates import folded_words
 
 _ENDINGS = {".html", ".htm", ".xhtml", ".php", ".aspx", ".md", ".mdx", ".rst", ".txt", ".pdf", ".docx", ".ipynb"}

@@ -32,10 +32,12 @@ from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever
-from airgen.retrievers.base import IndexProgress, ModelFacts, watch
 from airgen.retrievers.combine import Fused, RerankedRetriever
+from airgen.retrievers.component import watch
 from airgen.retrievers.encodings import reused
+from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
+from airgen.retrievers.protocols import IndexProgress
 from airgen.settings.own import PYTHON
 from airgen.settings.spec import Spec
 

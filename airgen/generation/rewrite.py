@@ -13,7 +13,7 @@ from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded
 from airgen.prompts import PromptSet
 from airgen.records import Passage, Query, Rewrite, Row
-from airgen.retrievers.base import unit_rows
+from airgen.retrievers.model_output import unit_rows
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage

@@ -29,9 +29,11 @@ from airgen.control.pool import Pool
 from airgen.control.votes import DEPTH, lead
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
-from airgen.retrievers.base import Corpus, Retriever, show_corpus, watch
+from airgen.retrievers.component import watch
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.protocols import Retriever, show_corpus
 from airgen.retrievers.rerank import DenseReranker
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted

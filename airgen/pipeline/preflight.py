@@ -30,7 +30,7 @@ from airgen.pipeline.job import Job, owner_of
 from airgen.pipeline.starter import MULTILINGUAL
 from airgen.registry import installed, names
 from airgen.retrievers import Component, Corpus
-from airgen.retrievers.base import CorpusReranker
+from airgen.retrievers.protocols import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import find_yaml
 from airgen.settings.needs import hub_models, needs

@@ -18,8 +18,9 @@ from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, SystemsFile, in_order, load_systems
 from airgen.functions import Function, name_of, named, refuse
 from airgen.registry import REGISTRY, meant
-from airgen.retrievers.base import Component, Retriever
+from airgen.retrievers.component import Component
 from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
+from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import find_yaml, validate
 from airgen.settings.own import PYTHON
 

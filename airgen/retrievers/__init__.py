@@ -1,18 +1,10 @@
 """Retrievers, embedders and re-rankers. Each family is a module of its own, which is imported at its first use."""
 
-from airgen.retrievers.base import (
-    Component,
-    Corpus,
-    Embedder,
-    Hits,
-    Reranker,
-    Retriever,
-    TextKind,
-    load_embedder,
-    load_reranker,
-    load_retriever,
-    show_corpus,
-)
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.load import load_embedder, load_reranker, load_retriever
+from airgen.retrievers.protocols import Embedder, Reranker, Retriever, TextKind, show_corpus
 
 __all__ = [
     "Component",

@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Component, Corpus, Hits, Reranker, Retriever, checked_scores, show_corpus
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.encodings import at_once, scored
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.model_output import checked_scores
+from airgen.retrievers.protocols import Reranker, Retriever, show_corpus
 from airgen.settings.spec import Part
 
 Normalisation = Literal["min-max", "z-score", "none"]

@@ -24,10 +24,13 @@ from pydantic import Field
 from airgen.errors import ModelError, UsageError
 from airgen.http import HttpFailure, as_json
 from airgen.keys import content_key
-from airgen.retrievers.base import Corpus, Embedder, Hits, ModelFacts, non_empty
+from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.dense.ann_index import near_share
 from airgen.retrievers.dense.retriever import Dense, EmbedderSettings
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.http import Remote
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED
 from airgen.settings.http import Address
 

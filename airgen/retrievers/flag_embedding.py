@@ -28,10 +28,12 @@ from pydantic import Field
 
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.base import ModelFacts, TextKind, checked_scores, finite, half, unit_rows
 from airgen.retrievers.dense.embedders import TorchModel, loaded, quiet_transformers, torch_facts
 from airgen.retrievers.encodings import Arrays
 from airgen.retrievers.late.compressed_index import token_rows
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_output import checked_scores, finite, half, unit_rows
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
 
 _HEADS = ("colbert_linear.pt", "sparse_linear.pt")

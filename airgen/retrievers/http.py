@@ -16,7 +16,10 @@ from pydantic import Field
 
 from airgen.errors import ModelError
 from airgen.http import HttpClient, HttpFailure, JsonClient, Received
-from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
+from airgen.retrievers.component import Component
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_output import checked_scores, finite, unit_rows
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import Address, ServiceAccess
 from airgen.text.display import one_line

@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError, UsageError
 from airgen.functions import foreign, named, required, takes
-from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
+from airgen.retrievers.component import Component
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_output import checked_scores, finite, unit_rows
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.own import PYTHON, OwnSettings
 
 Encode = Callable[[list[str], TextKind], Any]

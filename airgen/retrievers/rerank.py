@@ -14,9 +14,11 @@ from pydantic import Field
 
 from airgen.exact import inner_products
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Embedder, checked_scores, half
+from airgen.retrievers.component import Component
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encodings import Memo
+from airgen.retrievers.model_output import checked_scores, half
+from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
 

@@ -19,7 +19,7 @@ from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, Row, Skip
-from airgen.retrievers.base import Embedder
+from airgen.retrievers.protocols import Embedder
 from airgen.settings import Pipeline, answer_parts
 from airgen.settings.base import answer_settings
 from airgen.steps.lineage import Lineage, R

@@ -18,8 +18,8 @@ from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, run_from_hits
 from airgen.evaluation.significance import Interval, resampled_means
 from airgen.keys import text_key
-from airgen.retrievers.base import Hits
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.hits import Hits
 from airgen.study import Shown
 from airgen.text.display import terminal_table
 

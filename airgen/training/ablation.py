@@ -21,9 +21,10 @@ from airgen.errors import DatasetError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import single_latencies
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.base import Corpus, Retriever
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.protocols import Retriever
 from airgen.study import Column, Shown, Study, Table
 from airgen.training import train
 from airgen.training.data import load_training_set

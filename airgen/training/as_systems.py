@@ -25,9 +25,14 @@ from airgen.keys import content_key, text_key
 from airgen.paths import cache_dir, fetched_collection, locked
 from airgen.records import flat_text
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, Retriever, load_retriever, non_empty
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus, non_empty
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.bm25 import BM25Settings
 from airgen.retrievers.lexical.expanded import Expanded, read_expansions
+from airgen.retrievers.load import load_retriever
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import MODEL, SPEED, answer_settings
 from airgen.settings.needs import located
 from airgen.training import task_class, train

@@ -9,8 +9,8 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import model_place
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
+from airgen.retrievers.model_facts import model_place
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from airgen.database import temporary
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
 from airgen.keys import text_key
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.sequences import Indexed
 
 T = TypeVar("T")

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import objects, scored_pairs
 from airgen.errors import DatasetError
-from airgen.retrievers.base import Corpus, Reranker, load_reranker, show_corpus
+from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.load import load_reranker
+from airgen.retrievers.protocols import Reranker, show_corpus
 from airgen.training.columns import Example, Examples, KeyPlaces, key_of
 
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None

@@ -22,10 +22,11 @@ from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import read_report, render_report
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker, load_retriever
-from airgen.retrievers.base import Corpus, Hits
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import scored, travels
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings.compute import ComputeSettings
 

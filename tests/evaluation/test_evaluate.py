@@ -306,7 +306,7 @@ from typing import Annotated
 import numpy as np
 
 from airgen.retrievers import Component
-from airgen.retrievers.base import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts
 from airgen.settings.base import FILE, SPEED
 
 

@@ -14,7 +14,7 @@ from airgen.evaluation.pages import PageLookup
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
 from airgen.evaluation.tables import note_lines
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 
 SECTIONS = {
     "guide/reset#router": "hold the button of the router",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from airgen.errors import DatasetError
 from airgen.evaluation import run as runs
 from airgen.evaluation.run import read_run, run_from_dict, run_from_hits, write_run
-from airgen.retrievers.base import Hits
+from airgen.retrievers.hits import Hits
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 WORDS = st.text(st.characters(exclude_categories=("Z", "C")), min_size=1, max_size=4)

@@ -292,7 +292,7 @@ def test_labels_of_another_corpus_are_no_zero(dataset, tmp_path):
 
 def test_one_score_for_all_hits_is_said(dataset, tmp_path):
     (tmp_path / "flat.py").write_text(
-        "import numpy as np\nfrom airgen.retrievers.base import Component, Hits\n\n\nclass Flat(Component):\n"
+        "import numpy as np\nfrom airgen.retrievers import Component, Hits\n\n\nclass Flat(Component):\n"
         "    def index(self, corpus):\n        self.size = len(corpus)\n\n"
         "    def search(self, queries, k):\n        places = np.arange(min(k, self.size))\n"
         "        positions = np.tile(places, (len(queries), 1))\n"

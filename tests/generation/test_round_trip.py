@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from airgen.generation.round_trip import RoundTrip
-from airgen.retrievers.base import Corpus
+from airgen.retrievers import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.rerank import DenseReranker
 

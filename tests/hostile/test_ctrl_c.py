@@ -49,7 +49,7 @@ main()
 STUCK = """
 import threading
 import numpy as np
-from airgen.retrievers.base import Component
+from airgen.retrievers.component import Component
 
 class Stuck(Component):
     name, dim = "stuck", 4

@@ -22,10 +22,11 @@ def searches() -> None:
     """Exact, sharded, late, LSA and lexical search, one query alone and among others, and scores of vectors."""
     from airgen import exact
     from airgen.evaluation.significance import fisher_test, resampled_means
-    from airgen.retrievers.base import Corpus, Hits
+    from airgen.retrievers.corpus import Corpus
     from airgen.retrievers.dense import exact_search
     from airgen.retrievers.dense.exact_search import merged
     from airgen.retrievers.dense.lsa import LSA
+    from airgen.retrievers.hits import Hits
     from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
     from airgen.retrievers.late.maxsim import maxsims
     from airgen.retrievers.lexical.bm25 import BM25

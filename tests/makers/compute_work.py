@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from airgen.compute import Work
 from airgen.errors import MissingExtra, ModelError
-from airgen.retrievers.base import Component, TextKind
+from airgen.retrievers.component import Component
+from airgen.retrievers.protocols import TextKind
 
 
 def _double(item: Any) -> Any:

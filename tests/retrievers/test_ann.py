@@ -14,10 +14,10 @@ from airgen.compute import computing
 from airgen.errors import ModelError, UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.retrievers import Corpus, load_retriever
-from airgen.retrievers.base import Hits
 from airgen.retrievers.dense import ann_index
 from airgen.retrievers.dense.ann_index import AnnSpec, build_ann, near_share
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.hits import Hits
 from airgen.settings.compute import ComputeSettings
 
 faiss = pytest.importorskip("faiss")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers.base import Corpus, model_identity
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import EncodingStore
+from airgen.retrievers.model_facts import model_identity
 
 
 class HashEmbedder:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import ModelError
-from airgen.retrievers.base import pack, top_k, unpack
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.dense.exact_search import search
+from airgen.retrievers.top_k import pack, top_k, unpack
 
 from .conftest import assert_same
 

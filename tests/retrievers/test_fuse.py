@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from airgen.errors import UsageError
-from airgen.retrievers.base import Corpus, Hits
 from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.lsa import LSA, right_singular_vectors
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.bm25 import BM25, RM3
 
 INF = -np.inf

@@ -13,7 +13,6 @@ from stand_in_gpu import stand_in_gpus
 from airgen.errors import ModelError
 from airgen.exact import inner_products
 from airgen.retrievers import Corpus, Hits
-from airgen.retrievers.base import top_k
 from airgen.retrievers.dense import gpu_search, retriever
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens, folded, gpu_for
@@ -21,6 +20,7 @@ from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.late import compressed_index, maxsim
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, maxsims
+from airgen.retrievers.top_k import top_k
 
 
 def rows_of(kind: str, count: int, dim: int, draw: np.random.Generator) -> NDArray[Any]:

@@ -15,7 +15,7 @@ import pytest
 from airgen.keys import canonical_json
 from airgen.registry import REGISTRY, resolve
 from airgen.retrievers import Corpus
-from airgen.retrievers.base import show_corpus
+from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import Mark
 from airgen.settings.spec import Part, part_fields
 

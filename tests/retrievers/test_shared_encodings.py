@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from airgen.retrievers import load_reranker, load_retriever
-from airgen.retrievers.base import Component, Corpus, watch
+from airgen.retrievers.component import Component, watch
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.encodings import EncodingStore, Memo, reused, shared_encodings
 from airgen.retrievers.sparse import EmbeddedSplade

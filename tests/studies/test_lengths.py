@@ -11,7 +11,7 @@ from airgen.studies.lengths import length_table, top_lengths
 
 LONG = """
 import numpy as np
-from airgen.retrievers.base import Component
+from airgen.retrievers.component import Component
 
 
 class Long(Component):

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from airgen.devices import check_device
 from airgen.errors import ModelError, TrainingError, UsageError
-from airgen.retrievers.base import Hits
+from airgen.retrievers.hits import Hits
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, epoch_batches, load_training_set
 from airgen.training.recipe import Recipe, TrainingRequest

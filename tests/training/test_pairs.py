@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng, text_key
-from airgen.retrievers.base import TextKind
+from airgen.retrievers.protocols import TextKind
 from airgen.training.data import load_training_set
 from airgen.training.mining.consistency import filter_pairs
 from airgen.training.mining.pairs import (

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from airgen.compute import Work, cores, current
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.base import Hits
 from airgen.retrievers.dense.exact_search import Shard, merged, shard_of, shard_rows
+from airgen.retrievers.hits import Hits
 
 _BLOCK_BYTES = 1 << 26  # bytes of fp32 rows that are added at once
 _SEED = 0

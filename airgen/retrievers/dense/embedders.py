@@ -29,7 +29,10 @@ from airgen.guard import is_out_of_memory
 from airgen.masking import printable
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, ModelFacts, TextKind, finite, unit_rows
+from airgen.retrievers.component import Component
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_output import finite, unit_rows
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.needs import located
 

@@ -35,7 +35,8 @@ from airgen.compute import Work, cores, current
 from airgen.errors import ModelError
 from airgen.exact import LARGE, inner_products, worth_compiling
 from airgen.registry import load_extra
-from airgen.retrievers.base import Hits, pack, unpack
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.top_k import pack, unpack
 
 _CHUNK_ROWS = 1024  # converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
 _BLOCK_QUERIES = 1024  # multiplied at once: a block of products (4 MB) stays in the cache while it is scanned

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from airgen import devices
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.base import Hits, top_k
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.top_k import top_k
 
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
 _UNDERFLOW_LENGTH, _UNDERFLOW_ERROR = 1e-18, 1e-30  # above what underflow loses of a length, and of a product

@@ -22,8 +22,11 @@ from airgen.compute import cores
 from airgen.errors import AirgenError, ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
-from airgen.retrievers.base import Component, ModelFacts, TextKind, checked_scores, finite, unit_rows
+from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_output import checked_scores, finite, unit_rows
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL
 from airgen.settings.needs import located
 from airgen.text.tokens import plain_tokenizer

@@ -24,21 +24,17 @@ from airgen.exact import inner_products
 from airgen.keys import content_key, text_key
 from airgen.paths import locked
 from airgen.registry import load_extra
-from airgen.retrievers.base import (
-    Component,
-    Corpus,
-    Hits,
-    TextKind,
-    checked_scores,
-    finite,
-    model_identity,
-    non_empty,
-    top_k,
-)
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.dense.embedders import LibraryModel, as_array
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens, gpu_for
 from airgen.retrievers.encodings import CacheSettings, Memo, at_once, cache_root, encoded
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
+from airgen.retrievers.model_facts import model_identity
+from airgen.retrievers.model_output import checked_scores, finite
+from airgen.retrievers.protocols import TextKind
+from airgen.retrievers.top_k import top_k
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
 

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from airgen.retrievers.base import Component, Corpus, Hits
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
 from airgen.settings.spec import Part, Spec

@@ -22,7 +22,9 @@ from pydantic import WrapValidator
 from airgen.errors import UsageError
 from airgen.exact import LARGE, worth_compiling
 from airgen.interruptible import interruptible
-from airgen.retrievers.base import Component, Corpus, Hits, ModelFacts, non_empty
+from airgen.retrievers.component import Component
+from airgen.retrievers.corpus import Corpus, non_empty
+from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.postings import (
     PostingsBuilder,
     PresenceWeighting,
@@ -30,6 +32,7 @@ from airgen.retrievers.lexical.postings import (
     count_postings,
     search_postings,
 )
+from airgen.retrievers.model_facts import ModelFacts
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
 

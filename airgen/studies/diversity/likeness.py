@@ -25,7 +25,8 @@ from airgen.keys import rng
 from airgen.pipeline.own_tables import read_queries
 from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
 from airgen.retrievers import load_embedder
-from airgen.retrievers.base import Embedder, unit_rows
+from airgen.retrievers.model_output import unit_rows
+from airgen.retrievers.protocols import Embedder
 from airgen.settings import QueriesSettings
 from airgen.study import Study, Table, columns
 from airgen.text.analysis import analyser

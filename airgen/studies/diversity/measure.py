@@ -27,7 +27,7 @@ from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import last_block
 from airgen.prompts import PromptSet
 from airgen.records import flat_text
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.sequences import batched
 from airgen.settings import load_pipeline
 from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct

@@ -17,7 +17,7 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
 from airgen.exact import log2
 from airgen.registry import installed
-from airgen.retrievers.base import Corpus
+from airgen.retrievers.corpus import Corpus
 from airgen.studies.agree.rankings import Side, split_half
 from airgen.studies.contamination import match_queries, words_key
 from airgen.studies.diversity.measure import shared_stems, stems_of

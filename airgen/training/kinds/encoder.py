@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.base import Embedder, Retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.protocols import Embedder, Retriever
 from airgen.training.columns import key_of
 from airgen.training.data import TrainingSet
 from airgen.training.kinds.transformer import (

@@ -19,11 +19,12 @@ from typing import Any
 from pydantic import Field
 
 from airgen.registry import load_extra
-from airgen.retrievers.base import Retriever, model_place
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import quiet_transformers
 from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.model_facts import model_place
+from airgen.retrievers.protocols import Retriever
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import Sparse, SparseEncoder
 from airgen.training.base_models import load_base

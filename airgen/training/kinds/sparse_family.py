@@ -24,9 +24,10 @@ from pydantic import Field
 from airgen.errors import DatasetError
 from airgen.keys import rng
 from airgen.registry import load_extra
-from airgen.retrievers.base import Retriever, model_place
 from airgen.retrievers.dense.embedders import loaded
 from airgen.retrievers.lexical.expanded import DeepCT, Expanded, TermWeigher, words_of
+from airgen.retrievers.model_facts import model_place
+from airgen.retrievers.protocols import Retriever
 from airgen.retrievers.sparse import BIAS, Sparta, SpartaEncoder
 from airgen.text.analysis import Analyser, analyser
 from airgen.training.base_models import load_base

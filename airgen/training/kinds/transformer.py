@@ -16,8 +16,10 @@ from pydantic import Field
 from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng
 from airgen.registry import load_extra
-from airgen.retrievers.base import Corpus, Retriever, model_place
+from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
+from airgen.retrievers.model_facts import model_place
+from airgen.retrievers.protocols import Retriever
 from airgen.training.columns import Example, part_of
 from airgen.training.data import TrainingSet, draw
 from airgen.training.recipe import Recipe

@@ -24,9 +24,9 @@ from airgen.dataset.files import building
 from airgen.errors import DatasetError
 from airgen.exact import inner_products
 from airgen.keys import rng
-from airgen.retrievers.base import Embedder, TextKind
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encodings import encoded
+from airgen.retrievers.protocols import Embedder, TextKind
 from airgen.sequences import batched
 from airgen.training.columns import DatasetColumns, KeyPlaces, key_of, part_of
 from airgen.training.mining.sources import HEAD, PAIRS

@@ -24,8 +24,8 @@ from airgen.guard import guarded
 from airgen.keys import rng
 from airgen.records import flat_text
 from airgen.registry import load_extra
-from airgen.retrievers.base import model_place
 from airgen.retrievers.dense.embedders import with_tokenizer
+from airgen.retrievers.model_facts import model_place
 from airgen.sequences import batched
 from airgen.training.data import RESERVED
 from airgen.training.mining.pairs import SourcePassage

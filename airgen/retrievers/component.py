@@ -1,0 +1,171 @@
+"""The base class of retrievers, re-rankers, embedders and encoders: settings, parts, guard and pickling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
+
+from airgen.errors import UsageError
+from airgen.guard import under_guard
+from airgen.registry import resolve
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.model_facts import ModelFacts, model_place
+from airgen.retrievers.protocols import IndexProgress
+from airgen.settings.base import Settings as BaseSettings
+from airgen.settings.base import moved
+from airgen.settings.spec import Spec, as_mapping, build, is_written, part_fields, problems
+
+T = TypeVar("T")
+
+_WORK = ("fit", "index", "search", "encode", "token_vectors", "weights", "score", "describe", "ann_recall")
+
+
+class Component:
+    """Base class of retrievers, re-rankers, embedders and encoders.
+
+    Subclasses declare their settings in a nested class `Settings`, and initialise themselves in `set_up`. A setting
+    marked as a part becomes an attribute of the same name that holds the component. The constructor takes settings as
+    keyword arguments, or positionally: first those in `positional`, then the required ones. It also takes a single
+    instance of `Settings`. Exceptions in the methods of a component are reported as errors of airgen.
+    """
+
+    class Settings(BaseSettings):
+        """No settings."""
+
+    name: str
+    settings: Settings
+    positional: ClassVar[tuple[str, ...]] = ()
+    travels: ClassVar[bool] = False  # defined by its settings alone, so that a worker elsewhere can build it
+    progress: IndexProgress | None = None  # if set, called with the number of encoded passages
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in _WORK:
+            if callable(method := vars(cls).get(name)):
+                setattr(cls, name, under_guard(method, _named))
+
+    def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:
+        checked = len(values) == 1 and not settings and isinstance(values[0], self.Settings)
+        self.settings = values[0] if checked else self._validated(values, settings, folder)
+        self.folder = folder
+        for name, part in part_fields(type(self.settings)):
+            value = getattr(self.settings, name)
+            items = value if isinstance(value, list | tuple) else [value]
+            built = [build(part.kind, item, folder) for item in items]
+            setattr(self, name, built if items is value else built[0])
+        self.set_up()
+
+    def _validated(self, values: Sequence[Any], settings: Mapping[str, Any], folder: Path | None) -> Settings:
+        fields = self.Settings.model_fields
+        order = dict.fromkeys([*self.positional, *(name for name in fields if fields[name].is_required()), *fields])
+        given = dict(zip(list(order)[: len(values)], values, strict=True))
+        try:
+            return self.Settings.model_validate({**given, **settings}, context={"folder": folder})
+        except ValidationError as error:
+            lines = (f"{type(self).__name__}: {line}" for line in problems(error))
+            raise UsageError("\n".join(lines)) from None
+
+    def set_up(self) -> None:
+        """Initialise the component. Heavy models are loaded on first use."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the class and the settings only: do not pickle fitted components."""
+        given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
+        folder = None if self.folder is None else self.folder.absolute()
+        return _made, (f"{type(self).__module__}:{type(self).__qualname__}", folder, given)
+
+    def indexed(self, index: T | None) -> T:
+        """Return the index. Raises UsageError if there is none yet."""
+        if index is None:
+            raise UsageError(f"{self.name}: there is no index: call index(corpus) first")
+        return index
+
+    def components(self) -> list[Any]:
+        """Return the parts of the component."""
+        held = [getattr(self, name) for name, _ in part_fields(type(self.settings))]
+        return [part for value in held for part in (value if isinstance(value, list) else [value])]
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the component's own model runs on a GPU."""
+        return False
+
+    @property
+    def texts_at_once(self) -> int | None:
+        """Preferred number of texts or pairs per call. None for the default."""
+        return None
+
+    def release(self) -> None:
+        """Free the memory of the models. They are loaded again on next use."""
+        for part in self.components():
+            if isinstance(part, Component):
+                part.release()
+
+    def place(self, model: str) -> str:
+        """Return the folder of a model, or its name on the Hub."""
+        return model_place(model, self.folder)
+
+    def described(self, family: str, *names: str) -> dict[str, object]:
+        """Return the family and the settings with these names, for `describe`."""
+        return {"family": family, **self.settings.model_dump(include=set(names))}
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Parameters, device and threads of the models. Default: those of the parts, combined."""
+        known = [part.facts for part in self.components() if isinstance(part, Component)]
+        return reduce(add, known) if known else ModelFacts()
+
+    def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
+        """Return the recall of an approximate search, from 0 to 1. None if the search is exact."""
+        return None
+
+    @property
+    def index_bytes(self) -> int | None:
+        """Size of the index in bytes, None if there is no index. Default: that of the parts, summed."""
+        return sum(part.index_bytes or 0 for part in self.components() if isinstance(part, Component)) or None
+
+
+def _made(kind: str, folder: Path | None, settings: Mapping[str, Any]) -> Any:
+    return resolve("embedder", kind, folder)(folder=folder, **settings)
+
+
+def _named(component: Component) -> str:
+    """Return a name for messages, as a user's class may have none."""
+    return str(getattr(component, "name", "") or f"{type(component).__module__}:{type(component).__qualname__}")
+
+
+class SettingsWithModel(Component.Settings):
+    """Settings with a part `model`, whose own settings may also be given next to it.
+
+    {kind: late, model: NAME, batch_size: 8} means {kind: late, model: {kind: ..., model: NAME, batch_size: 8}}.
+    """
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _settings_of_the_model(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, Mapping):
+            return handler(value)
+        beside = {name: setting for name, setting in value.items() if name not in cls.model_fields}
+        model: Any = value.get("model", cls.model_fields["model"].get_default())
+        model = model.written if isinstance(model, Spec) else model
+        if not beside or not is_written(model):
+            return handler(value)
+        own = {name: setting for name, setting in value.items() if name not in beside}
+        written = as_mapping(dict(part_fields(cls))["model"].kind, model)
+        try:
+            return handler({**own, "model": {**written, **beside}})
+        except ValidationError as error:
+            raise moved(error, lambda place: place[1:] if place[1:2] and place[1] in beside else place) from None
+
+
+def watch(part: Any, progress: IndexProgress) -> None:
+    """Report the number of encoded passages of a component and its parts to `progress`."""
+    if isinstance(part, Component):
+        part.progress = progress
+        for held in part.components():
+            watch(held, progress)

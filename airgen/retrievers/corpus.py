@@ -1,0 +1,79 @@
+"""The corpus in memory, or read on access, as retrievers index it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airgen.dataset.beir import BeirPassage
+from airgen.errors import CorpusError
+from airgen.records import flat_text
+from airgen.sequences import Indexed
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The passages to search, as parallel sequences.
+
+    Args:
+        ids: Ids of the passages.
+        texts: Texts of the passages.
+        titles: Titles of the passages. Empty if there are none.
+        language: Two-letter code of the language.
+        metadata: Metadata of the passages. Empty if there is none.
+    """
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    titles: Sequence[str] = ()
+    language: str = "en"
+    metadata: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def from_passages(cls, passages: Iterable[BeirPassage], language: str) -> Corpus:
+        """Read passages of a BEIR dataset into memory. `titles` is empty if no passage has a title."""
+        every = list(passages)
+        titles = [passage.title for passage in every]
+        texts = [passage.text for passage in every]
+        metadata = [passage.metadata for passage in every]
+        ids = [passage.id for passage in every]
+        return cls(ids, texts, titles if any(titles) else (), language, metadata if any(metadata) else ())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def full_text(self, position: int) -> str:
+        """Return title and text joined by a space, as BEIR passes them to models."""
+        return flat_text(self.titles[position] if self.titles else "", self.texts[position])
+
+    @property
+    def full_texts(self) -> Sequence[str]:
+        """The `full_text` of every passage, built on access, so the texts need not be in memory."""
+        return _FullTexts(self)
+
+
+class _FullTexts(Indexed[str]):
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self._corpus)
+
+    def __iter__(self) -> Iterator[str]:
+        corpus = self._corpus
+        return map(flat_text, corpus.titles, corpus.texts) if corpus.titles else iter(corpus.texts)
+
+    def _item(self, place: int) -> str:
+        return self._corpus.full_text(place)
+
+
+def non_empty(corpus: Corpus) -> Corpus:
+    """Return the corpus unchanged. Raises CorpusError if it is empty or its sequences differ in length."""
+    if not len(corpus):
+        raise CorpusError("the corpus has no passages")
+    if len(corpus.texts) != len(corpus.ids) or len(corpus.titles) not in (0, len(corpus.ids)):
+        raise CorpusError(
+            f"the corpus has {len(corpus.ids)} ids, {len(corpus.texts)} texts and {len(corpus.titles)} titles"
+        )
+    return corpus

@@ -1,0 +1,49 @@
+"""Checks of what models return: vectors and scores must be finite numbers, as many as were asked for."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import ModelError
+
+
+def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
+    """Return the vectors unchanged. Raises ModelError for NaN or infinity, naming the position in the batch."""
+    good = np.isfinite(vectors).all(axis=-1)
+    if not good.all():
+        raise ModelError(f"{model} returned NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
+    return vectors
+
+
+def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
+    """Convert vectors to fp16. Raises ModelError for numbers that exceed its range."""
+    with np.errstate(over="ignore"):
+        found = vectors.astype(np.float16)
+    if not np.isfinite(found).all():
+        raise ModelError(
+            f"{model} returned a number of {np.abs(vectors).max():,.0f}, and vectors are kept in fp16, which holds "
+            "65,504 at most: set `similarity: cosine` beside it"
+        )
+    return found
+
+
+def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale rows to length 1. Rows of zeros are unchanged."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, np.float32(1e-12)), np.float32)
+
+
+def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
+    """Return scores as float32 (count,). Raises ModelError for a wrong number of scores, text, NaN or infinity."""
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(scores, np.float32).reshape(-1)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{model} returned scores that are not numbers ({str(error)[:100]})") from None
+    if len(array) != count:
+        raise ModelError(f"{model} returned {len(array)} scores for {count} pairs")
+    if not np.isfinite(array).all():
+        bad = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ModelError(f"{model} returned {array[bad]} as the score of pair {bad}: a score must be a finite number")
+    return array
