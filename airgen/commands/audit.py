@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from airgen.commands.command import Outcome, command, echo, say
+from airgen.commands.command import command
 from airgen.commands.options import (
     Budget,
     Dataset,
@@ -22,6 +22,8 @@ from airgen.commands.options import (
     path_or_none,
     paths,
 )
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
 from airgen.paths import EVALUATION
 from airgen.study import Shown

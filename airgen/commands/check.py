@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from airgen.commands.command import Outcome, command
+from airgen.commands.command import command
 from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
+from airgen.commands.outcome import Outcome
 from airgen.errors import AirgenError, UsageError
 from airgen.study import Shown
 from airgen.text.display import terminal_table, terminal_text

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import UNSURE, WORSE, Outcome, command, say
+from airgen.commands.command import command
 from airgen.commands.options import (
     Compute,
     Dataset,
@@ -28,6 +28,8 @@ from airgen.commands.options import (
     opt,
     paths,
 )
+from airgen.commands.outcome import UNSURE, WORSE, Outcome
+from airgen.commands.printing import say
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, DatasetError, UsageError
 from airgen.study import Rows, Shown, Table

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from airgen.commands.command import Outcome, command, echo
+from airgen.commands.command import command
 from airgen.commands.options import Dataset, DatasetOrSuite, JobName, Place, Runs, Split, arg, opt, path_or_none
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo
 from airgen.errors import UsageError
 from airgen.registry import closest
 

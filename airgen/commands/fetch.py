@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from airgen.commands.command import Outcome, command, echo, progress_bar, say
+from airgen.commands.command import command
 from airgen.commands.options import Place, arg, opt
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, progress_bar, say
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.registry import meant
 from airgen.study import Rows

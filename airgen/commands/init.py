@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from airgen.commands.command import Outcome, command, echo, is_silent, progress_bar, say
+from airgen.commands.command import command
 from airgen.commands.options import Place, Runs, arg, opt
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, is_silent, progress_bar, say
 from airgen.errors import CorpusError, UsageError
 from airgen.paths import RUNS
 from airgen.study import Shown

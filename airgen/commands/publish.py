@@ -10,8 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from airgen.commands.command import Outcome, command, echo
+from airgen.commands.command import command
 from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, dataset_of, opt, paths
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo
 from airgen.errors import UsageError
 from airgen.publishing import A_DAY
 from airgen.study import Rows

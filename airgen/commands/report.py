@@ -10,8 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from airgen.commands.command import Outcome, command, echo, is_silent
+from airgen.commands.command import command
 from airgen.commands.options import Place, Places, Runs, arg, opt, path_or_none, paths
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, is_silent
 from airgen.errors import UsageError
 from airgen.text.display import json_text
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, end_event, logging_events, say
+from airgen.commands.command import command
 from airgen.commands.options import Budget, Compute, Place, Quiet, Runs, Target, arg, opt, path_or_none
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, end_event, logging_events, say
 from airgen.errors import AirgenError, UsageError
 from airgen.paths import RUNS, beside
 from airgen.text.display import dollars, terminal_text

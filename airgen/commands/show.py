@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, progress_bar
+from airgen.commands.command import command
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, progress_bar
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS, data_dir
 from airgen.study import Rows

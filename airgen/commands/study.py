@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, say
+from airgen.commands.command import command
 from airgen.commands.options import (
     Budget,
     Dataset,
@@ -27,6 +27,8 @@ from airgen.commands.options import (
     path_or_none,
     paths,
 )
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
 from airgen.kept import write_json
 from airgen.study import Rows

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from airgen.commands.command import Outcome, command, echo, is_silent, progress_bar, say
+from airgen.commands.command import command
 from airgen.commands.options import (
     Budget,
     Compute,
@@ -27,6 +27,8 @@ from airgen.commands.options import (
     path_or_none,
     paths,
 )
+from airgen.commands.outcome import Outcome
+from airgen.commands.printing import echo, is_silent, progress_bar, say
 from airgen.errors import UsageError
 from airgen.kept import read_json
 from airgen.text.display import terminal_table, terminal_text

@@ -17,7 +17,7 @@ from rich.console import Console
 import airgen.commands
 from airgen.audit.labels import draw_labels
 from airgen.cli import main
-from airgen.commands.command import echo
+from airgen.commands.printing import echo
 from airgen.dataset.content import CorpusRow, FunnelStep, QueryRow
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset

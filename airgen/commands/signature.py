@@ -1,0 +1,98 @@
+"""The signatures of a command: what typer reads for the shell, and what Python's `help()` shows.
+
+dataset: Annotated[Place, arg("DATASET", "A dataset.")]      in the function
+dataset: Annotated[Path, Argument("DATASET", ...)]           for the shell, which parses words
+dataset: Place                                               for Python
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import typer
+from typer.models import OptionInfo
+
+_JSON = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_SECTIONS = re.compile(r"^(?:Returns|Raises):$", re.MULTILINE)
+
+
+def evaluated(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature with real types; the result's type stays text, as only a type checker may know its names."""
+    signature = inspect.signature(function)
+    names = getattr(function, "__globals__", {})
+    parameters = [
+        parameter.replace(annotation=eval(parameter.annotation, names)) for parameter in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
+def give_signature(call: Callable[..., Any], signature: inspect.Signature, *, shell: bool) -> None:
+    """Give a function the signature that typer reads (shell), or that `help()` shows: types without options, and the
+    type of the value.
+    """
+    parameters = list(signature.parameters.values())
+    if shell:
+        parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_JSON))
+        parameters = [one.replace(annotation=_option(one.name, one.annotation)) for one in parameters]
+        result: Any = None
+    else:
+        parameters = [one.replace(annotation=bare_type(one.annotation)) for one in parameters]
+        result = str(signature.return_annotation).removeprefix("Outcome[").removesuffix("]")
+    call.__signature__ = signature.replace(parameters=parameters, return_annotation=result)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+
+
+def split_docstring(docstring: str) -> tuple[str, str]:
+    """Split a docstring into the help of the command, and the sections that only Python shows."""
+    text = inspect.cleandoc(docstring)
+    section = _SECTIONS.search(text)
+    start = section.start() if section else len(text)
+    return text[:start].rstrip(), text[start:]
+
+
+def arguments_section(signature: inspect.Signature) -> str:
+    """Return the section `Args`: a line for each argument, with the help of its option."""
+    lines = []
+    for parameter in signature.parameters.values():
+        hint = parameter.annotation
+        info = hint.__metadata__[0] if get_origin(hint) is Annotated else None
+        words = " ".join(str(getattr(info, "help", "") or "").replace("--", "").split())
+        lines.append(f"    {parameter.name}: {words}" if words else f"    {parameter.name}")
+    return "\n".join(["Args:", *lines]) if lines else ""
+
+
+def makers_of(hint: Any) -> list[Callable[[Any], Any]]:
+    """Return the functions in an `Annotated` type, which convert the values given for it."""
+    return [item for item in hint.__metadata__[1:] if callable(item)] if get_origin(hint) is Annotated else []
+
+
+def bare_type(hint: Any) -> Any:
+    """Return a type without its annotations."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _option(name: str, hint: Any) -> Any:
+    """Return a parameter as typer reads it. A switch has no `--no-...` unless it names one; a list is "repeatable"."""
+    kind, info = shell_type(bare_type(hint)), copy(hint.__metadata__[0])
+    if isinstance(info, OptionInfo):
+        if kind is bool and info.default is ...:
+            info.param_decls = (f"--{name.replace('_', '-')}",)
+        if get_origin(kind) is list:
+            info.help = f"{str(info.help).removesuffix('.')} (repeatable)."
+    return Annotated[kind, info]
+
+
+def shell_type(hint: Any) -> Any:
+    """Return the type that typer parses: `str | Path` is a path, one or a sequence of them a list."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    items = [get_args(one)[0] for one in members if get_origin(one) is Sequence and get_args(one)[0] is not Any]
+    parsed = list[shell_type(items[0])] if items else Path if Path in members else None  # type: ignore[misc]
+    if parsed is None:
+        return hint
+    return parsed | None if type(None) in members else parsed
