@@ -29,7 +29,7 @@ from airgen.records import Character, Passage, Query, Row, Sample, Scenario, Ski
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask_about
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Tools
+from airgen.steps.step import Tools
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, sentences
 

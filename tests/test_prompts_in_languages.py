@@ -14,7 +14,7 @@ from airgen.languages import LANGUAGES, language_name
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
 from airgen.settings.profile import ONE_CALL_LANGUAGES
-from airgen.steps.stage import stage_prompt
+from airgen.steps.step import stage_prompt
 from airgen.text.language_check import wrong_language
 
 OTHERS = ["de", "es", "fr", "id"]

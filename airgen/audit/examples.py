@@ -22,7 +22,7 @@ from airgen.pipeline.job import Job
 from airgen.records import prompt_text
 from airgen.settings import JudgeExample, Pipeline
 from airgen.steps.ask import ask_about
-from airgen.steps.stage import Problem, Tools
+from airgen.steps.step import Problem, Tools
 from airgen.study import Shown, Table, columns
 
 FEWEST = 10

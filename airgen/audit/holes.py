@@ -29,8 +29,8 @@ import numpy as np
 from airgen.audit.answers import answered, key_in, read_answers
 from airgen.audit.sample import ANSWERS, AuditItem, AuditSample, earlier_samples, load_sample, write_sample
 from airgen.control.judge import judge_pair
-from airgen.control.recall import prelabel_stages, prelabels_of
-from airgen.control.set_stage import SetWork, add_rows
+from airgen.control.prelabel import prelabel_steps, prelabels_of
+from airgen.control.query_set import QuerySet
 from airgen.control.table2 import pairs_to_judge
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import ModelUse, QrelRow
@@ -55,8 +55,9 @@ from airgen.publishing.withhold import pair_of
 from airgen.records import Recall, prompt_text
 from airgen.settings import ControlSettings, load_pipeline
 from airgen.steps.ask import ask_about
+from airgen.steps.loops import run_whole
 from airgen.steps.progress import STATUS, Display
-from airgen.steps.stage import Problem, Tools
+from airgen.steps.step import Problem, Tools
 from airgen.store import Store
 from airgen.study import Column, Shown, Table
 from airgen.text.display import json_text
@@ -519,14 +520,23 @@ def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, f
             Recall(row_key("pool", query, pool_fp), query, pool_fp, 0, "submissions", list(of), [0.0] * len(of))
             for query, of in ids.items()
         )
-        work = SetWork(
-            store, control, corpus, task.digest, places, queries, Display(out / STATUS), out / "embeddings",
-            plan={"recall": pool_fp}, scope=task.digest, folder=folder,
-        )  # fmt: skip
-        for stage in prelabel_stages(work):
-            work = add_rows(stage, work)
+        pooled = QuerySet(
+            store=store,
+            display=Display(out / STATUS),
+            plan={"recall": pool_fp},
+            settings=control,
+            corpus=corpus,
+            digest=task.digest,
+            places=places,
+            queries=queries,
+            embeddings=out / "embeddings",
+            scope=task.digest,
+            folder=folder,
+        )
+        for step in prelabel_steps(pooled):
+            pooled = run_whole(step, pooled)
         chosen: set[Pair] = set()
-        for query, rows in prelabels_of(work).items():
+        for query, rows in prelabels_of(pooled).items():
             negatives = [id_ for id_, label in labels[query].items() if label <= 0]
             chosen |= {(query, pair.id) for pair in pairs_to_judge(query, "", negatives, rows, control.thresholds)}
     return [pair for pair in unjudged if pair in chosen]

@@ -39,7 +39,7 @@ from airgen.audit.sample import (
     yes_or_no,
 )
 from airgen.control.judge import judge_kind
-from airgen.control.judgments import current
+from airgen.control.judgment import current
 from airgen.control.pool import Pool
 from airgen.control.votes import WAY, first, relevant, voted
 from airgen.corpus.readers.metadata import metadata_of

@@ -26,7 +26,7 @@ from airgen.settings import OneJudge, Pipeline, answer_parts
 from airgen.settings.base import answer_settings
 from airgen.settings.own import PYTHON
 from airgen.steps.ask import ask_until
-from airgen.steps.stage import Problem, Tools
+from airgen.steps.step import Problem, Tools
 
 # A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`; no part of a date, a range or a larger number.
 _LEVEL = re.compile(

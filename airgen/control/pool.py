@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from airgen.retrievers.corpus import Corpus
 from airgen.sequences import Indexed
 from airgen.steps.accepted import Accepted
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 
 _BLOCK = 1024  # passages read at once where single ones are asked for: neighbours are asked for next

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from airgen.keys import rng
 from airgen.languages import SPACELESS
 from airgen.settings import GenerationSettings, Pipeline
-from airgen.steps.stage import Problem
+from airgen.steps.step import Problem
 from airgen.text import language_check
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, borrowed, folded_words

@@ -7,7 +7,7 @@ from airgen.generation.draw_one import draw_one_stage
 from airgen.records import Character, Sample
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Problem, Tools
+from airgen.steps.step import Problem, Tools
 from airgen.text.prose import unasked
 
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")

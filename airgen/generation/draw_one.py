@@ -13,7 +13,7 @@ from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cost, Problem, Stage, Tools, made
+from airgen.steps.step import Cost, Problem, Step, Tools, made
 
 
 def draw_one_stage(
@@ -28,7 +28,7 @@ def draw_one_stage(
     refuse: Callable[[Lineage, Tools], Awaitable[Problem | None]] | None = None,
     parts: Callable[[Pipeline], dict[str, Any]] = lambda pipeline: {},
     scripted: Callable[[str], Sequence[str]],
-) -> Stage:
+) -> Step:
     """A stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
 
     given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
@@ -84,8 +84,9 @@ def draw_one_stage(
         (tokens[0], 1.0), (tokens[1], 1.0),
         lambda expected: 0 if expected.pipeline.generation.one_call else expected.samples,
     )  # fmt: skip
-    stage = Stage(
-        name, (reads,), writes, 1, work, lambda pipeline, prompts: {**one_call.parts(pipeline), **parts(pipeline)},
+    stage = Step(
+        name, (reads,), writes, 1, work=work,
+        parts=lambda pipeline, prompts: {**one_call.parts(pipeline), **parts(pipeline)},
         settings=(f"{name}s", *settings),
         prompt=lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name, cost=cost,
         stand_in=stand_ins, scripted=answer, show=show,

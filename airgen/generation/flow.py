@@ -18,18 +18,17 @@ from airgen.llms.base import Request
 from airgen.own_code import own_code
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
-from airgen.steps.stage import Stage
+from airgen.steps.step import Step
 
-CANDIDATES: tuple[Stage, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
-JUDGMENT: Stage = own_judgment.STAGE
+CANDIDATES: tuple[Step, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
 
 
 @dataclass(frozen=True)
 class Flow:
     """The stages of one pipeline. `accepted` are those that only accepted queries go through."""
 
-    candidates: tuple[Stage, ...] = CANDIDATES
-    accepted: tuple[Stage, ...] = (HARD_NEGATIVE,)
+    candidates: tuple[Step, ...] = CANDIDATES
+    accepted: tuple[Step, ...] = (HARD_NEGATIVE,)
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> "Flow":
@@ -50,8 +49,8 @@ class Flow:
                 stage = resolve("stage", target)
             except AirgenError as error:
                 raise SettingsError([f"{where}: {error}"]) from error
-            if not isinstance(stage, Stage):
-                raise SettingsError([f"{where}: it is not a Stage of airgen.steps.stage"])
+            if not isinstance(stage, Step):
+                raise SettingsError([f"{where}: it is not a Step of airgen.steps.step"])
             names = [one.name for one in [*candidates, *accepted]]
             if stage.name in names:
                 raise SettingsError([f"{where}: another stage is called {stage.name!r}: give it another name"])
@@ -67,7 +66,7 @@ class Flow:
         return cls(tuple(candidates), tuple(accepted))
 
     @property
-    def every(self) -> Sequence[Stage]:
+    def every(self) -> Sequence[Step]:
         """All stages in their order."""
         return (*self.candidates, *self.accepted)
 

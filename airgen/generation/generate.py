@@ -19,29 +19,16 @@ from airgen.llms.health import Health
 from airgen.records import HardNegative, Judgment, Sample
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted, Rejected
-from airgen.steps.ask import ask_each, health_of
+from airgen.steps.ask import health_of
 from airgen.steps.lineage import Lineage
 from airgen.steps.load import load_lineages, with_rows
+from airgen.steps.loops import saw_step, walk_each
 from airgen.steps.progress import Display
-from airgen.steps.stage import Plan, Stage, Tools
+from airgen.steps.step import Plan, Tools
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
 
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
-
-
-async def walk(lineage: Lineage, stages: Sequence[Stage], tools: Tools, store: Store, health: Health) -> Lineage:
-    """Take one lineage through the stages that it has not been through; each stage's rows are on the disk first."""
-    for stage in stages:
-        if not stage.done(lineage):
-            rows = await stage.run(lineage, tools)
-            await store.commit(rows)
-            lineage = lineage.extended(rows)
-            _saw_stage(health, lineage, stage)
-            health.check()
-        if stage.stopped(lineage):
-            break
-    return lineage
 
 
 def finished(lineage: Lineage, flow: Flow) -> bool:
@@ -57,18 +44,10 @@ def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lin
     for lineage in lineages:
         for stage in flow.candidates:
             if stage.done(lineage):
-                _saw_stage(health, lineage, stage)
+                saw_step(health, lineage, stage)
         if finished(lineage, flow):
             _saw_end(health, rejected.get(lineage.sample.key))
     return health
-
-
-def _saw_stage(health: Health, lineage: Lineage, stage: Stage) -> None:
-    """The outcome of a stage that a lineage has been through."""
-    if skip := lineage.skips.get(stage.name):
-        health.saw(stage.name, skip.reason, skip.detail, skip.cause)
-    else:
-        health.saw(stage.name)
 
 
 def _saw_end(health: Health, rejected: Rejected | None) -> None:
@@ -153,17 +132,24 @@ async def generate(
                 health = seen
                 health.check()
 
-                async def one(lineage: Lineage, health: Health = health) -> None:
-                    end = await walk(lineage, flow.candidates, tools, store, health)
-                    rejected = _rejection(end, flow, pipeline)
+                def ended(lineage: Lineage, health: Health = health) -> None:
+                    rejected = _rejection(lineage, flow, pipeline)
                     _saw_end(health, rejected)
                     health.check()
-                    if end.query:
-                        display.saw_query(end.final.text, rejected.words if rejected else "")
+                    if lineage.query:
+                        display.saw_query(lineage.final.text, rejected.words if rejected else "")
                     good = rejected is None and bar.done < target
-                    bar.advance(int(good), f"last: {end.final.text[:60]}" if end.query else None)
+                    bar.advance(int(good), f"last: {lineage.final.text[:60]}" if lineage.query else None)
 
-                await ask_each(pending, one, workers)
+                await walk_each(
+                    pending,
+                    flow.candidates,
+                    tools=tools,
+                    store=store,
+                    health=health,
+                    workers=workers,
+                    ended=ended,
+                )
                 lineages = load_lineages(store, samples, flow.candidates, plan)
                 accepted = select(lineages, flow, pipeline)
             found = len(accepted.lineages)
@@ -175,12 +161,15 @@ async def generate(
             drawn += max(1, math.ceil((target - found) / share))
     spent = len(accepted.lineages) < target
     with display.stage("hard negatives", found) as bar:
-
-        async def complete(lineage: Lineage) -> None:
-            await walk(lineage, flow.accepted, tools, store, health)
-            bar.advance()
-
-        await ask_each(with_rows(store, accepted.lineages, flow.accepted, plan), complete, workers)
+        await walk_each(
+            with_rows(store, accepted.lineages, flow.accepted, plan),
+            flow.accepted,
+            tools=tools,
+            store=store,
+            health=health,
+            workers=workers,
+            ended=lambda lineage: bar.advance(),
+        )
     if pipeline.generation.negatives_of == "all":
         await _negatives_of_rejected(store, tools, flow, display, workers, accepted, health)
     return replace(accepted, lineages=with_rows(store, accepted.lineages, flow.accepted, plan), spent=spent)
@@ -195,12 +184,15 @@ async def _negatives_of_rejected(
     stages = [stage for stage in flow.accepted if stage.writes is HardNegative]
     rejected = judged_away(accepted, tools.pipeline.target)
     with display.stage("hard negatives of rejected queries", len(rejected)) as bar:
-
-        async def complete(lineage: Lineage) -> None:
-            await walk(lineage, stages, tools, store, health)
-            bar.advance()
-
-        await ask_each(with_rows(store, rejected, stages, tools.plan), complete, workers)
+        await walk_each(
+            with_rows(store, rejected, stages, tools.plan),
+            stages,
+            tools=tools,
+            store=store,
+            health=health,
+            workers=workers,
+            ended=lambda lineage: bar.advance(),
+        )
 
 
 def accepted_so_far(

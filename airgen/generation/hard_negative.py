@@ -13,7 +13,7 @@ from airgen.records import HardNegative, Query, Rewrite, Row
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cost, Expected, Problem, Stage, Tools, made
+from airgen.steps.step import Cost, Expected, Problem, Step, Tools, made
 
 
 async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
@@ -93,8 +93,8 @@ def _scripted_negatives(request: Request) -> str:
     return json.dumps({"documents": documents}, ensure_ascii=False)
 
 
-HARD_NEGATIVE = Stage(
-    "hard_negative", (Rewrite, Query), HardNegative, 3, _negatives,
+HARD_NEGATIVE = Step(
+    "hard_negative", (Rewrite, Query), HardNegative, 3, work=_negatives,
     parts=lambda pipeline, prompts: {"range": pipeline.generation.generated_negatives}, ends=False,
     prompt=lambda pipeline: "hard_negative",
     cost=Cost(

@@ -41,7 +41,7 @@ from airgen.settings import Pipeline
 from airgen.settings.generation import TYPES
 from airgen.steps.ask import ask_prompt, echo_of
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import ATTEMPTS, Problem, Tools, stage_prompt
+from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
 from airgen.text.near_duplicates import folded_words
 from airgen.text.query_form import as_keywords, function_words

@@ -7,17 +7,16 @@ A query that is nearer to its document than the pipeline allows is not judged at
 both of its passages together; it is dropped if one of them answers it alone.
 """
 
-from typing import Any
+from dataclasses import replace
 
-from airgen.control.judge import Verdict, judge_name, judge_pair, judge_parts, scripted_judge
-from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
+from airgen.control.judge import Verdict, judge_name, judge_pair
+from airgen.control.judgment import JUDGMENT
+from airgen.control.votes import DEPTH, NOT_FIRST
 from airgen.generation.attributes import too_near
 from airgen.keys import row_key
-from airgen.prompts import PromptSet
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
-from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Problem, Stage, Tools
+from airgen.steps.step import Problem, Tools
 
 _FULL = 3  # the level of a passage that needs no other
 
@@ -57,13 +56,10 @@ def _rows(lineage: Lineage, tools: Tools, found: Verdict) -> list[Row]:
     ]
 
 
-def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
-    return {"judge": judge_parts(pipeline, prompts), "votes": votes}
-
-
-STAGE = Stage(
-    "judgment", (Rewrite, Query), Judgment, 2, _work, _parts,
-    belongs=lambda row, lineage: row.id in [one.id for one in lineage.sources],
-    scripted=scripted_judge, label="judgment of the own document",
-)  # fmt: skip
+STAGE = replace(
+    JUDGMENT,
+    reads=(Rewrite, Query),
+    work=_work,
+    belongs=lambda row, lineage: row.id in [passage.id for passage in lineage.sources],
+    label="judgment of the own document",
+)

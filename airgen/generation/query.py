@@ -44,7 +44,7 @@ from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cost, Problem, Stage, Tools, asked_language, made, skip, stage_prompt
+from airgen.steps.step import Cost, Problem, Step, Tools, asked_language, made, skip, stage_prompt
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.words import count_words, words
@@ -361,8 +361,8 @@ def _drawn(pipeline: Pipeline) -> int:
     return 1 if pipeline.generation.one_call else pipeline.generation.candidates
 
 
-STAGE = Stage(
-    "query", (Scenario,), Query, 6, _work, _parts,
+STAGE = Step(
+    "query", (Scenario,), Query, 6, work=_work, parts=_parts,
     settings=("lengths", "types", "information", "max_copied_words"),
     prompt=_prompt,
     cost=Cost(

@@ -16,7 +16,7 @@ from airgen.llms.scripted import document
 from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cost, Problem, Stage, Tools, made
+from airgen.steps.step import Cost, Problem, Step, Tools, made
 from airgen.text.display import plain_text
 
 _FEWEST_WORDS, _LEAST_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
@@ -79,8 +79,8 @@ def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
     return {"answer": {"text": rows[-1].text, "quote": rows[-1].quote}}, lines
 
 
-REFERENCE_ANSWER = Stage(
-    "reference_answer", (Rewrite, Query), ReferenceAnswer, 2, _answer, ends=False,
+REFERENCE_ANSWER = Step(
+    "reference_answer", (Rewrite, Query), ReferenceAnswer, 2, work=_answer, ends=False,
     prompt=lambda pipeline: "answer",
     cost=Cost(
         (70, 1.1), (60, 1.4), lambda expected: expected.pipeline.target if expected.pipeline.generation.answers else 0

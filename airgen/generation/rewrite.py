@@ -17,7 +17,7 @@ from airgen.retrievers.model_output import unit_rows
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cost, Problem, Stage, Tools, asked_language, made, stage_prompt
+from airgen.steps.step import Cost, Problem, Step, Tools, asked_language, made, stage_prompt
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
     return {"rewrites": rows}, [f"rewrite    {row.text}  [{row.style}]{tried}" for row, tried in shown]
 
 
-STAGE = Stage(
-    "rewrite", (Query,), Rewrite, 4, _work, _parts, ends=False,
+STAGE = Step(
+    "rewrite", (Query,), Rewrite, 4, work=_work, parts=_parts, ends=False,
     settings=("styles", "rewrites", "max_copied_words", "meaning", "prompts", "max_overlap", "max_title_overlap"),
     prompt=lambda pipeline: "rewrite",
     cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),

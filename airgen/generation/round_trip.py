@@ -39,7 +39,7 @@ from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.progress import Display
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 
 

@@ -14,7 +14,7 @@ from airgen.errors import UsageError
 from airgen.keys import canonical_json, fingerprint, rng, row_key
 from airgen.records import Sample
 from airgen.settings import Pipeline
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 
 NEAR = 6

@@ -27,7 +27,7 @@ from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
 from airgen.steps.ask import money
 from airgen.steps.progress import STATUS, number, read_status
-from airgen.steps.stage import Expected, stage_prompt
+from airgen.steps.step import Expected, stage_prompt
 from airgen.text.display import dollars
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt

@@ -17,7 +17,7 @@ from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
 from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
-from airgen.steps.stage import Problem
+from airgen.steps.step import Problem
 from airgen.training.mining.expansion import PassageText
 
 

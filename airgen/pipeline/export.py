@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
+from airgen.control.decision import DECISIONS
 from airgen.control.judge import judge_kind
-from airgen.control.judgments import DECISIONS, mined_by_query
+from airgen.control.mined_negative import mined_by_query
 from airgen.control.votes import FEW, SOURCE_LABEL, least_share, source_label
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.cleaning.personal import what_remains
@@ -52,7 +53,7 @@ from airgen.settings.spec import Spec
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
-from airgen.steps.stage import Plan, stage_prompt
+from airgen.steps.step import Plan, stage_prompt
 from airgen.store import Store
 from airgen.text.display import plain_text
 from airgen.text.mistyping import AS_WRITTEN, mistyped

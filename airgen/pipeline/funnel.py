@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from airgen.control.judgments import OWN
+from airgen.control.judgment import OWN
 from airgen.control.votes import NOT_FOUND
 from airgen.dataset.card import BROUGHT_LABELS
 from airgen.dataset.content import FunnelStep
@@ -13,7 +13,7 @@ from airgen.pipeline.own_queries import LABELS
 from airgen.records import MASKED, PARTS, Decision, HardNegative, Skip
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 
 

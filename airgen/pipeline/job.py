@@ -13,44 +13,38 @@ runs/.embeddings/   vectors by content and model, which all jobs beside each oth
 
 import contextlib
 import functools
-import hashlib
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from airgen import __version__
 from airgen.control.examples import with_examples
-from airgen.control.judgments import OWN
+from airgen.control.judgment import JUDGMENT, OWN
 from airgen.corpus import load_corpus_settings
-from airgen.corpus.needs import source_digest
-from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.files import is_alive, write_text
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
 from airgen.errors import CorpusError, DatasetError
-from airgen.generation.flow import JUDGMENT, Flow
+from airgen.generation.flow import Flow
 from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
-from airgen.keys import content_key, fingerprint
+from airgen.keys import fingerprint
 from airgen.paths import RUNS
-from airgen.pipeline.own_queries import own_accepted, own_fingerprint
+from airgen.pipeline.own_queries import OWN_QUERIES, own_accepted
 from airgen.pipeline.people import labels_digest
+from airgen.pipeline.store_corpus import CORPUS
 from airgen.prompts import PromptSet
-from airgen.records import TABLES, Dropped, Passage
-from airgen.sequences import batched
+from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import answer_settings, find_yaml
 from airgen.steps.accepted import Accepted
-from airgen.steps.progress import STATUS, Display, read_status
+from airgen.steps.progress import STATUS, read_status
 from airgen.steps.public_ids import PublicIds
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 
-BATCH = 2000  # rows a transaction: large enough for DuckDB, small enough for memory and progress
 NAME_FILE = "secret.name"
 _SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
 
@@ -153,12 +147,12 @@ class Job:
         """The fingerprint of each stage. Raises CorpusError if the corpus must be fetched first."""
         pipeline = self.pipeline
         found = {
-            "corpus": corpus_fingerprint(self.corpus, pipeline),
+            "corpus": CORPUS.fingerprint(self.corpus, pipeline),
             "sample": sample_fingerprint(pipeline, self.secret.seed(pipeline)),
         }
         if pipeline.queries is not None:
             found["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
-            found[OWN] = own_fingerprint(pipeline, self.corpus, self.folder, found["sample"], found["corpus"])
+            found[OWN] = OWN_QUERIES.fingerprint(pipeline, self.corpus, self.folder, plan=found)
         found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         return found
 
@@ -269,50 +263,3 @@ def owner_of(directory: Path) -> Path | None:
         if moved.is_file():
             return moved
     return Path(owner)
-
-
-def corpus_fingerprint(settings: CorpusSettings, pipeline: Pipeline) -> str:
-    """A hash of what the passages depend on: the source's text, the corpus's settings, and the task."""
-    return fingerprint(
-        stage="corpus", version=1, task=pipeline.task, settings=settings.identity, source=source_digest(settings)
-    )
-
-
-def load_corpus(store: Store, settings: CorpusSettings, pipeline: Pipeline, fp: str, display: Display) -> int:
-    """Read, clean and store the corpus, unless that is done already; returns the number of passages. It counts as read
-    when its last row is stored: a run that is stopped here reads it again."""
-    done = store.query("SELECT passages FROM corpus WHERE fingerprint = ?", [fp])
-    if done:
-        return int(done[0][0])
-    digest, counts = hashlib.blake2b(digest_size=16), {"passages": 0, "dropped": 0}
-    with display.stage("corpus", None) as bar:
-        place = 0
-        for batch in batched(prepared(settings, pipeline.task, fp), BATCH):
-            batch = _with_titles(store, batch)
-            for row in batch:
-                counts["passages" if isinstance(row, Passage) else "dropped"] += 1
-                if isinstance(row, Passage):
-                    digest.update(row.key.encode())
-            store.put_members(fp, batch, place)
-            place += len(batch)
-            bar.advance(len(batch), f"{counts['passages']:,} passages, {counts['dropped']:,} dropped")
-    if not counts["passages"]:
-        raise CorpusError(
-            f"corpus {pipeline.corpus}: no passage is left of {counts['dropped']} documents: see its cleaning"
-        )
-    store.finish_corpus(fp, counts["passages"], counts["dropped"], digest.hexdigest())
-    return counts["passages"]
-
-
-def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
-    """The rows; a passage whose text is stored already under another title, or with other metadata, gets a key of its
-    own: a key follows from id and text alone."""
-    keys = [row.key for row in rows if isinstance(row, Passage)]
-    known = store.query("SELECT key, title, metadata FROM passage WHERE key IN (SELECT unnest(?))", [keys])
-    stored = {key: (title, metadata) for key, title, metadata in known}
-    return [
-        replace(row, key=content_key([row.key, row.title, *([row.metadata] if row.metadata else [])]))
-        if isinstance(row, Passage) and stored.get(row.key, (row.title, row.metadata)) != (row.title, row.metadata)
-        else row
-        for row in rows
-    ]

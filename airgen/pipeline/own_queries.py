@@ -1,6 +1,6 @@
 """The user's own queries in place of generated ones, as rows and lineages; and labels that exist already.
 
-    store_queries(store, pipeline, corpus, fingerprints, folder, display)     # once for each state of the files
+    run_whole(OWN_QUERIES, QueriesSource(...))            # once for each state of the files
     accepted = own_accepted(store, flow, plan, pipeline)                      # what quality control works on
 
 The key of a query follows from its text alone, so votes and judgments stay when the file grows. Its place in the order
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airgen.control.judgments import OWN
+from airgen.control.judgment import OWN
 from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
@@ -25,7 +25,7 @@ from airgen.corpus.tables import read_table
 from airgen.dataset.beir import read_qrels
 from airgen.errors import DatasetError
 from airgen.generation.flow import Flow
-from airgen.keys import file_sha256, fingerprint, rng, row_key, text_key
+from airgen.keys import file_sha256, rng, row_key, text_key
 from airgen.pipeline.own_tables import Line, files_behind, read_queries
 from airgen.records import Document, Judgment, OwnQuery, Query, Row, Sample, Skip
 from airgen.settings import LabelFile, Pipeline, QueriesSettings
@@ -33,8 +33,7 @@ from airgen.settings.base import answer_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import NO_PASSAGE, Lineage
 from airgen.steps.load import with_rows
-from airgen.steps.progress import Display
-from airgen.steps.stage import Plan
+from airgen.steps.step import Batch, Plan, Step, Whole
 from airgen.store import Store
 from airgen.tables import Guess, Role, TableColumn, choose
 from airgen.text.display import one_line
@@ -162,20 +161,22 @@ LABELS = "own_label"
 """The stage of labels that were left out."""
 
 
-def own_fingerprint(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, seed: str, passages: str) -> str:
-    """A hash of what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with
-    labels also the corpus (`passages`), which must have their documents. Raises DatasetError for a missing file."""
+def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:
+    """What the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with labels
+    also the corpus, which must have their documents. Raises DatasetError for a missing file."""
     assert pipeline.queries is not None
     settings = answer_settings(pipeline.queries)
     settings.pop("file")
-    settings["labels"] = [{**one, "file": Path(one["file"]).name} for one in settings["labels"]]
+    settings["labels"] = [{**label, "file": Path(label["file"]).name} for label in settings["labels"]]
     clean = corpus.clean
-    return fingerprint(
-        stage=OWN, version=1, settings=settings, language=pipeline.query_language, seed=seed,
-        files=[file_sha256(path) for path in files_behind(pipeline.queries, folder)],
-        clean=[clean.personal_data, corpus.identity["clean"]["names"], clean.offensive_share],
-        corpus=passages if pipeline.queries.labels else None,
-    )  # fmt: skip
+    return {
+        "settings": settings,
+        "language": pipeline.query_language,
+        "seed": plan["sample"],
+        "files": [file_sha256(path) for path in files_behind(pipeline.queries, folder)],
+        "clean": [clean.personal_data, corpus.identity["clean"]["names"], clean.offensive_share],
+        "corpus": plan["corpus"] if pipeline.queries.labels else None,
+    }
 
 
 @dataclass
@@ -189,30 +190,53 @@ class _Group:
     names: list[str] = field(default_factory=list)  # ids and normal forms of all its lines
 
 
-def store_queries(
-    store: Store, pipeline: Pipeline, corpus: CorpusSettings, plan: Plan, folder: Path, display: Display
-) -> None:
-    """Read the file and the labels into the work database in one transaction, unless that is done.
+@dataclass(frozen=True, kw_only=True)
+class QueriesSource(Whole):
+    """The files of a pipeline's own queries and labels. Relative paths start at `folder`."""
+
+    pipeline: Pipeline
+    corpus: CorpusSettings
+    folder: Path
+
+
+def _work(source: QueriesSource, model: Any) -> Iterator[Batch]:
+    """The file and the labels, in one transaction.
 
     Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or a label fits
     nothing.
     """
-    settings, fp = pipeline.queries, plan[OWN]
+    store, pipeline, plan, say = source.store, source.pipeline, source.plan, source.display.say
+    settings, fp = pipeline.queries, source.fingerprint
     assert settings is not None
-    if store.rows(OwnQuery, "t.fingerprint = ?", [fp]):
-        return
-    with display.stage("own queries", None) as bar:
-        groups, left_out = _read(pipeline, corpus, folder, display.say)
-        skips = [_skip(OWN, f"line {one.line}", fp, reason) for one, reason in left_out]
-        rows = _rows(groups, settings, plan, fp)
-        names = {name: group.key for group in groups for name in group.names}
-        for one, _ in left_out:
-            for name in _names(one, normalise_line(one.text), pipeline.query_language):
-                names.setdefault(name, "")
-        labels = list(_labels(store, pipeline, plan, folder, names, skips, display.say))
-        store.put([*rows, *skips, *labels])
-        lines = len(left_out) + sum(group.lines for group in groups)
-        bar.advance(lines, f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else ""))
+    groups, left_out = _read(pipeline, source.corpus, source.folder, say)
+    skips = [_skip(OWN, f"line {line.line}", fp, reason) for line, reason in left_out]
+    rows = _rows(groups, settings, plan, fp)
+    names = {name: group.key for group in groups for name in group.names}
+    for line, _ in left_out:
+        for name in _names(line, normalise_line(line.text), pipeline.query_language):
+            names.setdefault(name, "")
+    labels = list(_labels(store, pipeline, plan, source.folder, names, skips, say))
+    lines = len(left_out) + sum(group.lines for group in groups)
+    note = f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else "")
+    yield Batch([*rows, *skips, *labels], lines, note)
+
+
+def _complete(store: Store, fingerprint: str) -> bool:
+    return bool(store.rows(OwnQuery, "t.fingerprint = ?", [fingerprint]))
+
+
+OWN_QUERIES = Step(
+    OWN,
+    (),
+    OwnQuery,
+    1,
+    work=_work,
+    parts=_parts,
+    whole=True,
+    beside=(Judgment,),
+    label="own queries",
+    complete=_complete,
+)
 
 
 def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:

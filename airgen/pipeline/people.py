@@ -15,7 +15,7 @@ from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import file_sha256
 from airgen.steps.accepted import Accepted
 from airgen.steps.public_ids import PublicIds
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 
 LABELS, CHECKED = "people.jsonl", "checked.json"

@@ -20,8 +20,8 @@ from typing import Any
 from rich.console import Console
 
 from airgen.compute import computing
-from airgen.control.judgments import control_quality
-from airgen.control.set_stage import Control
+from airgen.control.quality_control import control_quality
+from airgen.control.query_set import Control
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.dataset.people import NOTE, note_text
@@ -37,19 +37,21 @@ from airgen.llms.engine import Engine
 from airgen.paths import EVALUATION, RUNS
 from airgen.pipeline.export import export_dataset, splits_of
 from airgen.pipeline.funnel import funnel_so_far
-from airgen.pipeline.job import Job, load_corpus
+from airgen.pipeline.job import Job
 from airgen.pipeline.mlflow_log import log_run
-from airgen.pipeline.own_queries import store_queries
+from airgen.pipeline.own_queries import OWN_QUERIES, QueriesSource
 from airgen.pipeline.people import has_answers
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
 from airgen.pipeline.refresh import REFRESHED, change_lines
+from airgen.pipeline.store_corpus import CORPUS, CorpusSource
 from airgen.retrievers import load_embedder
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings.compute import compute_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import health_of, make_engine, money, run_to_end, saw_answer, workers_of
+from airgen.steps.loops import run_whole
 from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
-from airgen.steps.stage import Tools
+from airgen.steps.step import Tools
 from airgen.store import Store
 from airgen.study import Shown
 from airgen.text.display import dollars, terminal_lines, terminal_table, terminal_text
@@ -146,9 +148,7 @@ def run_job(
         if done:
             return RunResult(job.directory, load_manifest(job.dataset), already_done=True)
         with job.open_store() as store:
-            load_corpus(store, job.corpus, job.pipeline, job.fingerprints["corpus"], display)
-            if job.pipeline.queries is not None:
-                store_queries(store, job.pipeline, job.corpus, job.fingerprints, job.folder, display)
+            store_sources(job, store, display)
             if until == "corpus":
                 return RunResult(job.directory, note="stopped after the corpus, as asked")
             if retry_failed:
@@ -172,6 +172,22 @@ def run_job(
                 )
             display.write(finished=job.identity, usage=usage)
             return RunResult(job.directory, manifest, usage=usage)
+
+
+def store_sources(job: Job, store: Store, display: Display) -> None:
+    """Read the corpus and the user's own queries into the work database, unless that is done."""
+    plan, pipeline = job.fingerprints, job.pipeline
+    run_whole(CORPUS, CorpusSource(store=store, display=display, plan=plan, settings=job.corpus, pipeline=pipeline))
+    if pipeline.queries is not None:
+        source = QueriesSource(
+            store=store,
+            display=display,
+            plan=plan,
+            pipeline=pipeline,
+            corpus=job.corpus,
+            folder=job.folder,
+        )
+        run_whole(OWN_QUERIES, source)
 
 
 async def _ask(
@@ -220,9 +236,16 @@ async def _ask(
             if until is None or until == "judgment":
                 ids = job.ids if pipeline.control.systems is not None else None  # systems may be run files
                 control = Control.of(
-                    store, tools, accepted, display, embeddings, workers=workers, stopping=stopping, name=pipeline.name,
+                    store,
+                    tools,
+                    accepted,
+                    display=display,
+                    embeddings=embeddings,
+                    workers=workers,
+                    stopping=stopping,
+                    name=pipeline.name,
                     names={one.final.key: ids.query(one) for one in accepted.lineages} if ids is not None else {},
-                )  # fmt: skip
+                )
                 plan = await control_quality(control)
                 await asyncio.to_thread(store.save_plan, {**plan, **job.control_settings()})
         return accepted, usage()

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.control.judgments import MINED_NAME, OWN, current
+from airgen.control.judgment import OWN, current
+from airgen.control.mined_negative import MINED_NAME
 from airgen.control.table2 import votes
 from airgen.errors import SettingsError, StoreError, UsageError
 from airgen.paths import RUNS, beside
@@ -22,7 +23,7 @@ from airgen.steps.ask import money
 from airgen.steps.lineage import Lineage
 from airgen.steps.progress import STATUS, number, read_status
 from airgen.steps.public_ids import PublicIds
-from airgen.steps.stage import Plan
+from airgen.steps.step import Plan
 from airgen.store import Store
 from airgen.text.display import dollars, terminal_lines, terminal_table
 

@@ -17,7 +17,7 @@ from airgen.pipeline.job import Job
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
 from airgen.steps.ask import ask_about, echo_of, sampling
-from airgen.steps.stage import QUERY_PROMPTS, asked_language
+from airgen.steps.step import QUERY_PROMPTS, asked_language
 from airgen.study import Shown
 from airgen.text.near_duplicates import borrowed
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Cause
+from airgen.steps.step import Cause
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Ask models: the engine that a pipeline's settings mean, one prompt until its answer can be used, and many things.
 
-value, attempts = await ask(tools, STAGE, values, check)                 # a stage's prompt; or a Problem
+value, attempts = await ask(tools, STAGE, values, check)                 # a step's prompt; or a Problem
 await ask_each(items, ask_one, workers)                                  # the one loop over LLM calls
 answers = ask_about(items, ask_one, pipeline, Path("answers.duckdb"))    # with its own database and engine
 """
@@ -32,7 +32,7 @@ from airgen.prompts import Prompt
 from airgen.records import Answer, Reservation
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings
-from airgen.steps.stage import ATTEMPTS, Problem, Stage, Tools, stage_prompt
+from airgen.steps.step import ATTEMPTS, Problem, Step, Tools, stage_prompt
 from airgen.store import Store
 from airgen.text.display import dollars
 from airgen.text.words import words
@@ -197,7 +197,7 @@ def sampling(llm: LlmSettings) -> dict[str, Any]:
 
 async def ask(
     tools: Tools,
-    stage: Stage,
+    stage: Step,
     values: Mapping[str, Any],
     check: Callable[[Any], Problem | None],
     pattern: str | None = None,

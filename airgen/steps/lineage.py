@@ -15,7 +15,7 @@ NO_PASSAGE = Passage("", "", -1, "")
 
 @dataclass(frozen=True)
 class Lineage:
-    """One sample and all rows that were made from it, in the order of the stages; skips by stage.
+    """One sample and all rows that were made from it, in the order of the steps; skips by step.
 
     `partner` is the second passage of a multi-hop sample. A query of the user's own has the passage `NO_PASSAGE`.
     """
@@ -38,11 +38,18 @@ class Lineage:
         return found[-1]
 
     def parent(self, reads: Sequence[type[Row]]) -> Row | None:
-        """The newest row of the first of these types that the lineage has: what a stage that reads them starts from."""
+        """The newest row of the first of these types that the lineage has: what a step that reads them starts from."""
         return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
 
+    def parent_key(self, reads: Sequence[type[Row]]) -> str:
+        """The key of that row. Raises LookupError where there is none."""
+        row = self.parent(reads)
+        if row is None:
+            raise LookupError(f"sample {self.sample.key} has no row of {', '.join(kind.__name__ for kind in reads)}")
+        return row.key
+
     def extended(self, rows: Sequence[Row]) -> "Lineage":
-        """This lineage with the rows of one more stage."""
+        """This lineage with the rows of one more step."""
         skips = {row.stage: row for row in rows if isinstance(row, Skip)}
         made = tuple(row for row in rows if not isinstance(row, Skip))
         return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})

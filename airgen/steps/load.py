@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from airgen.records import Passage, Row, Sample, Skip
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Plan, Stage
+from airgen.steps.step import Plan, Step
 from airgen.store import Store
 
 
-def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
+def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Step], plan: Plan) -> list[Lineage]:
     """The lineages of these samples, in their order, with every row of the plan that they have.
 
     A multi-hop sample whose second passage has left the corpus is left out.
@@ -24,7 +24,7 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Stag
     return with_rows(store, known, stages, plan)
 
 
-def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Stage], plan: Plan) -> list[Lineage]:
+def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Step], plan: Plan) -> list[Lineage]:
     """The lineages with the rows that these stages of the plan made from them."""
     if not lineages or not stages:
         return list(lineages)

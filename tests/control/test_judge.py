@@ -17,7 +17,7 @@ from airgen.prompts import PromptSet
 from airgen.records import Answer
 from airgen.settings import JudgeSettings, Pipeline, load_pipeline
 from airgen.settings.base import find_yaml
-from airgen.steps.stage import Problem, Tools
+from airgen.steps.step import Problem, Tools
 
 JOB = LEXICAL
 REFUSED = Problem("llm: content_filter", "flagged", "llm")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.control.judge import Levels, Verdict, YesNo, level_of_probability
-from airgen.control.judgments import mine
-from airgen.control.recall import Unscored
+from airgen.control.mined_negative import mine
+from airgen.control.prelabel import Unscored
 from airgen.control.table2 import Pair, decide, pairs_to_judge, votes
 from airgen.errors import ModelError
 from airgen.keys import row_key

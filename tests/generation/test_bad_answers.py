@@ -11,7 +11,7 @@ from airgen.generation.flow import CANDIDATES
 from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.llms.base import Request
 from airgen.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
-from airgen.steps.stage import Stage
+from airgen.steps.step import Step
 
 CHARACTER, SCENARIO, QUERY, REWRITE, ACCEPT = CANDIDATES
 STAGES = (*CANDIDATES, HARD_NEGATIVE)
@@ -26,7 +26,7 @@ def skipped(rows: list[Any]) -> Skip:
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_prose_is_asked_again_a_refusal_is_not_and_both_are_given_up_with_the_words_kept(
-    world: Any, stage: Stage
+    world: Any, stage: Step
 ) -> None:
     row = skipped(world.fails("prose").run(stage))
     assert (row.reason, row.cause) == ("malformed", "malformed")
@@ -52,7 +52,7 @@ def repeated(request: Request) -> str:
 
 
 @pytest.mark.parametrize("stage", ASKING, ids=lambda stage: stage.name)
-def test_the_prompt_repeated_is_no_answer(world: Any, stage: Stage) -> None:
+def test_the_prompt_repeated_is_no_answer(world: Any, stage: Step) -> None:
     row = skipped(world.answers(**{stage.name: repeated}).run(stage))
     assert row.reason == "repeats the instructions"
 
@@ -133,7 +133,7 @@ def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
     ],
 )
 def test_what_fails_a_check_is_dropped_with_the_reason(
-    world: Any, stage: Stage, answer: str | None, reason: str | None
+    world: Any, stage: Step, answer: str | None, reason: str | None
 ) -> None:
     value = {"query": answer} if answer else {"question": "honey"}
     lineage = world.lineage(

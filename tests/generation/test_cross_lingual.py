@@ -15,7 +15,7 @@ from airgen.llms.base import backend_class
 from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
 from airgen.retrievers.encodings import shared_encodings
-from airgen.steps.stage import stage_prompt
+from airgen.steps.step import stage_prompt
 from airgen.text.language_check import untranslated, wrong_language
 
 GERMAN = '''

@@ -14,7 +14,7 @@ from airgen.prompts import PromptSet
 from airgen.records import Answer, Character, Passage, Query, Row, Sample, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
-from airgen.steps.stage import Stage, Tools
+from airgen.steps.step import Step, Tools
 
 DOCUMENT = (
     "Honey bees collect nectar from flowers and carry it to the hive in a stomach of its own. There, workers pass it "
@@ -87,7 +87,7 @@ class World:
         rows += [Query("q" + key, "z" + key, "f", 0, query, "lt10", "question", "overall")] if query else []
         return Lineage(passage, Sample("s" + key, passage.key, "f", 0), tuple(rows))
 
-    def run(self, stage: Stage, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
+    def run(self, stage: Step, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
         """The rows that the stage makes of the lineage."""
         pipeline, prompts = pipeline or self.pipeline(), PROMPTS
         fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in Flow().every}

@@ -28,7 +28,7 @@ from airgen.records import Dropped, Prelabel
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask_about
-from airgen.steps.stage import Problem
+from airgen.steps.step import Problem
 from airgen.text.language_check import wrong_language
 
 JOB = LEXICAL

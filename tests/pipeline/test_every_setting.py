@@ -127,13 +127,13 @@ NOT_TRIED = {
 }
 STAGE = """
 from airgen.keys import row_key
-from airgen.steps.stage import Problem, Stage, skip
+from airgen.steps.step import Problem, Step, skip
 from airgen.records import Query, Row, Scenario
 
 async def work(lineage, tools):
     return [skip("extra", lineage.one(Query).key, tools, Problem("nothing to say"))]
 
-STAGE = Stage("extra", (Query,), Scenario, 1, work, lambda pipeline, prompts: {}, ends=False, after="query")
+STAGE = Step("extra", (Query,), Scenario, 1, work=work, ends=False, after="query")
 """
 
 

@@ -21,7 +21,7 @@ import json
 
 from airgen.steps.ask import ask
 from airgen.control.judge import Verdict
-from airgen.steps.stage import Cost, Problem, Stage, made
+from airgen.steps.step import Cost, Problem, Step, made
 from airgen.records import Query, Row
 
 
@@ -49,8 +49,8 @@ def longest_word(request):
     return json.dumps({"subject": max(words, key=len)})
 
 
-STAGE = Stage(
-    "subject", (Query,), Subject, 1, work, after="query",
+STAGE = Step(
+    "subject", (Query,), Subject, 1, work=work, after="query",
     prompt=lambda pipeline: "subject", cost=Cost((5, 1.0), (5, 1.0), lambda expected: expected.samples),
     scripted=longest_word, label="queries with a rare subject",
     show=lambda lineage: ({"subject": lineage.one(Subject).word}, [f"subject    {lineage.one(Subject).word}"])
@@ -131,7 +131,7 @@ def test_a_judge_from_outside_decides(run: Run, outside: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('generation: {stages: ["outside_stage:Subject"]}', "it is not a Stage"),
+        ('generation: {stages: ["outside_stage:Subject"]}', "it is not a Step"),
         ('generation: {stages: ["outside_stage:STAGE", "outside_stage:STAGE"]}', "another stage is called 'subject'"),
         ('generation: {stages: ["no_such_module:STAGE"]}', "cannot be imported"),
         ('generation: {stages: ["outside_stage"]}', "stages"),

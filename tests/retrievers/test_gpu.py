@@ -22,11 +22,10 @@ from stand_in_gpu import stand_in_gpus
 from airgen import devices
 from airgen.cli import main
 from airgen.compute import computing
-from airgen.control.set_stage import SetStage, add_rows
 from airgen.errors import ModelError
 from airgen.pipeline import preflight
 from airgen.pipeline.export import _ran
-from airgen.records import Prelabel
+from airgen.records import Prelabel, Recall
 from airgen.retrievers import Corpus
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
@@ -38,6 +37,8 @@ from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import SparseEncoder, SpartaEncoder
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.spec import build, identity_of, read_spec
+from airgen.steps.loops import run_whole
+from airgen.steps.step import Batch, Step
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",
@@ -423,28 +424,30 @@ def test_a_step_of_control_gives_its_models_memory_back(tiny_cross_encoder: Path
     reranker = CrossEncoder(str(tiny_cross_encoder))
     alive: list[weakref.ref[Any]] = []
 
-    def score(work: Any, model: Any, fingerprint: str, pending: Sequence[str]) -> Iterator[list[Any]]:
+    def score(work: Any, model: Any) -> Iterator[Batch]:
         model.score([("a", "b")])
         alive.append(weakref.ref(model.model))
-        yield []
+        yield Batch([])
         if work.fails:
             raise ModelError("no")
 
-    stage = SetStage("prelabel:0", Prelabel, "pre-label 1", lambda *_: "f", score, model=lambda work: reranker)
+    step = Step("prelabel:0", (Recall,), Prelabel, 2, work=score, whole=True, model=lambda work: reranker)
 
     @dataclass(frozen=True)
     class Work:
         fails: bool
-        queries: Any = field(default_factory=lambda: {"q": "text"})
+        parents: Any = ("q",)
+        fingerprint: str = ""
+        pending: Any = ()
         plan: Any = field(default_factory=dict)
         encoding: Any = None
         store: Any = field(default_factory=lambda: SimpleNamespace(made=lambda *_: [], put=lambda rows: None))
         display: Any = field(default_factory=lambda: SimpleNamespace(stage=no_stage))
         stopping: Any = field(default_factory=lambda: SimpleNamespace(is_set=lambda: False))
 
-    add_rows(stage, Work(False))  # type: ignore[type-var]
+    run_whole(step, Work(False))  # type: ignore[type-var]
     with pytest.raises(ModelError, match="no"):
-        add_rows(stage, Work(True))  # type: ignore[type-var]
+        run_whole(step, Work(True))  # type: ignore[type-var]
     assert len(alive) == 2 and [one() for one in alive] == [None, None]
 
 

@@ -31,7 +31,7 @@ from airgen.retrievers.corpus import Corpus
 from airgen.sequences import batched
 from airgen.settings import load_pipeline
 from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
-from airgen.steps.stage import Problem
+from airgen.steps.step import Problem
 from airgen.text.analysis import Encoder, analyser
 from airgen.text.display import distinct_names, json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from airgen.control.judge import Verdict, judge_name, judge_pair, kind_of_prompt
-from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
-from airgen.control.set_stage import SetWork, add_rows
+from airgen.control.prelabel import prelabel_steps, prelabels_of
+from airgen.control.query_set import QuerySet
+from airgen.control.recall import RECALL
 from airgen.control.votes import FEW, least_share, relevant, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
@@ -32,8 +33,9 @@ from airgen.settings import ControlSettings, JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
 from airgen.settings.spec import spec_given
 from airgen.steps.ask import ask_about
+from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
-from airgen.steps.stage import Problem, Tools
+from airgen.steps.step import Problem, Tools
 from airgen.store import Store
 from airgen.studies.judge import figures
 from airgen.studies.judge.figures import Assessment, CalibrationPair, Opinion
@@ -88,7 +90,7 @@ def gather(
         labels = task.qrels.labels.get(key, {})
         fit = [id_ for id_, label in labels.items() if label >= selection.label_from and label not in selection.ignore]
         sources[key] = sorted(fit, key=lambda id_: text_key(f"source\x1f{selection.seed}\x1f{key}\x1f{id_}"))[:1]
-    work = add_rows(RECALL, set_work(store, task, queries, control, display, embeddings, sources))
+    work = run_whole(RECALL, query_set_of(store, task, queries, control, display, embeddings, sources))
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
     bm25 = load_retriever("bm25")
@@ -109,22 +111,33 @@ def gather(
         )
     chosen = {pair.query: queries[pair.query] for pair in pairs}
     work = replace(work, queries=chosen)
-    for stage in prelabel_stages(work):
-        work = add_rows(stage, work)
+    for step in prelabel_steps(work):
+        work = run_whole(step, work)
     documents = work.documents({pair.id for pair in pairs})
     return Evidence(dataset.name, pairs, queries, documents, prelabels_of(work), sources)
 
 
-def set_work(
+def query_set_of(
     store: Store, task: DatasetSplit, queries: Mapping[str, str], control: ControlSettings, display: Display,
     embeddings: Path, sources: Mapping[str, Sequence[str]] = {},
-) -> SetWork:  # fmt: skip
-    """The set-wise work of quality control on queries {id: text} of a human-labelled collection."""
+) -> QuerySet:  # fmt: skip
+    """Queries {id: text} of a human-labelled collection, for the steps of quality control."""
     corpus = task.corpus
     # What is kept of a language is its own.
     digest = task.digest if task.language == "en" else f"{task.digest}-{task.language}"
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
-    return SetWork(store, control, corpus, digest, places, queries, display, embeddings, scope=digest, sources=sources)
+    return QuerySet(
+        store=store,
+        display=display,
+        settings=control,
+        corpus=corpus,
+        digest=digest,
+        places=places,
+        queries=queries,
+        embeddings=embeddings,
+        scope=digest,
+        sources=sources,
+    )
 
 
 _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}

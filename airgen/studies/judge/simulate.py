@@ -19,8 +19,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.control.recall import RECALL, prelabel_stages, prelabels_of
-from airgen.control.set_stage import add_rows
+from airgen.control.prelabel import prelabel_steps, prelabels_of
+from airgen.control.recall import RECALL
 from airgen.control.table2 import pairs_to_judge
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
@@ -35,9 +35,10 @@ from airgen.keys import rng, text_key
 from airgen.records import Recall
 from airgen.retrievers.encodings import shared_encodings
 from airgen.settings import Pipeline
+from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
 from airgen.store import Store
-from airgen.studies.judge.calibrate import Selection, set_work
+from airgen.studies.judge.calibrate import Selection, query_set_of
 from airgen.studies.rank_correlation import refuse_few, spearman
 from airgen.study import Column, Shown, Study, Table
 from airgen.text.display import md
@@ -286,9 +287,9 @@ def gather(store: Store, folder: Path, how: Selection, plan: SimulationPlan, dis
     chosen = sorted(sorted(known), key=lambda query: text_key(f"simulated\x1f{plan.seed}\x1f{query}"))[: plan.queries]
     relevant = {query: known[query] for query in sorted(chosen)}
     queries = {query: task.queries[query].text for query in relevant}
-    work = add_rows(RECALL, set_work(store, task, queries, control, display, plan.work / "embeddings"))
-    for stage in prelabel_stages(work):
-        work = add_rows(stage, work)
+    work = run_whole(RECALL, query_set_of(store, task, queries, control, display, plan.work / "embeddings"))
+    for step in prelabel_steps(work):
+        work = run_whole(step, work)
     recalls, prelabels = work.rows("recall", Recall), prelabels_of(work)
     left_out = {
         query: {id_ for id_, label in task.qrels.labels[query].items() if label in how.ignore} for query in relevant

@@ -1,0 +1,129 @@
+"""Decisions: what Table 2 makes of the judgments of each query, an LLM's or the votes of re-rankers (paper 2.4)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from airgen.control.judgment import OWN, current, own_labels, pairs_of
+from airgen.control.prelabel import prelabels_of
+from airgen.control.query_set import Control
+from airgen.control.table2 import decide
+from airgen.control.votes import FEW, NOT_FOUND, PEOPLES, WAY, first, least_share, relevant, voted
+from airgen.keys import row_key
+from airgen.records import Decision, HardNegative, Judgment
+from airgen.sequences import batched
+from airgen.steps.lineage import Lineage
+from airgen.steps.step import Batch, Step
+
+QUERIES = 500  # whose decisions are written at once
+
+
+def _parts(control: Control, model: Any) -> dict[str, Any]:
+    settings, pipeline = control.settings, control.tools.pipeline
+    read = {step: fp for step, fp in control.plan.items() if step.startswith("prelabel") or step in ("judgment", OWN)}
+    voting = [pipeline.relevance, str(least_share(pipeline.relevance, len(settings.rerankers))), PEOPLES, FEW]
+    return {
+        "relevant_from": settings.judge.relevant_from,
+        "plan": read,
+        "thresholds": settings.thresholds.model_dump(),
+        "votes": None if settings.judge.members else voting,
+    }
+
+
+def _work(control: Control, model: Any) -> Iterator[Batch]:
+    relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
+    negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
+    judged = _judgments(control)
+    dropped = {
+        id_
+        for key, ids in negatives.items()
+        for id_ in ids
+        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from
+    }
+    voting = not control.settings.judge.members
+    unjudged = NOT_FOUND[control.tools.pipeline.relevance] if voting else "its document was not judged"
+
+    def of(lineage: Lineage) -> list[Decision]:
+        key, own = lineage.final.key, lineage.passage.id if lineage.sources else None
+        return decide(
+            key,
+            own,
+            negatives[key],
+            judged.get(key, {}),
+            dropped=dropped,
+            relevant_from=relevant_from,
+            fingerprint=control.fingerprint,
+            unjudged=unjudged,
+        )
+
+    for batch in batched(lineages, QUERIES):
+        yield Batch([row for lineage in batch for row in of(lineage)])
+
+
+def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
+    """Judgments by query and document: of the LLM or by votes, and over them the user's own labels.
+
+    Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
+    """
+    found = _of_llm(control) if control.settings.judge.members else _by_votes(control)
+    for row in own_labels(control):
+        found.setdefault(row.parent, {})[row.id] = row
+    return found
+
+
+def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
+    asked = {(pair.query, pair.id) for pair in pairs_of(control)}
+    asked |= {(key, id_) for key, ids in control.sources.items() for id_ in ids}
+    rows = control.store.made(Judgment, control.plan["judgment"], control.queries)
+    found: dict[str, dict[str, Judgment]] = {}
+    for row in current(control.store, control.plan["corpus"], [row for row in rows if (row.parent, row.id) in asked]):
+        found.setdefault(row.parent, {})[row.id] = row
+    return found
+
+
+def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
+    """What the votes say of the pairs that an LLM would judge, of the sources, and of every relevant passage.
+
+    The sources of a user's own query are the passages that somebody labelled relevant. Where there is none, or where
+    the re-rankers do not find them, nothing is judged.
+    """
+    cut = control.settings.judge.relevant_from
+    known: dict[str, list[str]] = {}
+    for row in own_labels(control):
+        if row.level >= cut:
+            known.setdefault(row.parent, []).append(row.id)
+    pairs: dict[str, set[str]] = {}
+    for pair in pairs_of(control):
+        pairs.setdefault(pair.query, set()).add(pair.id)
+    found: dict[str, dict[str, Judgment]] = {}
+    written = {one.id for lineage in control.accepted.lineages for one in lineage.every(HardNegative)}
+    fp, relevance = control.plan["judgment"], control.tools.pipeline.relevance
+    for key, rows in prelabels_of(control).items():
+        made = control.sources.get(key)
+        if made and relevance == "answer" and not first(rows, made, written):
+            continue
+        shares = voted(rows, own := made or known.get(key, []))
+        if made:
+            least, doubtful = least_share(relevance, len(rows)), WAY["subject"]
+            chosen = relevant({id_: shares[id_] for id_ in shares if id_ not in written}, made, relevance, len(rows))
+            chosen |= {id_ for id_ in shares.keys() & written if shares[id_] >= least}
+        else:
+            doubtful, chosen = PEOPLES, {id_ for id_, share in shares.items() if share >= PEOPLES or id_ in own}
+        for id_, share in shares.items():
+            # What may be about a generated query's subject is not called irrelevant: a mined negative must be sure.
+            if id_ in chosen or (share < doubtful and id_ in pairs.get(key, ())):
+                level, name = cut if id_ in chosen else 0, row_key("vote", f"{key}/{id_}", fp)
+                found.setdefault(key, {})[id_] = Judgment(name, key, fp, 0, id_, level, None, "votes")
+    return found
+
+
+DECISIONS = Step(
+    "decision",
+    (Judgment,),
+    Decision,
+    2,
+    work=_work,
+    parts=_parts,
+    whole=True,
+    label="decisions",
+    always=True,
+)

@@ -1,0 +1,159 @@
+"""Judgments: the LLM on every pair of query and passage that Table 2 shows to it (paper 2.4)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any
+
+from airgen.control.judge import judge_kind, judge_name, judge_pair, judge_parts, scripted_judge
+from airgen.control.prelabel import prelabels_of
+from airgen.control.query_set import Control
+from airgen.control.table2 import BROUGHT, Pair, pairs_to_judge
+from airgen.control.votes import round_trip_parts
+from airgen.keys import row_key
+from airgen.prompts import PromptSet
+from airgen.records import HardNegative, Judgment, Query, Row, Skip
+from airgen.settings import Pipeline
+from airgen.steps.ask import health_of
+from airgen.steps.lineage import R
+from airgen.steps.loops import saw_step, walk_each
+from airgen.steps.step import Problem, Step, Tools
+from airgen.store import Store
+
+OWN = "own_query"
+"""The plan's name for the user's own queries and their labels; only a pipeline with `queries` has it."""
+
+GROUP = 1000  # pairs whose documents are read from the work database at once
+
+
+@dataclass(frozen=True)
+class PairToJudge:
+    """A pair with the rows that were made from it. key: what a judgment is of, see `pair_name`. document: reads the
+    text of the passage.
+    """
+
+    key: str
+    pair: Pair
+    query: str
+    document: Callable[[], str] = field(compare=False, default=str)
+    rows: tuple[Row, ...] = ()
+    skips: Mapping[str, Skip] = field(default_factory=dict)
+
+    def every(self, kind: type[R]) -> tuple[R, ...]:
+        """All rows of a type."""
+        return tuple(row for row in self.rows if isinstance(row, kind))
+
+    def parent_key(self, reads: Sequence[type[Row]]) -> str:
+        """The key of the pair."""
+        return self.key
+
+    def extended(self, rows: Sequence[Row]) -> "PairToJudge":
+        """The pair with the rows of a step."""
+        skips = {row.stage: row for row in rows if isinstance(row, Skip)}
+        made = tuple(row for row in rows if not isinstance(row, Skip))
+        return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})
+
+
+async def _work(parent: PairToJudge, tools: Tools) -> list[Row] | Problem:
+    verdict = await judge_pair(tools, parent.query, parent.document())
+    if isinstance(verdict, Problem):
+        return verdict
+    fp, pair = tools.plan["judgment"], parent.pair
+    values = (verdict.level, verdict.probability, judge_name(tools.pipeline), verdict.reason)
+    return [Judgment(row_key("judgment", parent.key, fp), pair.query, fp, 0, pair.id, *values)]
+
+
+def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
+    return {"judge": judge_parts(pipeline, prompts), "votes": votes}
+
+
+JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=_parts, scripted=scripted_judge)
+"""The judgment of one pair. That of a query's own document is the same step before the hard negatives."""
+
+
+def pairs_of(control: Control) -> list[Pair]:
+    """The pairs to judge, in the order in which a prefix cache serves most of them."""
+    prelabels = prelabels_of(control)
+    pairs: list[Pair] = []
+    for lineage in control.accepted.lineages:
+        negatives = [one.id for one in lineage.every(HardNegative)]
+        key = lineage.final.key
+        pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], control.settings.thresholds)
+    labelled = {(row.parent, row.id) for row in own_labels(control)}
+    pairs = [pair for pair in pairs if (pair.query, pair.id) not in labelled]
+    # Calls that begin alike should stand next to each other.
+    query_first = any(judge_kind(member).QUERY_FIRST for member in control.settings.judge.members[:1])
+    return sorted(pairs, key=lambda pair: (pair.query, pair.id) if query_first else (pair.id, pair.query))
+
+
+def own_labels(control: Control) -> list[Judgment]:
+    """The labels that the user brought, as judgments: nobody is asked about these pairs."""
+    return control.store.made(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
+
+
+def pair_name(query: str, id_: str, keys: Mapping[str, str]) -> str:
+    """What a judgment is of: a query, and the key of a passage, which is that of its text; a generated one has none."""
+    return f"{query}/{keys.get(id_, id_)}"
+
+
+def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgment]:
+    """The judgments of texts that the documents have now, and the labels that the user brought, whatever the text."""
+    keys = store.passages_named(corpus, {row.id for row in rows}, "t.key")
+    return [
+        row
+        for row in rows
+        if row.judge.startswith(BROUGHT)
+        or row.key == row_key("judgment", pair_name(row.parent, row.id, keys), row.fingerprint)
+    ]
+
+
+async def add_judgments(control: Control) -> None:
+    """Ask about every pair that has neither a judgment nor a skip; nobody where votes decide."""
+    if not control.settings.judge.members:
+        return
+    tools, store = control.tools, control.store
+    pairs = _with_rows(control)
+    pending = [pair for pair in pairs if not JUDGMENT.done(pair)]
+    health = health_of(tools.pipeline, store)
+    for pair in pairs:  # what is on the disk counts, so that a stopped run does not spend more when it starts again
+        if JUDGMENT.done(pair):
+            saw_step(health, pair, JUDGMENT)
+    control.display.counts["judgments"] = health.counts
+    if pending:
+        health.check()
+
+    @lru_cache(maxsize=4)  # pairs are asked about nearly in their order
+    def documents(group: int) -> dict[str, str]:
+        return control.documents({pair.pair.id for pair in pending[group * GROUP : (group + 1) * GROUP]})
+
+    def document(place: int) -> str:
+        return documents(place // GROUP)[pending[place].pair.id]
+
+    asked = [replace(pair, document=partial(document, place)) for place, pair in enumerate(pending)]
+    with control.display.stage("judgments", len(pairs), len(pairs) - len(pending)) as bar:
+        await walk_each(
+            asked,
+            [JUDGMENT],
+            tools=tools,
+            store=store,
+            health=health,
+            workers=control.workers,
+            ended=lambda pair: bar.advance(),
+        )
+
+
+def _with_rows(control: Control) -> list[PairToJudge]:
+    """Every pair to judge, with its judgment or skip where there is one."""
+    store, fp = control.store, control.plan["judgment"]
+    rows = {row.key: row for row in store.made(Judgment, fp)}
+    skips = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
+    every = pairs_of(control)
+    keys = store.passages_named(control.plan["corpus"], {pair.id for pair in every}, "t.key")
+    named = {pair_name(pair.query, pair.id, keys): pair for pair in every}
+    pairs = []
+    for name, pair in named.items():
+        row = rows.get(row_key("judgment", name, fp))
+        known = [item for item in (row, skips.get(name)) if item is not None]
+        pairs.append(PairToJudge(name, pair, control.queries[pair.query]).extended(known))
+    return pairs

@@ -1,0 +1,121 @@
+"""Mined negatives are passages high in recall that quality control found not relevant: an alternative or an addition to
+the generated ones (paper 2.3, step 6), and free. What quality control knows decides:
+
+- a passage that was judged not relevant, by the LLM or by votes, may be taken at any rank: these are the surest, and
+  they come first. Most re-rankers have them within their thresholds, and those that most of them rank highest lead. By
+  votes they are not even about the query's subject, for one re-ranker at least: a passage in between is no negative;
+- a passage that was not judged may be taken within a window of ranks, if no re-ranker put it within its threshold. The
+  window begins below the first ranks, where relevant passages without a label are likeliest (RocketQA, Qu et al. 2021,
+  found 70 % of the unlabelled top passages to be relevant).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from airgen.control.prelabel import prelabels_of
+from airgen.control.query_set import Control
+from airgen.control.table2 import median_ranks, ranked, votes
+from airgen.keys import rng, row_key
+from airgen.records import Decision, HardNegative, Prelabel, Recall, Skip
+from airgen.sequences import batched
+from airgen.settings import Thresholds
+from airgen.settings.generation import MINED_RANKS
+from airgen.steps.lineage import Lineage
+from airgen.steps.step import Batch, Plan, Step
+from airgen.store import Store
+
+QUERIES = 500  # whose negatives are written at once
+
+MINED_NAME = "mined_negative"
+
+
+def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
+    """The mined negatives by the key of their query, in their order; of some queries where they are given."""
+    found: dict[str, list[HardNegative]] = {}
+    for row in store.made(HardNegative, plan[MINED_NAME], queries) if MINED_NAME in plan else ():
+        found.setdefault(row.parent, []).append(row)
+    return found
+
+
+def _parts(control: Control, model: Any) -> dict[str, Any]:
+    settings, decision = control.tools.pipeline.generation, control.plan["decision"]
+    return {"decision": decision, "range": settings.hard_negatives, "ranks": MINED_RANKS}
+
+
+def _work(control: Control, model: Any) -> Iterator[Batch]:
+    fp = control.fingerprint
+    settings = control.tools.pipeline.generation
+    recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
+    recalled = {id_ for recall in recalls.values() for id_ in recall.ids} - set(control.pool.negatives)
+    titles = control.store.passages_named(control.plan["corpus"], recalled, "t.title")
+    decisions: dict[str, dict[str, Decision]] = {}
+    for decision in control.store.made(Decision, control.plan["decision"], control.queries):
+        decisions.setdefault(decision.parent, {})[decision.id] = decision
+
+    def of(lineage: Lineage) -> list[HardNegative | Skip]:
+        key = lineage.final.key
+        count = rng(lineage.sample.key, "mined negatives").randint(*settings.hard_negatives)
+        found: list[HardNegative | Skip] = [*mine(
+            recalls[key], prelabels[key], decisions.get(key, {}), titles,
+            ranks=MINED_RANKS, count=count, relevant_from=control.settings.judge.relevant_from,
+            thresholds=control.settings.thresholds, fingerprint=fp, never={one.id for one in lineage.sources},
+        )]  # fmt: skip
+        if len(found) < count:
+            key_of_skip = row_key(f"skip/{MINED_NAME}", key, fp)
+            figures = f"{len(found)} of {count} found"
+            found.append(Skip(key_of_skip, key, fp, 0, MINED_NAME, "fewer than drawn", figures, "control"))
+        return found
+
+    for batch in batched(control.accepted.lineages, QUERIES):
+        yield Batch([row for lineage in batch for row in of(lineage)])
+
+
+def mine(
+    recall: Recall,
+    prelabels: Sequence[Prelabel],
+    decisions: Mapping[str, Decision],
+    passages: Mapping[str, str],
+    *,
+    ranks: tuple[int, int],
+    count: int,
+    relevant_from: int,
+    thresholds: Thresholds,
+    fingerprint: str,
+    never: Collection[str] = (),
+) -> list[HardNegative]:
+    """At most `count` negatives of the query `recall.parent`: judged ones first, by the median of their ranks in the
+    recall and by each re-ranker, so that most systems see them high; then the others, best recalled first.
+
+    decisions: the query's, by document id. passages: titles by id of what may be taken. ranks: the first and the last
+    of the window, from 1. never: ids that must not be taken. Rows carry no text: it stands in the corpus.
+    """
+    allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
+    # Both words count, the action and the level: another cut between levels may have made the decision.
+    ignored = {row.id: row.level for row in decisions.values() if row.action == "ignore" and row.level is not None}
+    near = median_ranks([recall.ids, *map(ranked, prelabels)])
+    judged = sorted(
+        (id_ for id_ in allowed if ignored.get(id_, relevant_from) < relevant_from), key=lambda id_: near[id_]
+    )
+    voted = votes(prelabels, thresholds, set())
+    window = set(recall.ids[ranks[0] - 1 : ranks[1]])
+    unjudged = [id_ for id_ in allowed if id_ in window and id_ not in decisions and id_ not in voted]
+    return [
+        HardNegative(
+            row_key("mined_negative", recall.parent, fingerprint, place), recall.parent, fingerprint, place,
+            id_, "", passages[id_], "mined",
+        )
+        for place, id_ in enumerate([*judged, *unjudged][:count], 1)
+    ]  # fmt: skip
+
+
+MINED = Step(
+    MINED_NAME,
+    (Decision,),
+    HardNegative,
+    2,
+    work=_work,
+    parts=_parts,
+    whole=True,
+    label="mined negatives",
+    always=True,
+)

@@ -1,0 +1,145 @@
+"""Pre-labels: every re-ranker's scores of what was recalled (paper 2.4). Their ranks decide which pairs are judged."""
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.control.query_set import QuerySet
+from airgen.control.recall import code_part
+from airgen.errors import ModelError
+from airgen.keys import fingerprint, row_key
+from airgen.records import Prelabel, Recall
+from airgen.retrievers import load_reranker
+from airgen.retrievers.component import watch
+from airgen.retrievers.encodings import at_once, scored
+from airgen.retrievers.protocols import CorpusReranker, show_corpus
+from airgen.sequences import batched
+from airgen.settings.spec import Spec
+from airgen.steps.step import Batch, Step
+
+PAIRS = 500  # (query, document) pairs scored at a time: a minute of a cross-encoder on a CPU, which a stop loses
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """Some queries' recalled documents, and what a re-ranker has to score of them: `pairs` of texts.
+
+    Queries come together because many share documents, which some re-rankers then read only once. Scores of the same
+    scorer, query and text in earlier rows are taken over, so that a corpus that grew costs its new documents only.
+    """
+
+    recalls: Sequence[Recall]
+    marks: Mapping[str, int]
+    known: Mapping[tuple[str, int], float]
+    wanted: Sequence[tuple[str, str]]
+    pairs: list[tuple[str, str]]
+
+    @classmethod
+    def of(
+        cls,
+        recalls: Sequence[Recall],
+        queries: Mapping[str, str],
+        texts: Callable[[str], str],
+        scorer: str = "",
+        earlier: Sequence[Prelabel] = (),
+    ) -> Self:
+        """`queries` are texts by key, `texts` gives a document's text, `earlier` are rows that may be used again."""
+        known = {
+            (row.parent, mark): score
+            for row in earlier
+            if row.scorer == scorer
+            for mark, score in zip(row.texts, row.scores, strict=True)
+        }
+        marks = {id_: _mark(texts(id_)) for id_ in {id_ for recall in recalls for id_ in recall.ids}}
+        wanted = [
+            (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
+        ]
+        return cls(recalls, marks, known, wanted, [(queries[query], texts(id_)) for query, id_ in wanted])
+
+    def rows(
+        self, scores: NDArray[np.float32], reranker: str, ordinal: int, fingerprint: str, scorer: str = ""
+    ) -> list[Prelabel]:
+        """A row a query. Raises ModelError for too few scores of the pairs, or one that is not a number."""
+        if len(scores) != len(self.pairs):
+            raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
+        if not np.isfinite(scores).all():
+            raise ModelError(f"re-ranker {reranker}: gave a score that is not a number")
+        new = zip(self.wanted, scores, strict=True)
+        known = {**self.known, **{(query, self.marks[id_]): round(float(score), 6) for (query, id_), score in new}}
+        rows = []
+        for recall in self.recalls:
+            key = row_key("prelabel", recall.parent, fingerprint, ordinal)
+            marks = [self.marks[id_] for id_ in recall.ids]
+            values = [known[recall.parent, mark] for mark in marks]
+            row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker, list(recall.ids), values, scorer, marks)
+            rows.append(row)
+        return rows
+
+
+def _mark(text: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def prelabel_steps(work: QuerySet) -> list[Step]:
+    """One step for each re-ranker of the pipeline, in their order."""
+    return [_step(place, spec) for place, spec in enumerate(work.settings.rerankers)]
+
+
+def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:
+    """The re-rankers' rows by query key, in the order of the re-rankers."""
+    by_step = [work.rows(step.name, Prelabel) for step in prelabel_steps(work)]
+    return {key: [rows[key] for rows in by_step] for key in work.queries}
+
+
+def _step(place: int, spec: Spec) -> Step:
+    def identity(work: QuerySet, reranker: Any) -> dict[str, Any]:
+        return {
+            "model": dict(reranker.describe()),
+            "language": work.corpus.language,
+            **code_part(spec.written, spec.folder),
+        }
+
+    def parts(work: QuerySet, reranker: Any) -> dict[str, Any]:
+        return {"recall": work.plan["recall"], **identity(work, reranker)}
+
+    def score(work: QuerySet, reranker: Any) -> Iterator[Batch]:
+        # Weights of words belong to the whole corpus; any other score belongs to its pair.
+        digest = work.digest if isinstance(reranker, CorpusReranker) else ""
+        scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
+        show_corpus(reranker, work.corpus)
+        watch(reranker, work.encoding)
+        recalls = work.rows("recall", Recall)
+        waiting: deque[Unscored] = deque()  # their pairs are being scored
+
+        def pairs() -> Iterator[list[tuple[str, str]]]:
+            for batch in batched(
+                [recalls[key] for key in work.pending], at_once(reranker, PAIRS), lambda recall: len(recall.ids)
+            ):
+                keys = [recall.parent for recall in batch]
+                earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
+                texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
+                waiting.append(Unscored.of(batch, work.queries, texts, scorer, earlier))
+                yield waiting[-1].pairs
+
+        for scores in scored(reranker, pairs()):
+            scores = np.zeros(0, np.float32) if scores is None else scores
+            yield Batch(waiting.popleft().rows(scores, reranker.name, place, work.fingerprint, scorer))
+
+    return Step(
+        f"prelabel:{place}",
+        (Recall,),
+        Prelabel,
+        2,
+        work=score,
+        parts=parts,
+        whole=True,
+        label=f"pre-label {place + 1}",
+        model=lambda work: load_reranker(spec),
+        note=lambda reranker: str(reranker.name),
+    )

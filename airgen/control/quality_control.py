@@ -1,0 +1,30 @@
+"""Quality control of the accepted candidates, from recall to decisions (paper 2.4)."""
+
+import asyncio
+
+from airgen.control.decision import DECISIONS
+from airgen.control.judgment import add_judgments
+from airgen.control.mined_negative import MINED
+from airgen.control.prelabel import prelabel_steps
+from airgen.control.query_set import Control
+from airgen.control.recall import RECALL
+from airgen.steps.loops import run_whole
+from airgen.steps.step import Plan
+
+
+async def control_quality(control: Control) -> Plan:
+    """Append the rows of recall, pre-labels, judgments, decisions and mined negatives.
+
+    What needs the whole corpus never waits, so it runs in a thread: Ctrl-C is heard meanwhile.
+
+    Returns:
+        The plan with the fingerprints of these steps.
+    """
+    for step in (RECALL, *prelabel_steps(control)):
+        control = await asyncio.to_thread(run_whole, step, control)
+    await add_judgments(control)
+    pipeline = control.tools.pipeline
+    mines = pipeline.queries is None and pipeline.generation.negatives != "generated"
+    for step in (DECISIONS, MINED) if mines else (DECISIONS,):
+        control = await asyncio.to_thread(run_whole, step, control)
+    return control.plan

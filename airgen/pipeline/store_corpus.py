@@ -1,0 +1,86 @@
+"""The corpus as a source of rows: read, cleaned, and stored once for each state of its files and settings."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airgen.corpus.needs import source_digest
+from airgen.corpus.preparation import prepared
+from airgen.corpus.settings import CorpusSettings
+from airgen.errors import CorpusError
+from airgen.keys import content_key
+from airgen.records import Dropped, Passage
+from airgen.sequences import batched
+from airgen.settings import Pipeline
+from airgen.steps.step import Batch, Step, Whole
+from airgen.store import Store
+
+BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for memory and progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusSource(Whole):
+    """The documents of one pipeline's corpus."""
+
+    settings: CorpusSettings
+    pipeline: Pipeline
+
+
+def _work(source: CorpusSource, model: Any) -> Iterator[Batch]:
+    """Passages and dropped documents in their order. The corpus counts as read when its last row is stored: a run that
+    is stopped here reads it again."""
+    digest, passages, place = hashlib.blake2b(digest_size=16), 0, 0
+    for rows in batched(prepared(source.settings, source.pipeline.task, source.fingerprint), BATCH):
+        rows = _with_titles(source.store, rows)
+        for row in rows:
+            if isinstance(row, Passage):
+                passages += 1
+                digest.update(row.key.encode())
+        first, place = place, place + len(rows)
+        yield Batch(rows, len(rows), f"{passages:,} passages, {place - passages:,} dropped", first)
+    if not passages:
+        raise CorpusError(f"corpus {source.pipeline.corpus}: no passage is left of {place} documents: see its cleaning")
+    source.store.finish_corpus(source.fingerprint, passages, place - passages, digest.hexdigest())
+
+
+def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
+    """The rows; a passage whose text is stored already under another title, or with other metadata, gets a key of its
+    own: a key follows from id and text alone."""
+    keys = [row.key for row in rows if isinstance(row, Passage)]
+    known = store.query("SELECT key, title, metadata FROM passage WHERE key IN (SELECT unnest(?))", [keys])
+    stored = {key: (title, metadata) for key, title, metadata in known}
+    return [
+        replace(row, key=content_key([row.key, row.title, *([row.metadata] if row.metadata else [])]))
+        if isinstance(row, Passage) and stored.get(row.key, (row.title, row.metadata)) != (row.title, row.metadata)
+        else row
+        for row in rows
+    ]
+
+
+def _parts(settings: CorpusSettings, pipeline: Pipeline) -> dict[str, Any]:
+    """What the passages depend on: the source's text, the corpus's settings, and the task."""
+    return {"task": pipeline.task, "settings": settings.identity, "source": source_digest(settings)}
+
+
+def _complete(store: Store, fingerprint: str) -> bool:
+    return bool(store.query("SELECT passages FROM corpus WHERE fingerprint = ?", [fingerprint]))
+
+
+def _write(source: CorpusSource, batch: Batch) -> None:
+    source.store.put_members(source.fingerprint, batch.rows, batch.first)
+
+
+CORPUS = Step(
+    "corpus",
+    (),
+    Passage,
+    1,
+    work=_work,
+    parts=_parts,
+    whole=True,
+    beside=(Dropped,),
+    label="corpus",
+    complete=_complete,
+    write=_write,
+)

@@ -1,0 +1,108 @@
+"""The two loops that run steps: one waits for answers, the other one computes.
+
+    lineage = await walk(lineage, steps, tools=tools, store=store, health=health)      # one parent, step after step
+    await walk_each(lineages, steps, tools=..., store=..., health=..., workers=64)     # many parents beside each other
+    whole = run_whole(RECALL, whole)                                                   # all parents of one step
+
+`walk` asks models, about one document, pair or query at a time: candidates and judgments. A parent goes through all
+steps before the next one begins, so that the prompts that share a document follow each other, and waits while others
+are asked about. `run_whole` needs the whole corpus: sources, recall, pre-labels, decisions and mined negatives. Its
+batches are in a fixed order, its model is loaded once, and it runs in a thread, because nothing in it waits. In both,
+pending is what has no row, and rows are on the disk before the next piece of work begins.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from airgen.errors import Stopped
+from airgen.llms.health import Health
+from airgen.retrievers.component import Component
+from airgen.steps.ask import ask_each
+from airgen.steps.step import Parent, Step, Tools, Whole
+from airgen.store import Store
+
+P = TypeVar("P", bound=Parent)
+W = TypeVar("W", bound=Whole)
+
+
+async def walk(parent: P, steps: Sequence[Step], *, tools: Tools, store: Store, health: Health) -> P:
+    """Take one parent through the steps that it has not been through; each step's rows are on the disk first.
+
+    Returns:
+        The parent with the rows of these steps.
+
+    Raises:
+        LlmError: A step rejects almost everything.
+    """
+    for step in steps:
+        if not step.done(parent):
+            rows = await step.run(parent, tools)
+            await store.commit(rows)
+            parent = parent.extended(rows)
+            saw_step(health, parent, step)
+            health.check()
+        if step.stopped(parent):
+            break
+    return parent
+
+
+async def walk_each(
+    parents: Sequence[P],
+    steps: Sequence[Step],
+    *,
+    tools: Tools,
+    store: Store,
+    health: Health,
+    workers: int,
+    ended: Callable[[P], None],
+) -> None:
+    """Take parents through the steps in their order, `workers` at a time; the first error stops the rest.
+
+    `ended` is called with each parent when it is through.
+    """
+
+    async def through(parent: P) -> None:
+        ended(await walk(parent, steps, tools=tools, store=store, health=health))
+
+    await ask_each(parents, through, workers)
+
+
+def saw_step(health: Health, parent: Parent, step: Step) -> None:
+    """Count the outcome of a step that a parent has been through."""
+    if skip := parent.skips.get(step.name):
+        health.saw(step.name, skip.reason, skip.detail, skip.cause)
+    else:
+        health.saw(step.name)
+
+
+def run_whole(step: Step, whole: W) -> W:
+    """Do what is pending of one whole step.
+
+    Returns:
+        The same, with the step in its plan.
+
+    Raises:
+        Stopped: The user stopped the job; what was written stays.
+    """
+    source = not step.reads
+    model = step.model(whole)
+    fingerprint = whole.plan[step.name] if source else step.fingerprint(whole, model)
+    pending = step.pending(whole, fingerprint)
+    if source and not pending:
+        return whole
+    total, done, note = len(whole.parents), len(whole.parents) - len(pending), step.note(model)
+    with whole.display.stage(step.label, None if source else total, done, note) as bar:
+        working = replace(whole, fingerprint=fingerprint, pending=pending, encoding=partial(bar.encoding, note))
+        try:
+            for batch in step.batches(working, model) if pending else ():
+                step.write(working, batch)
+                parents = len({row.parent for row in batch.rows}) if batch.done is None else batch.done
+                bar.advance(parents, note if batch.note is None else batch.note)
+                if whole.stopping.is_set():
+                    raise Stopped("stopped by the user: run the same command again to continue")
+        finally:
+            if isinstance(model, Component):
+                model.release()  # the models of the next step need the memory
+    return replace(whole, plan={**whole.plan, step.name: fingerprint})
