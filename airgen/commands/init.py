@@ -22,7 +22,7 @@ from airgen.study import Shown
 
 if TYPE_CHECKING:
     from airgen.corpus.survey import Survey
-    from airgen.pipeline.run import RunResult
+    from airgen.pipeline.run_result import RunResult
 
 DEMO_EXTRAS = {"qa": ("embedded", "corpus"), "long-doc": ("embedded", "corpus", "long-doc")}
 """The extras that the demo of each task needs."""

@@ -16,7 +16,7 @@ from airgen.paths import RUNS, beside
 from airgen.text.display import dollars, terminal_text
 
 if TYPE_CHECKING:
-    from airgen.pipeline.run import RunResult
+    from airgen.pipeline.run_result import RunResult
 
 
 @command
@@ -105,7 +105,7 @@ def run(
     if check:
         from airgen.commands.check import check_job
         from airgen.pipeline.job import Job
-        from airgen.pipeline.run import RunResult
+        from airgen.pipeline.run_result import RunResult
 
         job = Job(path, folder, target=target)
         looked = check_job(job, budget=budget)
@@ -134,7 +134,8 @@ def run_and_report(
 
     from airgen.pipeline.job import Job
     from airgen.pipeline.refresh import earlier_version
-    from airgen.pipeline.run import result_lines, result_values, run_pipeline
+    from airgen.pipeline.run import run_pipeline
+    from airgen.pipeline.run_result import result_lines, result_values
     from airgen.report.report import report_of_run
     from airgen.settings import load_pipeline
     from airgen.settings.base import find_yaml
@@ -169,7 +170,8 @@ def run_and_report(
 
 def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[RunResult]:
     from airgen.pipeline.job import Job
-    from airgen.pipeline.run import RunResult, run_pipeline
+    from airgen.pipeline.run import run_pipeline
+    from airgen.pipeline.run_result import RunResult
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
     from airgen.steps.ask import money

@@ -8,17 +8,22 @@ MLflow has is not logged again.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from airgen import __version__
 from airgen.dataset.manifest import Manifest
+from airgen.errors import AirgenError
 from airgen.evaluation.experiment import results_folder
 from airgen.guard import guarded
 from airgen.keys import fingerprint
 from airgen.paths import EVALUATION
 from airgen.pipeline.job import Job
+from airgen.pipeline.run_result import RunResult
 from airgen.registry import load_extra
+from airgen.steps.ask import money
+from airgen.steps.progress import Display
 
 TAG = "airgen.key"
 _ARTEFACTS = ("dataset/manifest.json", "dataset/README.md", "dataset/pipeline.yaml")
@@ -99,3 +104,25 @@ def _metrics(scores: Mapping[str, Any]) -> dict[str, float]:
     }
     low, high = scores["interval"]
     return {**found, "interval_low": float(low), "interval_high": float(high)}
+
+
+def logged_in_mlflow(job: Job, display: Display, result: RunResult) -> RunResult:
+    """The result; what MLflow does not take is told in `failed`, since the dataset and its scores are on the disk."""
+    try:
+        name = log_run(job, result.scores, result.manifest, cost_of(job), result.verdict)
+    except AirgenError as error:
+        return replace(result, failed=[*result.failed, str(error)])
+    if name:
+        display.say(f"logged in MLflow as {name}")
+    return result
+
+
+def cost_of(job: Job) -> dict[str, float]:
+    """What the job has cost, earlier processes included: calls, tokens, money."""
+    with job.open_store(read_only=True) as store:
+        ((calls, read, wrote),) = store.query(
+            "SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answer"
+        )
+        return {
+            "llm_calls": calls, "llm_tokens_in": read, "llm_tokens_out": wrote, "llm_usd": money(store).spent,
+        }  # fmt: skip

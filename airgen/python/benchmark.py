@@ -24,7 +24,7 @@ from airgen.study import Column, Study, Table, fragment
 from airgen.text.display import md
 
 if TYPE_CHECKING:
-    from airgen.pipeline.run import RunResult
+    from airgen.pipeline.run_result import RunResult
     from airgen.python.recipe import JobRecipe
 
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from airgen.audit.sample import ANSWERS, QUESTION, AuditSample, four_levels, key
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
 from airgen.pipeline.job import Job
-from airgen.pipeline.run import RunResult
+from airgen.pipeline.run_result import RunResult
 from airgen.report.overview import overview, together
 from airgen.report.overview_tables import datasets_table
 from airgen.report.pack import Pack, report_file, report_folder

@@ -23,7 +23,8 @@ from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
 from airgen.kept import plain
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.run import result_lines, result_values, run_job
+from airgen.pipeline.run import run_job
+from airgen.pipeline.run_result import result_lines, result_values
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
 from airgen.steps.progress import Display

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from job_maker import CORPUS, LEXICAL, Run
 
-from airgen.pipeline.run import result_lines
+from airgen.pipeline.run_result import result_lines
 
 JOB = LEXICAL
 
