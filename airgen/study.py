@@ -10,7 +10,9 @@ A cell is a text (escaped here for each output), a number, a tuple (low, high), 
 
 import base64
 import hashlib
+import html
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,7 @@ from typing import Any, TypeVar
 from airgen.errors import UsageError
 from airgen.kept import plain, write_json
 from airgen.registry import load_extra
-from airgen.text.display import csv_text, html_text, markdown_table, md, p_value, terminal_table
+from airgen.text.display import csv_text, html_text, markdown_table, md, p_value, terminal_lines, terminal_table
 
 T = TypeVar("T")
 
@@ -31,6 +33,21 @@ P = "p"
 
 class Html(str):
     """A cell or part that is already HTML. Other outputs leave it out."""
+
+
+class Plain(str):
+    """A part that is plain text, wherever it comes from; each output escapes it. Several lines keep their columns."""
+
+    def markdown(self) -> str:
+        """Return the text as a paragraph, or several lines as an indented block."""
+        lines = terminal_lines(self).split("\n")
+        return md(self) if len(lines) == 1 else "\n".join(f"    {line}" for line in lines)
+
+    def html(self) -> str:
+        """Return the text as an HTML paragraph, or several lines as a preformatted block."""
+        lines = [html.escape(line) for line in terminal_lines(self).split("\n")]
+        kind = "p" if len(lines) == 1 else "pre"
+        return f'<{kind} class="foreign">' + "\n".join(lines) + f"</{kind}>\n"
 
 
 def shown(value: Any, form: str = "", missing: str = "–") -> str:
@@ -115,8 +132,10 @@ class Table:
         return [at for at, column in enumerate(self.columns) if column.left or at == 0]
 
     def text(self) -> str:
-        """Return aligned columns for a terminal."""
-        return terminal_table([[column.title for column in self.columns], *self.cells()], left=self._left)
+        """Return aligned columns for a terminal; a table without titles has no head."""
+        titles = [column.title for column in self.columns]
+        rows = [titles, *self.cells()] if any(titles) else self.cells()
+        return "\n".join(line.rstrip() for line in terminal_table(rows, left=self._left).splitlines())
 
     def markdown(self) -> str:
         """Return a Markdown table."""
@@ -187,8 +206,9 @@ class Study:
     """A title followed by tables, paragraphs in Markdown, and headings (`## Costs`).
 
     Args:
-        title: The title.
-        parts: The tables and texts, in order. Empty parts, and headings without content, are left out.
+        title: The title, in plain text.
+        parts: The tables and texts, in order: a `str` is Markdown. Empty parts, and headings without content, are left
+            out.
     """
 
     title: str
@@ -237,6 +257,20 @@ class Study:
             raise UsageError(f"{path}: the file name must end in .md, .html, .csv or .json")
         return path
 
+    def text(self, *, title: bool = True) -> str:
+        """Return the study as text for a terminal, with or without its title: aligned tables, and a blank line before
+        each heading.
+        """
+        lines = [terminal_lines(self.title)] if title and self.title else []
+        for part in _shown(part for part in self.parts if not isinstance(part, Html)):
+            if _is_heading(part):
+                lines += ([""] if lines else []) + [_unescaped(str(part).removeprefix("## "))]
+            elif isinstance(part, Table):
+                lines.append(part.text())
+            else:
+                lines.append(terminal_lines(part) if isinstance(part, Plain) else _unescaped(part))
+        return "\n".join(lines)
+
     def markdown(self) -> str:
         """Return the study as Markdown."""
         return "\n\n".join([f"# {md(self.title)}", *body(self.parts)]) + "\n"
@@ -246,10 +280,7 @@ class Study:
         from markdown_it import MarkdownIt
 
         render = MarkdownIt("commonmark", {"html": False}).render
-        fragments = [
-            part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
-            for part in _shown(self.parts)
-        ]
+        fragments = [_html_of(part, render) for part in _shown(self.parts)]
         title = html_text(self.title, 300)
         return html_page(title, f'<main>\n<h1 class="foreign">{title}</h1>\n{"".join(fragments)}</main>')
 
@@ -271,10 +302,7 @@ def fragment(parts: Iterable[str | Table]) -> str:
     from markdown_it import MarkdownIt
 
     render = MarkdownIt("commonmark", {"html": False}).render
-    fragments = [
-        part.html() if isinstance(part, Table) else part if isinstance(part, Html) else render(part)
-        for part in _shown(parts)
-    ]
+    fragments = [_html_of(part, render) for part in _shown(parts)]
     return f'<div class="airgen"><style>{_NOTEBOOK_STYLE}</style>{"".join(fragments)}</div>'
 
 
@@ -327,7 +355,19 @@ def _more(count: int, shown: int) -> str:
 def body(parts: Iterable[str | Table]) -> list[str]:
     """Return the parts as Markdown, without empty parts and headings with nothing below them."""
     shown = _shown(part for part in parts if not isinstance(part, Html))
-    return [(part if isinstance(part, str) else part.markdown()).rstrip("\n") for part in shown]
+    return [(part.markdown() if isinstance(part, Table | Plain) else part).rstrip("\n") for part in shown]
+
+
+def _html_of(part: str | Table, render: Callable[[str], str]) -> str:
+    """A part as HTML; `render` turns Markdown into it."""
+    if isinstance(part, Table | Plain):
+        return part.html()
+    return part if isinstance(part, Html) else render(part)
+
+
+def _unescaped(text: str) -> str:
+    """Markdown as a terminal shows it: what `md` has escaped is itself."""
+    return terminal_lines(html.unescape(re.sub(r"\\([\\|`*_\[\]])", r"\1", text)))
 
 
 def _shown(parts: Iterable[str | Table]) -> list[str | Table]:

@@ -10,7 +10,7 @@ from airgen.commands.command import command
 from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
 from airgen.commands.outcome import Outcome
 from airgen.errors import AirgenError, UsageError
-from airgen.study import Shown
+from airgen.study import Plain, Shown, Study, Table
 from airgen.text.display import terminal_table, terminal_text
 
 if TYPE_CHECKING:
@@ -145,41 +145,42 @@ def check_job(
     value = Check(
         problems, warnings, found, probed, untested, found.usd if found else None, local=local, standing=where
     )
-    return Outcome(value, _lines(job, value, stages=stages), code=1 if problems else 0)
+    return Outcome(value, _study(job, value, stages=stages), code=1 if problems else 0)
 
 
-def _lines(job: Job, done: Check, *, stages: bool) -> list[str]:
+def _study(job: Job, done: Check, *, stages: bool) -> Study:
     """Price and time, the stages where they are wanted, then each line that somebody must know."""
     from airgen.corpus.cleaning.personal import what_remains
     from airgen.corpus.look import in_words
-    from airgen.pipeline.estimate import estimate_lines, standing_line
+    from airgen.pipeline.estimate import calls_time, estimate_head, estimate_table, standing_line
     from airgen.pipeline.local_time import load_of_machine, price_and_time
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
 
     pipeline, found = job.pipeline, done.estimate
-    lines: list[str] = []
+    parts: list[str | Table] = []
     if found:
-        head, *rest = estimate_lines(job, found)
-        lines = [
-            price_and_time(found.usd, found.seconds, done.local, load_of_machine()),
-            head,
-            *(rest if stages else []),
-        ]
+        parts.append(Plain(price_and_time(found.usd, found.seconds, done.local, load_of_machine())))
     if done.standing:
-        lines.insert(1, standing_line(job, done.standing))
-    lines.append(f"  {profile_words(pipeline)}")
-    lines.append(f"  relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})")
-    lines.append(f"  {what_remains(job.corpus, pipeline.task)}")
-    lines += [f"  {line}"] if (line := in_words(pipeline.language)) else []
-    lines += [f"  probe: {line}" for line in done.probed or ()]
-    lines += [f"  ! {line}" for line in [*(found.warnings if found else []), *done.advice, *done.problems]]
+        parts.append(Plain(standing_line(job, done.standing)))
+    if found:
+        parts.append(Plain(estimate_head(job, found)))
+        parts += [estimate_table(found), Plain(calls_time(found))] if stages else []
+    notes = [
+        profile_words(pipeline),
+        f"relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})",
+        what_remains(job.corpus, pipeline.task),
+        in_words(pipeline.language),
+        *(f"probe: {line}" for line in done.probed or ()),
+        *(f"! {line}" for line in [*(found.warnings if found else []), *done.advice, *done.problems]),
+    ]
     if not done.problems:
-        lines.append("  everything that it needs is there")
+        notes.append("everything that it needs is there")
         if done.untested:
             asked = ", ".join(done.untested)
-            lines.append(f"  not tested: whether {asked} answers, and how fast: airgen check --probe asks")
-    return lines
+            notes.append(f"not tested: whether {asked} answers, and how fast: airgen check --probe asks")
+    parts += [Plain(f"  {note}") for note in notes if note]
+    return Study("", parts)
 
 
 @command

@@ -86,7 +86,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
         if as_json:
             echo(json_text(plain(outcome.value if outcome.json is None else outcome.json), indent=1))
         elif not quiet and outcome.text:
-            echo((outcome.text if isinstance(outcome.text, str) else "\n".join(outcome.text)).removesuffix("\n"))
+            echo(outcome.printed.removesuffix("\n"))
         if outcome.error is not None:
             raise outcome.error
         if outcome.code:

@@ -247,7 +247,7 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     from airgen import models
     from airgen.commands.fetch import fetch
     from airgen.commands.run import run_and_report
-    from airgen.pipeline.show import find_job, read_report, render_work
+    from airgen.pipeline.show import find_job, read_report, work_table
     from airgen.pipeline.starter import install_extras
 
     install_extras(DEMO_EXTRAS[task], say)
@@ -257,7 +257,7 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     if needs:
         fetch(needs)
     done = run_and_report(name, runs, target=target)
-    work = render_work(read_report(find_job(name, runs)))
+    work = work_table(read_report(find_job(name, runs))).text()
     where = "" if runs == RUNS else f" --runs {runs}"
     go_on = [f"airgen show {name} --queries{where}", "airgen init FOLDER"]
     lines = [*done.text, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from airgen.errors import AirgenError
+from airgen.study import Study
 
 T = TypeVar("T")
 
@@ -17,7 +18,7 @@ class Outcome(Generic[T]):
 
     Attributes:
         value: What the Python function returns.
-        text: What the command prints.
+        text: What the command prints: text, lines, or a study.
         json: What `--json` prints, if not the value.
         code: The exit code of the shell.
         error: Raised once the result is printed. In Python it is raised unless the value has a field `failed`, which
@@ -26,8 +27,15 @@ class Outcome(Generic[T]):
     """
 
     value: T
-    text: str | Sequence[str] = ""
+    text: str | Sequence[str] | Study = ""
     json: Any = None
     code: int = 0
     error: AirgenError | None = None
     hidden: bool = False
+
+    @property
+    def printed(self) -> str:
+        """The text as one string."""
+        if isinstance(self.text, Study):
+            return self.text.text()
+        return self.text if isinstance(self.text, str) else "\n".join(self.text)

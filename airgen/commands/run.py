@@ -13,6 +13,7 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, end_event, logging_events, say
 from airgen.errors import AirgenError, UsageError
 from airgen.paths import RUNS, beside
+from airgen.study import Plain
 from airgen.text.display import dollars, terminal_text
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def run_and_report(
     from airgen.pipeline.job import Job
     from airgen.pipeline.refresh import earlier_version
     from airgen.pipeline.run import run_pipeline
-    from airgen.pipeline.run_result import result_lines, result_values
+    from airgen.pipeline.run_result import result_values
     from airgen.report.report import report_of_run
     from airgen.settings import load_pipeline
     from airgen.settings.base import find_yaml
@@ -154,18 +155,17 @@ def run_and_report(
     version = earlier_version(result.manifest)
     if version is not None and not result.already_done and result.scores:
         say(drift_since(Job(Path(path), runs), version))  # how the ranking of the pipeline's systems has changed
-    lines = result_lines(result, 100 if verbose else 4)
+    study = result.study(100 if verbose else 4)
     wanted = options.get("target")
     if wanted is not None and wanted != (written := load_pipeline(find_yaml("pipelines", path)).target):
-        lines.append(
-            f"target: {wanted:,} this time; {path} says {written:,}, and a run without --target goes on to that"
-        )
+        other = f"target: {wanted:,} this time; {path} says {written:,}, and a run without --target goes on to that"
+        study = replace(study, parts=[*study.parts, Plain(other)])
     error = AirgenError("\n".join(result.failed)) if result.failed else None
     if log is not None:
         log(end_event(error, directory=result.directory, verdict=result.verdict, seconds=round(result.seconds, 3)))
         if error is not None:
             error.told = True
-    return Outcome(result, lines, json=result_values(result), error=error)
+    return Outcome(result, study.text(title=False), json=result_values(result), error=error)
 
 
 def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[RunResult]:

@@ -50,10 +50,11 @@ def show(
         find_lineage,
         job_with,
         life,
+        life_study,
         listed,
+        queries_study,
         read_report,
-        render_life,
-        render_report,
+        status_study,
     )
 
     try:
@@ -66,27 +67,26 @@ def show(
         job, query = job_with(str(what), Path(runs or RUNS)), str(what)
     if not query and not queries:
         report = _watched(job) if watch else read_report(job)
-        return Outcome(report, render_report(report))
+        return Outcome(report, status_study(report))
     if watch:
         raise UsageError("--watch shows a whole job: remove the query and --queries")
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
         if query:
             value = life(store, job, *find_lineage(accepted, query, job.ids))
-            text = render_life(value)
+            study = life_study(value)
             value.pop("lines")
-            return Outcome(value, text)
+            return Outcome(value, study)
         rows = listed(accepted, job.ids)
-    left_out = {row["id"]: "" if row["outcome"] == "accepted" else f"  ({row['outcome']})" for row in rows}
-    return Outcome({"queries": rows}, [f"{row['id']}  {row['query']}{left_out[row['id']]}" for row in rows], json=rows)
+    return Outcome({"queries": rows}, queries_study(rows), json=rows)
 
 
 def _watched(job: Job) -> dict[str, Any]:
     """Print the state of a job until it ends, and return the last state."""
-    from airgen.pipeline.show import read_report, render_report
+    from airgen.pipeline.show import read_report, status_study
 
     while (report := read_report(job))["running"]:
-        echo(f"{render_report(report)}\n", err=True)
+        echo(f"{status_study(report).text()}\n", err=True)
         time.sleep(2)
     return report
 

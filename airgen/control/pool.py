@@ -6,8 +6,7 @@ Texts are read from the work database when they are asked for: a passage costs s
 import hashlib
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import chain, islice
 
 import numpy as np
@@ -38,6 +37,8 @@ class Pool:
     places: NDArray[np.int64]
     negatives: Mapping[str, Text]
     digest: str
+    _last: list[tuple[int, list[Text]]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The block that was read last, if any."""
 
     @classmethod
     def of(cls, store: Store, plan: Plan, accepted: Accepted) -> "Pool":
@@ -49,7 +50,14 @@ class Pool:
         for id_, title, text in chain(_passages(store, places), rest):
             digest.update(f"{id_}\x1f{title}\x1f{text}\x1e".encode("utf-8", "surrogatepass"))
             ids.append(id_)
-        return cls(store, plan["corpus"], ids, places, dict(sorted(negatives.items())), digest.hexdigest())
+        return cls(
+            store=store,
+            corpus_fingerprint=plan["corpus"],
+            ids=ids,
+            places=places,
+            negatives=dict(sorted(negatives.items())),
+            digest=digest.hexdigest(),
+        )
 
     def corpus(self, language: str) -> Corpus:
         """The pool as retrievers take it."""
@@ -75,10 +83,6 @@ class Pool:
         found += islice(self.negatives.values(), beyond, beyond + _BLOCK - len(found))
         self._last[:] = [(number, found)]
         return found
-
-    @cached_property
-    def _last(self) -> list[tuple[int, list[Text]]]:
-        return []  # the block that was read last
 
 
 def _passages(store: Store, places: NDArray[np.int64]) -> Iterator[tuple[str, str, str]]:

@@ -13,7 +13,7 @@ from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Tools, made
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, made
 
 
 def draw_one_stage(
@@ -72,12 +72,12 @@ def draw_one_stage(
         texts = random.sample(known := scripted(topic), min(items.get("minItems", 3), len(known)))
         return json.dumps({f"{name}s": texts}, ensure_ascii=False)
 
-    def show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+    def show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
         if not lineage.every(writes):
             return {}, []
         row = lineage.one(writes)
-        others = [f"           ({text})" for text in row.options if text != row.text]
-        return {name: {"chosen": row.text, "options": row.options}}, [f"{name:<10} {row.text}", *others]
+        others = [("", f"({text})") for text in row.options if text != row.text]
+        return {name: {"chosen": row.text, "options": row.options}}, [(name, row.text), *others]
 
     # With one call for all, that of the query pays.
     cost = Cost(

@@ -44,7 +44,7 @@ from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Tools, asked_language, made, skip, stage_prompt
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, made, skip, stage_prompt
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.words import count_words, words
@@ -336,7 +336,7 @@ def _scripted(request: Request) -> str:
     return json.dumps({"query": padded(words, count) + mark}, ensure_ascii=False)
 
 
-def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
     row = lineage.query
     if row is None:
         return {}, []
@@ -347,14 +347,14 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
     tries = f"  (attempt {row.attempts})" if row.attempts > 1 else ""
     drafts = [asdict(one) for one in lineage.every(Candidate)]
     others = [
-        f"           ({one.text})  {one.problem or f'finds its source: {one.score:+.2f}'}"
-        for one in lineage.every(Candidate)
-        if one.text != row.text
+        ("", f"({draft.text})  {draft.problem or f'finds its source: {draft.score:+.2f}'}")
+        for draft in lineage.every(Candidate)
+        if draft.text != row.text
     ]
-    lines = [f"asked for  {row.type}, {row.length}, {row.information}", f"query      {row.text}{tries}", *others]
+    told = [("asked for", f"{row.type}, {row.length}, {row.information}"), ("query", f"{row.text}{tries}"), *others]
     if drafts:
         value["drafts"] = [{name: one[name] for name in ("text", "problem", "score")} for one in drafts]
-    return {"query": value}, lines
+    return {"query": value}, told
 
 
 def _drawn(pipeline: Pipeline) -> int:

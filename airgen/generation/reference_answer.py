@@ -16,7 +16,7 @@ from airgen.llms.scripted import document
 from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Tools, made
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, made
 from airgen.text.display import plain_text
 
 _FEWEST_WORDS, _LEAST_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
@@ -71,12 +71,12 @@ def _scripted_answer(request: Request) -> str:
     return json.dumps({"quote": " ".join(quote), "answer": " ".join(quote[:3])}, ensure_ascii=False)
 
 
-def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
     rows = lineage.every(ReferenceAnswer)
     if not rows:
         return {}, []
-    lines = [f"answer     {row.text}  [quotes: {row.quote}]" for row in rows]
-    return {"answer": {"text": rows[-1].text, "quote": rows[-1].quote}}, lines
+    told = [("answer", f"{row.text}  [quotes: {row.quote}]") for row in rows]
+    return {"answer": {"text": rows[-1].text, "quote": rows[-1].quote}}, told
 
 
 REFERENCE_ANSWER = Step(

@@ -17,7 +17,7 @@ from airgen.retrievers.model_output import unit_rows
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Tools, asked_language, made, stage_prompt
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, made, stage_prompt
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -110,13 +110,13 @@ def _scripted(request: Request) -> str:
     return json.dumps({"query": padded(kept, asked_length(request))}, ensure_ascii=False)
 
 
-def _show(lineage: Lineage) -> tuple[dict[str, Any], list[str]]:
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
     if lineage.query is None:
         return {}, []
     rows = [{"text": row.text, "style": row.style, "attempts": row.attempts} for row in lineage.rewrites]
     tries = [f"  (attempt {row.attempts})" if row.attempts > 1 else "" for row in lineage.rewrites]
     shown = zip(lineage.rewrites, tries, strict=True)
-    return {"rewrites": rows}, [f"rewrite    {row.text}  [{row.style}]{tried}" for row, tried in shown]
+    return {"rewrites": rows}, [("rewrite", f"{row.text}  [{row.style}]{tried}") for row, tried in shown]
 
 
 STAGE = Step(

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import itemgetter
 
 from airgen.control.judge import judge_kind
 from airgen.corpus import prepare
@@ -28,6 +29,7 @@ from airgen.settings import LlmSettings, Pipeline
 from airgen.steps.ask import money
 from airgen.steps.progress import STATUS, number, read_status
 from airgen.steps.step import Expected, stage_prompt
+from airgen.study import Column, Table, columns
 from airgen.text.display import dollars
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
@@ -315,24 +317,24 @@ def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
     return calls, read, wrote
 
 
-def estimate_lines(job: Job, found: Estimate) -> list[str]:
-    """For a terminal: calls, tokens and money of each stage, and of all."""
+def estimate_head(job: Job, found: Estimate) -> str:
+    """The job's name and how much it is asked to make."""
     if job.pipeline.queries is not None:
-        head = f"{found.samples:,} queries of your own; labels that you bring are not judged again"
-    else:
-        head = f"{job.pipeline.target:,} queries from about {found.samples:,} documents"
+        return f"{job.pipeline.name}: {found.samples:,} queries of your own; labels that you bring are not judged again"
+    return f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents"
 
-    def row(name: str, calls: int, read: int, wrote: int, usd: float | None) -> str:
-        money = "unknown" if usd is None else f"{usd:.4f}"
-        return f"  {name:<14}{calls:>9,}{read:>13,}{wrote:>13,}{money:>10}"
 
-    lines = [
-        f"{job.pipeline.name}: {head}",
-        f"  {'stage':<14}{'calls':>9}{'tokens in':>13}{'tokens out':>13}{'USD':>10}",
-    ]
-    lines += [row(one.stage, *token_sums([one]), one.usd) for one in found.stages if one.calls]
-    lines.append(row("in all", *token_sums(found.stages), found.usd))
-    if found.seconds is not None:
-        time = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
-        lines.append(f"  about {time} of calls to models, besides retrieval and re-ranking")
-    return lines
+def estimate_table(found: Estimate) -> Table:
+    """Calls, tokens and money of each stage, and of all."""
+    rows = [(stage.stage, *token_sums([stage]), stage.usd) for stage in found.stages if stage.calls]
+    figures = columns("stage", "calls", "tokens in", "tokens out", form=",")
+    money = Column("USD", itemgetter(4), ".4f", missing="unknown")
+    return Table([*rows, ("in all", *token_sums(found.stages), found.usd)], [*figures, money])
+
+
+def calls_time(found: Estimate) -> str:
+    """How long all calls take, in words; empty where a model was not probed."""
+    if found.seconds is None:
+        return ""
+    time = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
+    return f"about {time} of calls to models, besides retrieval and re-ranking"

@@ -1,7 +1,7 @@
 """The funnel: how many of each thing entered and left each stage, and why (paper, sections 2.3 and 2.4)."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from airgen.control.judgment import OWN
 from airgen.control.votes import NOT_FOUND
@@ -15,6 +15,7 @@ from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan
 from airgen.store import Store
+from airgen.study import Column, Table
 
 
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
@@ -44,6 +45,25 @@ def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep
         return steps[:-2]
     first = sum(step.stage in (_CORPUS, _PIECES) for step in steps)
     return steps[: first + len(job.flow.candidates) + len(job.flow.accepted)]
+
+
+def funnel_table(steps: Sequence[FunnelStep], most: int = 4) -> Table:
+    """The funnel as a table, with the `most` frequent reasons of each step."""
+
+    def reasons(step: FunnelStep) -> str:
+        words = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
+        more = [f"{len(words) - most} other reasons"] if len(words) > most else []
+        return "; ".join([*words[:most], *more])
+
+    return Table(
+        steps,
+        [
+            Column("stage", lambda step: step.stage),
+            Column("entered", lambda step: step.entered, ","),
+            Column("left", lambda step: step.left, ","),
+            Column("why not", reasons, left=True),
+        ],
+    )
 
 
 _CORPUS, _PIECES = "corpus", "pieces of documents left out"

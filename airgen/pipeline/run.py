@@ -28,13 +28,13 @@ from airgen.generation.round_trip import RoundTrip
 from airgen.paths import RUNS
 from airgen.pipeline.evaluate_systems import evaluate_systems
 from airgen.pipeline.export import export_dataset, splits_of
-from airgen.pipeline.funnel import funnel_so_far
+from airgen.pipeline.funnel import funnel_so_far, funnel_table
 from airgen.pipeline.interrupts import stopping_on_signals
 from airgen.pipeline.job import Job
 from airgen.pipeline.mlflow_log import logged_in_mlflow
 from airgen.pipeline.own_queries import OWN_QUERIES, QueriesSource
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
-from airgen.pipeline.run_result import RunResult, _funnel_lines
+from airgen.pipeline.run_result import RunResult
 from airgen.pipeline.store_corpus import CORPUS, CorpusSource
 from airgen.retrievers import load_embedder
 from airgen.retrievers.encodings import shared_encodings
@@ -45,6 +45,7 @@ from airgen.steps.loops import run_whole
 from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
 from airgen.steps.step import Tools
 from airgen.store import Store
+from airgen.study import Study
 from airgen.text.display import dollars
 
 STOPS = ("corpus", "hard_negative", "judgment")
@@ -94,7 +95,7 @@ def run_pipeline(
         except AirgenError:
             with contextlib.suppress(AirgenError), job.open_store(read_only=True) as store:
                 if steps := funnel_so_far(job, store, job.accepted(store)):
-                    text = "\n".join(_funnel_lines(steps))
+                    text = Study("Funnel", [funnel_table(steps)]).text()
                     display.console.print(text, markup=False, highlight=False, soft_wrap=True)
             raise
         if evaluate and result.manifest is not None and job.pipeline.evaluate.systems:

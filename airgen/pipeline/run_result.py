@@ -1,17 +1,24 @@
 """What a run leaves behind, and the last lines that it prints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest
 from airgen.dataset.people import NOTE, note_text
 from airgen.paths import EVALUATION
+from airgen.pipeline.funnel import funnel_table
 from airgen.pipeline.refresh import REFRESHED, change_lines
-from airgen.study import Shown
-from airgen.text.display import dollars, terminal_lines, terminal_table
+from airgen.study import Plain, Shown, Study, Table, columns
+from airgen.text.display import dollars
+
+MADE = {
+    "dataset": "the benchmark (BEIR layout, card: README.md)",
+    EVALUATION: "run files, scores, tables",
+    "work.duckdb": "every step of every query: airgen show",
+}
+"""What a run leaves in its work directory, and what it is for."""
 
 
 @dataclass(frozen=True)
@@ -37,53 +44,45 @@ class RunResult(Shown):
     memory_mb: float | None = None
     report: Path | None = None
 
+    def study(self, reasons: int = 4) -> Study:
+        """Return the funnel with its most frequent `reasons`, the ranking, the bill and the paths."""
+        parts = [*self._funnel(reasons), *self._systems()]
+        return Study(self.directory.name, [*parts, *(["## Run"] if parts else []), *self._bill()])
+
+    def _funnel(self, reasons: int) -> list[str | Table]:
+        if self.manifest is None:
+            return []
+        note = self.manifest.notes.get(REFRESHED)
+        changes = change_lines(note, self.manifest.info.version) if isinstance(note, dict) else []
+        people = note_text(self.manifest.notes.get(NOTE))
+        return ["## Funnel", funnel_table(self.manifest.funnel, reasons), *map(Plain, changes), Plain(people or "")]
+
+    def _systems(self) -> list[str | Table]:
+        if self.manifest is None or not self.scores:
+            return []
+        return ["## Systems", Plain(self.ranking), Plain(self.labels)]
+
+    def _bill(self) -> Iterator[str | Table]:
+        yield Plain(self.note)
+        if self.already_done:
+            yield Plain("already finished: no model was asked and nothing was paid")
+        elif self.usage:
+            calls, read, cached, wrote, usd = (
+                sum(stage[name] for stage in self.usage.values())
+                for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
+            )
+            memory = "" if self.memory_mb is None else f", {self.memory_mb:,.0f} MB"
+            yield Plain(
+                f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
+                f"{self.seconds:.0f} s{memory}"
+            )
+        made = [(str(path), what) for name, what in MADE.items() if (path := self.directory / name).exists()]
+        page = [] if self.report is None else [(str(self.report), "the report: open it in a browser")]
+        yield Table([*made, *page], columns("", "", left=(1,)))
+
 
 def result_values(result: RunResult) -> dict[str, Any]:
     """A run's result as plain values: the funnel in place of the manifest."""
     value = asdict(replace(result, manifest=None))
     value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
     return value
-
-
-def result_lines(result: RunResult, reasons: int = 4) -> list[str]:
-    """The last lines of a run: the funnel with its most frequent `reasons`, the ranking, the bill and the paths."""
-    lines: list[str] = []
-    if result.manifest is not None:
-        lines += _funnel_lines(result.manifest.funnel, reasons)
-        note = result.manifest.notes.get(REFRESHED)
-        lines += change_lines(note, result.manifest.info.version) if isinstance(note, dict) else []
-        lines += [text] if (text := note_text(result.manifest.notes.get(NOTE))) else []
-        if result.scores:
-            lines += ["", result.ranking, *([result.labels] if result.labels else []), ""]
-    if result.note:
-        lines.append(result.note)
-    if result.already_done:
-        lines.append("already finished: no model was asked and nothing was paid")
-    elif result.usage:
-        calls, read, cached, wrote, usd = (
-            sum(stage[name] for stage in result.usage.values())
-            for name in ("calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
-        )
-        lines.append(
-            f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
-            f"{result.seconds:.0f} s" + ("" if result.memory_mb is None else f", {result.memory_mb:,.0f} MB")
-        )
-    for name, what in (
-        ("dataset", "the benchmark (BEIR layout, card: README.md)"),
-        (EVALUATION, "run files, scores, tables"),
-        ("work.duckdb", "every step of every query: airgen show"),
-    ):
-        if (result.directory / name).exists():
-            lines.append(f"{result.directory / name}  {what}")
-    if result.report is not None:
-        lines.append(f"{result.report}  the report: open it in a browser")
-    return [terminal_lines(line) for line in lines]
-
-
-def _funnel_lines(steps: Sequence[FunnelStep], most: int = 4) -> list[str]:
-    rows = [["stage", "entered", "left", "why not"]]
-    for step in steps:
-        reasons = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
-        more = [f"{len(reasons) - most} other reasons"] if len(reasons) > most else []
-        rows.append([step.stage, f"{step.entered:,}", f"{step.left:,}", "; ".join([*reasons[:most], *more])])
-    return ["Funnel", *(line.rstrip() for line in terminal_table(rows, (0, 3)).splitlines())]

@@ -7,6 +7,8 @@ unless another process has it open, from its work database.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +27,8 @@ from airgen.steps.progress import STATUS, number, read_status
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan
 from airgen.store import Store
-from airgen.text.display import dollars, terminal_lines, terminal_table
+from airgen.study import Column, Plain, Study, Table, columns
+from airgen.text.display import dollars
 
 R = TypeVar("R", bound=Row)
 
@@ -60,7 +63,7 @@ def listed(accepted: Accepted, ids: PublicIds) -> list[dict[str, str]]:
 
 
 def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
-    """Everything that is known of one query, as plain values; `lines` are the stages' own, for the terminal."""
+    """Everything that is known of one query, as plain values; `lines` are the steps' own, a label and a text each."""
     return next(lives(store, job, [(lineage, rejected)]))
 
 
@@ -154,30 +157,45 @@ def _by_query(rows: Iterable[R]) -> dict[str, list[R]]:
     return found
 
 
-def render_life(value: dict[str, Any]) -> str:
-    """The same as text for a terminal; control characters of documents and models are taken out."""
-    lines = [f"{value['id']}  {value['outcome']}", ""]
+def life_study(value: dict[str, Any]) -> Study:
+    """The same as tables: what was made, then each label."""
+    told: list[tuple[str, str]] = []
     if own := value.get("own"):
-        lines += [f"query      {own['text']}", f"asked      {own['count']:,} times, first in line {own['line']}"]
+        told += [("query", own["text"]), ("asked", f"{own['count']:,} times, first in line {own['line']}")]
     for source in (value[name] for name in ("document", "second") if name in value):
-        lines += [f"document   {source['id']}"]
-        lines += [f"           {source['title']}"] if source["title"] else []
-        lines += ["           | " + line for line in source["text"].splitlines()]
-    lines += value["lines"]
-    lines += [f"skipped    {stage}: {why}" for stage, why in value["skips"].items()]
+        told += [("document", source["id"]), *([("", source["title"])] if source["title"] else [])]
+        told += [("", f"| {line}") for line in source["text"].splitlines()]
+    told += value["lines"]
+    told += [("skipped", f"{step}: {why}") for step, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):
-        lines.append(f"{'mined' if row['origin'] == 'mined' else 'negative':<10} {row['id']}  {row['title']}")
-        lines += ["           | " + " ".join(row["text"].split())] if row["text"] else []
-    for row in value.get("labels", ()):
-        probability = "" if row["probability"] is None else f" p={row['probability']:.2f}"
-        level = "-" if row["level"] is None else row["level"]
-        decision = row["decision"] or "-"
-        own = "" if row["id"] == row["published"] else f"  {row['id']}"  # with `export.ids: opaque` they differ
-        lines.append(
-            f"label      {row['kind']:<12} votes {row['votes']}  level {level}{probability}  {decision}"
-            f"  {row['published']}{own}  {row['title']}".rstrip()
-        )
-    return terminal_lines("\n".join(lines))
+        told.append(("mined" if row["origin"] == "mined" else "negative", f"{row['id']}  {row['title']}"))
+        told += [("", "| " + " ".join(row["text"].split()))] if row["text"] else []
+    labels = value.get("labels", ())
+    return Study(f"{value['id']}  {value['outcome']}", [Table(told, columns("", "", left=(1,))), _label_table(labels)])
+
+
+def _label_table(labels: Sequence[dict[str, Any]]) -> Table:
+    """A row for each document: votes, judgment and decision. Its own id stands there where another one is published."""
+    shown = [
+        Column("label", itemgetter("kind")),
+        Column("votes", itemgetter("votes")),
+        Column("level", itemgetter("level"), missing="-"),
+        Column("p", itemgetter("probability"), ".2f", missing="-"),
+        Column("decision", itemgetter("decision"), left=True, missing="-"),
+        Column("document", itemgetter("published"), left=True),
+        Column("own id", lambda row: "" if row["id"] == row["published"] else row["id"], left=True),
+        Column("title", itemgetter("title"), left=True),
+    ]
+    renamed = any(row["id"] != row["published"] for row in labels)
+    judged = any(row["probability"] is not None for row in labels)
+    left_out = {*([] if renamed else ["own id"]), *([] if judged else ["p"])}
+    return Table(labels, [column for column in shown if column.title not in left_out])
+
+
+def queries_study(rows: Sequence[dict[str, str]]) -> Study:
+    """The listed queries as a table without a head: one line each."""
+    outcome = Column("", lambda row: "" if row["outcome"] == "accepted" else f"({row['outcome']})", left=True)
+    return Study("", [Table(rows, [Column("", itemgetter("id")), Column("", itemgetter("query"), left=True), outcome])])
 
 
 def find_job(name: str | Path, runs: Path | None = None) -> Job:
@@ -315,28 +333,46 @@ def read_report(job: Job) -> dict[str, Any]:
     return report
 
 
-def render_report(report: dict[str, Any]) -> str:
-    """The same as text."""
+def status_study(report: dict[str, Any]) -> Study:
+    """The same as tables: steps, calls, money, and what failed or was skipped."""
     state = "running" if report["running"] else "finished" if report["finished"] else "not finished, not running"
-    lines = [f"{report['directory']}: {state}"]
-    for name, stage in report["stages"].items():
-        total = "" if stage.get("total") is None else f" of {stage['total']:,}"
-        rate, left = stage.get("rate") or 0, ""
-        if report["running"] and rate and stage.get("total") and stage["done"] < stage["total"]:
-            left = f"  about {(stage['total'] - stage['done']) / rate / 60:.0f} min left"
-        taken = f" in {stage['seconds']:,.0f} s" if stage.get("seconds") is not None else ""
-        lines.append(f"  {name:<16} {stage.get('done', 0):,}{total}{taken}{left}  {stage.get('note', '')}".rstrip())
+    parts: list[str | Table] = [_step_table(report)]
     if compute := report.get("compute"):
         where = f"{compute['nodes']:,} nodes of {compute['address']}, " if compute.get("address") else ""
         odd = [f"{compute[name]:,} {name.replace('_', ' ')}" for name in _COMPUTE[3:] if compute[name]]
         words = ", ".join([f"{compute['batches']:,} batches", *odd])
-        lines.append(f"  compute {compute.get('kind', '')}: {where}{compute['workers']:,} workers, {words}")
+        parts.append(Plain(f"compute {compute.get('kind', '')}: {where}{compute['workers']:,} workers, {words}"))
     if report.get("calls"):
-        lines += terminal_table(_calls(report, "  calls for")).splitlines()
-    lines += _money_lines(report["money"]) if report.get("money") else []
-    lines += [_reason_line("failed", *row) for row in report.get("failures", ())]
-    lines += [_reason_line("skipped", *row) for row in report.get("skips", ())]
-    return terminal_lines("\n".join(lines))
+        parts.append(Table(_calls(report), _call_columns("calls for")))
+    parts += map(Plain, _money_words(report["money"]) if report.get("money") else ())
+    reasons = [("failed", *row) for row in report.get("failures", ())]
+    reasons += [("skipped", *row) for row in report.get("skips", ())]
+    parts.append(Table(reasons, _REASONS))
+    return Study(f"{report['directory']}: {state}", parts)
+
+
+def _step_table(report: dict[str, Any]) -> Table:
+    """How far each step is, how long it took, and how long it will."""
+
+    def left(stage: dict[str, Any]) -> str | None:
+        rate = stage.get("rate") or 0
+        if report["running"] and rate and stage.get("total") and stage["done"] < stage["total"]:
+            return f"{(stage['total'] - stage['done']) / rate / 60:.0f} min"
+        return None
+
+    def done(stage: dict[str, Any]) -> str:
+        return f"{stage.get('done', 0):,}" + ("" if stage.get("total") is None else f" of {stage['total']:,}")
+
+    shown = [
+        Column("step", lambda row: row[0]),
+        Column("done", lambda row: done(row[1])),
+        Column("seconds", lambda row: row[1].get("seconds"), ",.0f", missing=""),
+        Column("about left", lambda row: left(row[1]), missing=""),
+        Column("", lambda row: row[1].get("note", ""), left=True),
+    ]
+    rows = list(report["stages"].items())
+    waits = any(left(stage) for _, stage in rows)
+    return Table(rows, [column for column in shown if waits or column.title != "about left"])
 
 
 def _compute(found: Any) -> dict[str, Any]:
@@ -347,30 +383,47 @@ def _compute(found: Any) -> dict[str, Any]:
     return words | {name: number(found.get(name)) or 0 for name in _COMPUTE}
 
 
-def render_work(report: dict[str, Any]) -> str:
-    """Where the time of a job went, as a table: its calls by stage, then the other steps of the last run. Seconds of
-    calls that ran beside each other are added up."""
-    rows = _calls(report, "where the time went")
-    for name, stage in report["stages"].items():
-        if name not in _ASKS and stage.get("seconds") is not None:
-            rows.append([name, f"{stage['seconds']:,.0f}", *[""] * (len(rows[0]) - 2)])
-    return "\n".join(line.rstrip() for line in terminal_table(rows).splitlines())
+def work_table(report: dict[str, Any]) -> Table:
+    """Where the time of a job went: its calls by stage, then the other steps of the last run. Seconds of calls that ran
+    beside each other are added up."""
+    others = [
+        (name, stage["seconds"])
+        for name, stage in report["stages"].items()
+        if name not in _ASKS and stage.get("seconds") is not None
+    ]
+    return Table([*_calls(report), *others], _call_columns("where the time went"))
 
 
-def _calls(report: dict[str, Any], title: str) -> list[list[str]]:
+def _calls(report: dict[str, Any]) -> list[tuple[Any, ...]]:
     """The calls of each stage, with tokens that were read, taken from a cache and written."""
-    rows = [[title, "seconds", "calls", "failed", "read", "from cache", "written", "cost"]]
+    rows: list[tuple[Any, ...]] = []
     for row in report.get("calls", ()):
         read = row["prompt_tokens"] - row["cached_tokens"]
         figures = (row["calls"], row["failed"], read, row["cached_tokens"], row["completion_tokens"])
-        name = title[: len(title) - len(title.lstrip())] + row["stage"].replace("_", " ")
-        rows.append([name, f"{row['seconds']:,.0f}", *(f"{figure:,}" for figure in figures), dollars(row["usd"])])
+        rows.append((row["stage"].replace("_", " "), row["seconds"], *figures, dollars(row["usd"])))
     return rows
 
 
-def _reason_line(what: str, stage: str, reason: str, count: int, words: str | None) -> str:
-    words = " ".join((words or "").split())[:_WORDS]
-    return f"  {what} {stage}: {count:,} x {reason}" + (f": {words}" if words else "")
+def _call_columns(title: str) -> list[Column]:
+    """The columns of calls; a step without calls has its name and its seconds only."""
+
+    def cell(place: int, row: tuple[Any, ...]) -> Any:
+        return row[place] if place < len(row) else None
+
+    names = (title, "seconds", "calls", "failed", "read", "from cache", "written", "cost")
+    return [
+        Column(name, partial(cell, place), ",.0f" if place == 1 else ",", missing="")
+        for place, name in enumerate(names)
+    ]
+
+
+_REASONS = [
+    Column("", itemgetter(0)),
+    Column("in", itemgetter(1), left=True),
+    Column("count", itemgetter(3), ","),
+    Column("why", itemgetter(2), left=True),
+    Column("the most frequent words", lambda row: " ".join((row[4] or "").split())[:_WORDS], left=True),
+]
 
 
 def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
@@ -386,18 +439,19 @@ def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _money_lines(money: dict[str, Any]) -> list[str]:
-    lines = [f"  spent {dollars(money['spent_usd'])}"] if money["spent_usd"] else []
+def _money_words(money: dict[str, Any]) -> Iterator[str]:
+    """What the job has spent, and what of it stands behind no answer, a line each."""
+    if money["spent_usd"]:
+        yield f"spent {dollars(money['spent_usd'])}"
     if money["without_answer_usd"]:
-        lines.append(f"    of it {dollars(money['without_answer_usd'])} for attempts whose answer was not kept")
+        yield f"  of it {dollars(money['without_answer_usd'])} for attempts whose answer was not kept"
     if money["lost_calls"]:
-        lines.append(
-            f"    of it {dollars(money['lost_usd'])}, the most that {money['lost_calls']} calls in flight at a kill or "
+        yield (
+            f"  of it {dollars(money['lost_usd'])}, the most that {money['lost_calls']} calls in flight at a kill or "
             "a crash can have cost"
         )
     if money["counted_here"]:
-        lines.append(
-            f"    {money['counted_here']:,} answers came without usable token counts: the tokens are counted here, and "
+        yield (
+            f"  {money['counted_here']:,} answers came without usable token counts: the tokens are counted here, and "
             f"{dollars(money['counted_here_usd'])} is the most that these answers can have cost"
         )
-    return lines

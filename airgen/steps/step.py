@@ -151,6 +151,9 @@ def put_rows(whole: Whole, batch: Batch) -> None:
     whole.store.put(batch.rows)
 
 
+Told = tuple[str, str]
+"""A label and a text of `airgen show`."""
+
 Work = Callable[[Any, Tools], Awaitable[list[Row] | Problem]]
 WholeWork = Callable[[Any, Any], Iterator[Batch]]
 
@@ -196,7 +199,7 @@ class Step:
         prompt: The name of its prompt, without the family `small/`; None for a step that asks no prompt of its own.
         cost, stand_in, scripted: See `estimate`, `airgen check prompts` and the scripted backend. `stand_in` gives, for
             a passage, what the prompts of this step and of later ones take besides the document.
-        show: What `airgen show` prints of a lineage: JSON values, and lines for the terminal.
+        show: What `airgen show` prints of a lineage: JSON values, and rows of a label and a text.
         label: Its name in the funnel and in the progress display.
         after, code: For a step from outside airgen, the step that it follows, and the digest of its module.
 
@@ -222,7 +225,7 @@ class Step:
     cost: Cost | None = None
     stand_in: Callable[[Pipeline, Passage], dict[str, Any]] = lambda pipeline, passage: {}
     scripted: Callable[[Request], str] | None = None
-    show: Callable[[Lineage], tuple[dict[str, Any], list[str]]] = lambda lineage: ({}, [])
+    show: Callable[[Lineage], tuple[dict[str, Any], list[Told]]] = lambda lineage: ({}, [])
     label: str = ""
     after: str = ""
     code: Mapping[str, str] = field(default_factory=dict)

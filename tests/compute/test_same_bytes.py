@@ -19,7 +19,7 @@ from airgen.compute.pool import Processes
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.pipeline import Job
 from airgen.pipeline.run import run_pipeline
-from airgen.pipeline.show import read_report, render_report
+from airgen.pipeline.show import read_report, status_study
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.corpus import Corpus
@@ -245,7 +245,7 @@ def test_a_job_has_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.
             rows = {kind.__name__: store.rows(kind, order="key") for kind in (Recall, Prelabel)}
         assert job.finished()
         digests = {name: hashlib.sha256(data).digest() for name, data in files.items()}
-        return digests, rows, render_report(read_report(job))
+        return digests, rows, status_study(read_report(job)).text()
 
     there = found("there", None)
     monkeypatch.setattr(Kept, "on", True)  # here each model is loaded once

@@ -22,7 +22,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.export import export_dataset
 from airgen.pipeline.preflight import preflight
-from airgen.pipeline.show import find_lineage, life, render_life
+from airgen.pipeline.show import find_lineage, life, life_study
 from airgen.pipeline.unanswerable import hold_out
 from airgen.publishing.withhold import public_part
 from airgen.records import Candidate, Query
@@ -61,7 +61,7 @@ def test_both_passages_are_positive_and_the_query_says_how_many_it_needs(run: Ru
     job = Job(book / "job.yaml", book / "runs")
     two = next(query for query, own in sources.items() if len(own) == 2)
     with job.open_store() as store:
-        shown = render_life(life(store, job, *find_lineage(job.accepted(store), two, job.ids)))
+        shown = life_study(life(store, job, *find_lineage(job.accepted(store), two, job.ids))).text()
     assert shown.count("\ndocument   ") == 2
     # A larger target keeps the first queries.
     larger = run("runs", {**HOPS, "target: 12": "target: 9\ngeneration: {multi_hop: 0.5}"}).directory / "dataset"
@@ -356,7 +356,7 @@ def test_mined_negatives_are_passages_cost_nothing_and_are_shown(done: Run, fold
         value = life(store, job, *find_lineage(job.accepted(store), one["query"], job.ids))
     assert [row["origin"] for row in value["hard_negatives"]] == ["mined"] * len(one["mined"])
     assert sum(label["kind"] == "mined" for label in value["labels"]) == len(one["mined"])
-    assert f"\nmined      {value['hard_negatives'][0]['id']}" in render_life(value)
+    assert f"\nmined      {value['hard_negatives'][0]['id']}" in life_study(value).text()
 
 
 def test_both_add_to_the_generated_ones_and_leave_them_as_they_are(run: Run, done: Run) -> None:

@@ -13,7 +13,7 @@ from airgen.dataset.derive import derive
 from airgen.dataset.verify import verify
 from airgen.generation.reference_answer import span_of
 from airgen.pipeline import Job
-from airgen.pipeline.show import find_lineage, life, render_life
+from airgen.pipeline.show import find_lineage, life, life_study
 from airgen.publishing.withhold import labels_part, public_part
 
 JOB = LEXICAL
@@ -33,7 +33,7 @@ def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, done: 
     with job.open_store(read_only=True) as store:  # a job can be read before it has answers
         accepted = job.accepted(store)
         assert len(accepted.lineages) == 12
-        assert "\nanswer" not in render_life(life(store, job, accepted.lineages[0], ""))
+        assert "\nanswer" not in life_study(life(store, job, accepted.lineages[0], "")).text()
     result = run("runs", ANSWERS)  # the same job goes on: only the answers are asked for
     assert set(result.usage) == {"reference_answer"}
     dataset = result.directory / "dataset"
@@ -55,7 +55,7 @@ def test_each_query_has_an_answer_with_its_span_in_the_positive(run: Run, done: 
     assert "config_name: answers" in card and "reference answer" in card
     with job.open_store() as store:
         value = life(store, job, *find_lineage(job.accepted(store), next(iter(found)), job.ids))
-    assert "\nanswer     " in render_life(value)
+    assert "\nanswer     " in life_study(value).text()
 
 
 def test_answers_of_withheld_splits_stay_private(done: Run, tmp_path: Path) -> None:

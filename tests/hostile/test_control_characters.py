@@ -24,7 +24,7 @@ from airgen.dataset.write import write_dataset
 from airgen.kept import plain
 from airgen.pipeline import Job, RunResult
 from airgen.pipeline.run import run_job
-from airgen.pipeline.run_result import result_lines, result_values
+from airgen.pipeline.run_result import result_values
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
 from airgen.steps.progress import Display
@@ -288,7 +288,7 @@ def test_a_whole_job_of_a_poisoning_model(
     draw_labels(job, 20, poisoned / "audit")
     assert_clean_files(poisoned / "audit")
     capsys.readouterr()
-    print("\n".join(result_lines(result)))
+    print(result.study().text())
     echo(json_text(plain(result_values(result))))
     assert_clean(capsys.readouterr().out, colours=True)
 
@@ -327,7 +327,9 @@ def test_funnel_scores_and_card(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert load_manifest(tmp_path / "dataset") == manifest
     capsys.readouterr()
     scores = [{"system": EVIL, "nDCG@10": 0.5}]
-    print("\n".join(result_lines(RunResult(tmp_path, manifest, scores=scores, ranking=EVIL, note=EVIL))))
+    result = RunResult(tmp_path, manifest, scores=scores, ranking=EVIL, note=EVIL)
+    print(result.study().text())
+    assert_clean(result.study().html())
     assert_clean(capsys.readouterr().out)
 
 

@@ -16,7 +16,7 @@ from airgen.llms.call_queue import Connection
 from airgen.llms.chat import count_messages, most_prompt_tokens
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price, Usage, price, unknown_price
-from airgen.pipeline.show import render_report
+from airgen.pipeline.show import status_study
 from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
 from airgen.steps.ask import make_engine, money
@@ -219,7 +219,9 @@ def test_a_budget_on_an_unknown_price_is_refused_with_advice(url: str, tmp_path:
 
 def test_status_says_what_stands_behind_no_answer() -> None:
     spent = {"spent_usd": 5.0, "without_answer_usd": 0.5, "lost_usd": 4.0, "lost_calls": 2, "counted_here": 0}
-    lines = render_report({"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent})
+    lines = status_study(
+        {"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent}
+    ).text()
     assert "spent $5.00" in lines and "$0.50 for attempts whose answer was not kept" in lines
     assert "$4.00, the most that 2 calls in flight at a kill or a crash can have cost" in lines
 

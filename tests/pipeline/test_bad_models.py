@@ -1,6 +1,7 @@
 """A model, a prompt, a re-ranker or a corpus that is bad: what stops a job, with which words, and what does not."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from io import StringIO
@@ -23,7 +24,7 @@ from airgen.llms.health import Health
 from airgen.llms.probe import ModelProfile, save_profile
 from airgen.pipeline import Job
 from airgen.pipeline.run import run_pipeline
-from airgen.pipeline.show import life, read_report, render_life, render_report
+from airgen.pipeline.show import life, life_study, read_report, status_study
 from airgen.records import Dropped, Prelabel
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings import Pipeline
@@ -144,12 +145,15 @@ def test_a_judge_that_takes_no_call_leaves_a_funnel_and_words_in_status_and_show
     job, printed = stopped(path, rf"judgment: j at endpoint 'default' refused .*{WORDS}")
     assert bad.stats()["requests"] <= 4 + 3
     assert "Funnel" in printed and "judgment of the own document" in printed and " llm: http_400" in printed
-    status = render_report(read_report(job))
-    assert f"x http_400: {WORDS}" in status and f"x llm: http_400: {WORDS}" in status
-    assert "http_400: http_400" not in status and status.count("x http_400") == 1  # grouped
+    status = status_study(read_report(job)).text()
+    rows = [re.split(" {2,}", line) for line in status.splitlines()]
+    (failed,) = [row for row in rows if row[0] == "failed"]  # grouped
+    (skipped,) = [row for row in rows if row[0] == "skipped"]
+    assert failed[1] == "judgment" and failed[3:] == ["http_400", WORDS]
+    assert skipped[1] == "judgment" and skipped[3:] == ["llm: http_400", WORDS]
     with job.open_store(read_only=True) as store:
         (one, *_) = accepted_so_far(store, job.flow, job.fingerprints, job.pipeline).rejected
-        assert f"llm: http_400: {WORDS}" in render_life(life(store, job, one.lineage, one.words))
+        assert f"llm: http_400: {WORDS}" in life_study(life(store, job, one.lineage, one.words)).text()
 
 
 @pytest.mark.parametrize("answer", [{"text": "hard to say"}, {"always": "bad_parameter"}])
@@ -302,4 +306,4 @@ def test_documents_are_data_and_each_is_accounted_for(run: Run, folder: Path, as
     assert len(accepted.lineages) + len(ends) == 14
     assert all(ends.values()) and CHINESE in ends
     assert not any(wrong_language(one.final.text, "en") for one in accepted.lineages)
-    assert "query" in render_report(read_report(job))
+    assert "query" in status_study(read_report(job)).text()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 from rich.console import Console
 
-from airgen.pipeline.show import render_report
+from airgen.pipeline.show import status_study
 from airgen.steps.progress import Display, read_status
 
 JOB = LEXICAL
@@ -40,7 +40,9 @@ def test_an_odd_status_file_is_shown_as_far_as_it_makes_sense(tmp_path: Path, te
     assert (status is None) == (not text.startswith("{"))
     if status is not None:
         for running in (False, True):
-            assert render_report({"directory": "d", "finished": False, "running": running, "stages": status["stages"]})
+            assert status_study(
+                {"directory": "d", "finished": False, "running": running, "stages": status["stages"]}
+            ).text()
 
 
 def test_a_status_file_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from job_maker import CORPUS, LEXICAL, Run
 
-from airgen.pipeline.run_result import result_lines
-
 JOB = LEXICAL
 
 
@@ -26,4 +24,4 @@ def test_pieces_are_counted_beside_the_documents(run: Run, folder: Path) -> None
     assert dict(corpus.reasons) == {"reader: missing text": 1}
     assert (pieces.stage, pieces.entered, pieces.left) == ("pieces of documents left out", 118, 0)
     assert dict(pieces.reasons) == {"navigation": 59, "words of a drawing": 59}
-    assert any("pieces of documents left out" in line for line in result_lines(result))
+    assert "\npieces of documents left out " in result.study().text()

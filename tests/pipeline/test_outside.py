@@ -11,7 +11,7 @@ from job_maker import LEXICAL, Run
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.pipeline import Job
-from airgen.pipeline.show import find_lineage, life, render_life
+from airgen.pipeline.show import find_lineage, life, life_study
 
 JOB = LEXICAL
 # What a user writes: a record, a prompt, a stage. The stage drops queries whose subject is too common.
@@ -53,7 +53,7 @@ STAGE = Step(
     "subject", (Query,), Subject, 1, work=work, after="query",
     prompt=lambda pipeline: "subject", cost=Cost((5, 1.0), (5, 1.0), lambda expected: expected.samples),
     scripted=longest_word, label="queries with a rare subject",
-    show=lambda lineage: ({"subject": lineage.one(Subject).word}, [f"subject    {lineage.one(Subject).word}"])
+    show=lambda lineage: ({"subject": lineage.one(Subject).word}, [("subject", lineage.one(Subject).word)])
     if lineage.every(Subject) else ({}, []),
 )
 
@@ -105,7 +105,7 @@ def test_a_stage_from_outside_runs_resumes_drops_and_is_shown(run: Run, done: Ru
         accepted = job.accepted(store)
         one = accepted.lineages[0]
         value = life(store, job, *find_lineage(accepted, job.ids.query(one), job.ids))
-    assert len(value["subject"]) >= 8 and f"subject    {value['subject']}" in render_life(value)
+    assert len(value["subject"]) >= 8 and f"subject    {value['subject']}" in life_study(value).text()
     assert run("runs", STAGES).already_done
     # Adding the stage to a finished job asks only what it drops queries for: the subjects, and more samples.
     grown = run("plain", STAGES)

@@ -24,7 +24,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
 from airgen.llms.base import Refused, Request
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.show import find_job, find_place, read_report, render_life, render_report, render_work
+from airgen.pipeline.show import find_job, find_place, life_study, read_report, status_study, work_table
 from airgen.records import Answer
 from airgen.steps import progress
 from airgen.steps.progress import Display, read_status
@@ -39,13 +39,15 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
     return int(stop.value.code or 0), said.out, said.err
 
 
-@pytest.mark.parametrize(("published", "shown"), [("doc-1", "keep  doc-1  Bees"), ("d7", "keep  d7  doc-1  Bees")])
-def test_a_label_has_its_id_once_unless_it_is_published_under_another(published: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("published", "shown"), [("doc-1", ["keep", "doc-1", "Bees"]), ("d7", ["keep", "d7", "doc-1", "Bees"])]
+)
+def test_a_label_has_its_id_once_unless_it_is_published_under_another(published: str, shown: list[str]) -> None:
     label = {"id": "doc-1", "published": published, "kind": "other", "title": "Bees", "votes": "2/3", "level": 3,
              "probability": None, "decision": "keep", "reason": ""}  # fmt: skip
     document = {"id": "doc-1", "title": "", "text": "Bees fly."}
     value = {"id": "q1", "outcome": "accepted", "document": document, "lines": [], "skips": {}, "labels": [label]}
-    assert render_life(value).splitlines()[-1].endswith(shown)
+    assert life_study(value).text().splitlines()[-1].split()[-len(shown) - 1 :] == ["3", *shown]
 
 
 def test_show(done: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +231,7 @@ def test_where_the_time_went(done: Run, folder: Path) -> None:
     done()
     job = Job(folder / "job.yaml", folder / "runs")
     report = read_report(job)
-    lines = [re.split(" {2,}", line) for line in render_work(report).splitlines()]
+    lines = [re.split(" {2,}", line) for line in work_table(report).text().splitlines()]
     assert lines[0] == ["where the time went", "seconds", "calls", "failed", "read", "from cache", "written", "cost"]
     table = {line[0]: line[1:] for line in lines[1:]}
     by_stage = {row["stage"]: row for row in report["calls"]}
@@ -240,14 +242,15 @@ def test_where_the_time_went(done: Run, folder: Path) -> None:
     assert set(by_stage) == {"character", "scenario", "query", "rewrite", "judgment", "hard_negative"}
     assert {"hard negative", "judgment"} < set(table) and not {"queries", "judgments"} & set(table)
     assert report["stages"]["recall"]["seconds"] >= 0 and len(table["recall"]) == 1  # quick steps too
-    assert f"  recall           12 of 12 in {report['stages']['recall']['seconds']:,.0f} s" in render_report(report)
+    steps = [line.split() for line in status_study(report).text().splitlines()]
+    assert ["recall", "12", "of", "12", f"{report['stages']['recall']['seconds']:,.0f}"] in steps
     # Tokens that the server did not count are said.
-    assert "usable" not in render_report(report)
+    assert "usable" not in status_study(report).text()
     with job.open_store() as store:
         counts = {"prompt_tokens": 5, "completion_tokens": 1, "cost_usd": 0.25, "counted_here": True}
         store.put([Answer(key, "query", "m", "default", "x", **counts) for key in ("a", "b")])
     said = "2 answers came without usable token counts: the tokens are counted here, and $0.50 is the most"
-    assert said in render_report(read_report(job))
+    assert said in status_study(read_report(job)).text()
 
 
 def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,8 +277,9 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [row[0] for row in rows] == ["1", "2"] and float(rows[0][2]) >= float(rows[1][2])
     (last,) = [at for at, line in enumerate(lines) if line.startswith("Verdict: ")]
     assert f"airgen audit sample {job} 40" in lines[last] and last > head
-    assert lines[last + 2].endswith(" MB") and " calls, " in lines[last + 2]
-    assert [line.split("  ")[0].rpartition("/")[2] for line in lines[last + 3 :]] == [
+    assert lines[last + 1 : last + 3] == ["", "Run"]
+    assert lines[last + 3].endswith(" MB") and " calls, " in lines[last + 3]
+    assert [line.split("  ")[0].rpartition("/")[2] for line in lines[last + 4 :]] == [
         "dataset", "evaluation", "work.duckdb", "index.html"
     ]  # fmt: skip
     for _ in range(2):  # a finished job stays finished when its systems are evaluated again
