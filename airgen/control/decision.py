@@ -12,7 +12,7 @@ from airgen.keys import row_key
 from airgen.records import Decision, HardNegative, Judgment
 from airgen.sequences import batched
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Batch, Step
+from airgen.steps.step import RowBatch, Step
 
 QUERIES = 500  # whose decisions are written at once
 
@@ -29,7 +29,7 @@ def _parts(control: Control, model: Any) -> dict[str, Any]:
     }
 
 
-def _work(control: Control, model: Any) -> Iterator[Batch]:
+def _work(control: Control, model: Any) -> Iterator[RowBatch]:
     relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
     negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
     judged = _judgments(control)
@@ -56,7 +56,7 @@ def _work(control: Control, model: Any) -> Iterator[Batch]:
         )
 
     for batch in batched(lineages, QUERIES):
-        yield Batch([row for lineage in batch for row in of(lineage)])
+        yield RowBatch([row for lineage in batch for row in of(lineage)])
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:

@@ -21,7 +21,7 @@ from airgen.sequences import batched
 from airgen.settings import Thresholds
 from airgen.settings.generation import MINED_RANKS
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Batch, Plan, Step
+from airgen.steps.step import Plan, RowBatch, Step
 from airgen.store import Store
 
 QUERIES = 500  # whose negatives are written at once
@@ -42,7 +42,7 @@ def _parts(control: Control, model: Any) -> dict[str, Any]:
     return {"decision": decision, "range": settings.hard_negatives, "ranks": MINED_RANKS}
 
 
-def _work(control: Control, model: Any) -> Iterator[Batch]:
+def _work(control: Control, model: Any) -> Iterator[RowBatch]:
     fp = control.fingerprint
     settings = control.tools.pipeline.generation
     recalls, prelabels = control.rows("recall", Recall), prelabels_of(control)
@@ -67,7 +67,7 @@ def _work(control: Control, model: Any) -> Iterator[Batch]:
         return found
 
     for batch in batched(control.accepted.lineages, QUERIES):
-        yield Batch([row for lineage in batch for row in of(lineage)])
+        yield RowBatch([row for lineage in batch for row in of(lineage)])
 
 
 def mine(

@@ -20,7 +20,7 @@ from airgen.retrievers.encodings import at_once, scored
 from airgen.retrievers.protocols import CorpusReranker, show_corpus
 from airgen.sequences import batched
 from airgen.settings.spec import Spec
-from airgen.steps.step import Batch, Step
+from airgen.steps.step import RowBatch, Step
 
 PAIRS = 500  # (query, document) pairs scored at a time: a minute of a cross-encoder on a CPU, which a stop loses
 
@@ -108,7 +108,7 @@ def _step(place: int, spec: Spec) -> Step:
     def parts(work: QuerySet, reranker: Any) -> dict[str, Any]:
         return {"recall": work.plan["recall"], **identity(work, reranker)}
 
-    def score(work: QuerySet, reranker: Any) -> Iterator[Batch]:
+    def score(work: QuerySet, reranker: Any) -> Iterator[RowBatch]:
         # Weights of words belong to the whole corpus; any other score belongs to its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
@@ -129,7 +129,7 @@ def _step(place: int, spec: Spec) -> Step:
 
         for scores in scored(reranker, pairs()):
             scores = np.zeros(0, np.float32) if scores is None else scores
-            yield Batch(waiting.popleft().rows(scores, reranker.name, place, work.fingerprint, scorer))
+            yield RowBatch(waiting.popleft().rows(scores, reranker.name, place, work.fingerprint, scorer))
 
     return Step(
         f"prelabel:{place}",

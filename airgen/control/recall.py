@@ -29,7 +29,7 @@ from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import find_yaml
 from airgen.settings.needs import files_of, located
 from airgen.settings.spec import identity_of
-from airgen.steps.step import Batch, Step
+from airgen.steps.step import RowBatch, Step
 
 
 def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def code_part(spec: Any, folder: Path | None) -> dict[str, Any]:
     return {"code": code} if code else {}
 
 
-def _work(work: QuerySet, model: Any) -> Iterator[Batch]:
+def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
     pending = work.pending
     systems: list[tuple[str, Retriever]] = []
     if model is not None:
@@ -142,7 +142,7 @@ def _work(work: QuerySet, model: Any) -> Iterator[Batch]:
         found += [hits for _, hits in own]
     fused = len(found) > 1 or work.settings.pools
     hits = reciprocal_rank_fusion(found, depth * len(found)) if fused else found[0]
-    yield Batch(recall_rows(hits, pending, work.corpus.ids, " + ".join(names), work.fingerprint))
+    yield RowBatch(recall_rows(hits, pending, work.corpus.ids, " + ".join(names), work.fingerprint))
 
 
 RECALL = Step("recall", (Query,), Recall, 1, work=_work, parts=_parts, whole=True, model=_model, label="recall")

@@ -26,8 +26,8 @@ from airgen.corpus.cleaning.duplicates import (
     exact_duplicates,
 )
 from airgen.corpus.cleaning.filters import (
+    CleaningStep,
     Item,
-    Step,
     has_list,
     judge_language,
     judge_length,
@@ -185,7 +185,7 @@ class _PartCleaner:
     def __init__(self, settings: CorpusSettings, reader: PathReader | None) -> None:
         self._settings, self._reader = settings, reader
         self._lines = _steps(settings)  # of whole documents and of chunks; of one where there are no chunks
-        self.corpus_wide = [[step for step in line if not isinstance(step, Step)] for line in self._lines]
+        self.corpus_wide = [[step for step in line if not isinstance(step, CleaningStep)] for line in self._lines]
 
     def look(self, part: Part) -> _CleanedPart:
         """Return the rows of a part in their order."""
@@ -206,7 +206,9 @@ class _PartCleaner:
                 seen.chunks = self._cleaned(self._lines[1], [*self._chunks(entry.document)])
         return _CleanedPart(cleaned, len(rows), columns)
 
-    def _cleaned(self, line: Sequence[Step | CorpusWide], entries: Sequence[Item | Dropped]) -> list[CleanedEntry]:
+    def _cleaned(
+        self, line: Sequence[CleaningStep | CorpusWide], entries: Sequence[Item | Dropped]
+    ) -> list[CleanedEntry]:
         """Return the entries after these steps. Corpus-wide steps refuse nothing yet.
 
         A step looks at all entries before the next one does, because its tables stay in the processor's cache then.
@@ -215,7 +217,7 @@ class _PartCleaner:
         notes: list[list[bytes]] = [[] for _ in entries]
         for step in line:
             alive = [(at, item) for at, item in enumerate(entries) if rows[at] is None and isinstance(item, Item)]
-            if not isinstance(step, Step):
+            if not isinstance(step, CleaningStep):
                 for (at, _), seen in zip(alive, step.look([item for _, item in alive]), strict=True):
                     notes[at].append(seen)
                 continue
@@ -257,31 +259,33 @@ class _PartCleaner:
         return node_parser(self._settings.chunk)
 
 
-def _steps(settings: CorpusSettings) -> list[list[Step | CorpusWide]]:
+def _steps(settings: CorpusSettings) -> list[list[CleaningStep | CorpusWide]]:
     """Return the steps of a QA corpus: those that rewrite, then cheap checks, then those that see the whole corpus.
 
     With `chunk`, those for whole documents, then those for chunks. Raises MissingExtra, CorpusError.
     """
     clean, language = settings.clean, settings.language
-    whole: list[Step | CorpusWide] = [Step("normalise", normalise_item)]
+    whole: list[CleaningStep | CorpusWide] = [CleaningStep("normalise", normalise_item)]
     if clean.personal_data != "off":
         from airgen.corpus.cleaning.personal import judge_personal, mask_item
 
         judge = mask_item if clean.personal_data == "mask" else judge_personal
-        whole.append(Step("personal data", partial(judge, names=settings.names, language=language)))
-    line: list[Step | CorpusWide] = [duplicate_ids()]
+        whole.append(CleaningStep("personal data", partial(judge, names=settings.names, language=language)))
+    line: list[CleaningStep | CorpusWide] = [duplicate_ids()]
     if clean.exact_duplicates == "drop":
         line.append(exact_duplicates(clean.duplicate_fields))
     counter = cache(lambda: load_tokenizer(settings.tokenizer, language))  # its vocabulary is large
-    line.append(Step("length", lambda item: judge_length(item, counter(), clean.min_tokens, clean.max_tokens)))
+    line.append(CleaningStep("length", lambda item: judge_length(item, counter(), clean.min_tokens, clean.max_tokens)))
     if clean.boilerplate == "drop":
-        line.append(Step("boilerplate", lambda item: judge_text(item.document.text)))
+        line.append(CleaningStep("boilerplate", lambda item: judge_text(item.document.text)))
     if clean.language == "drop":
         line.append(
-            Step("language", lambda item: judge_language(item.document.text, language, clean.language_confidence))
+            CleaningStep(
+                "language", lambda item: judge_language(item.document.text, language, clean.language_confidence)
+            )
         )
     if (share := clean.offensive_share) is not None and has_list(language):
-        line.append(Step("offensive", lambda item: judge_offensive(item.document.text, language, share)))
+        line.append(CleaningStep("offensive", lambda item: judge_offensive(item.document.text, language, share)))
     if clean.near_duplicates is not None:
         line.append(NearDuplicates(clean.near_duplicates, clean.duplicate_fields))
     return [whole + line] if settings.chunk is None else [[*whole, duplicate_ids("documents")], line]

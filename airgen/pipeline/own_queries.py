@@ -33,7 +33,7 @@ from airgen.settings.base import answer_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import NO_PASSAGE, Lineage
 from airgen.steps.load import with_rows
-from airgen.steps.step import Batch, Plan, Step, Whole
+from airgen.steps.step import Plan, RowBatch, Step, Whole
 from airgen.store import Store
 from airgen.tables import Guess, Role, TableColumn, choose
 from airgen.text.display import one_line
@@ -199,7 +199,7 @@ class QueriesSource(Whole):
     folder: Path
 
 
-def _work(source: QueriesSource, model: Any) -> Iterator[Batch]:
+def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
     """The file and the labels, in one transaction.
 
     Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or a label fits
@@ -218,7 +218,7 @@ def _work(source: QueriesSource, model: Any) -> Iterator[Batch]:
     labels = list(_labels(store, pipeline, plan, source.folder, names, skips, say))
     lines = len(left_out) + sum(group.lines for group in groups)
     note = f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else "")
-    yield Batch([*rows, *skips, *labels], lines, note)
+    yield RowBatch([*rows, *skips, *labels], lines, note)
 
 
 def _complete(store: Store, fingerprint: str) -> bool:

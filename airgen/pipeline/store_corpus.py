@@ -13,7 +13,7 @@ from airgen.keys import content_key
 from airgen.records import Dropped, Passage
 from airgen.sequences import batched
 from airgen.settings import Pipeline
-from airgen.steps.step import Batch, Step, Whole
+from airgen.steps.step import RowBatch, Step, Whole
 from airgen.store import Store
 
 BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for memory and progress
@@ -27,7 +27,7 @@ class CorpusSource(Whole):
     pipeline: Pipeline
 
 
-def _work(source: CorpusSource, model: Any) -> Iterator[Batch]:
+def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
     """Passages and dropped documents in their order. The corpus counts as read when its last row is stored: a run that
     is stopped here reads it again."""
     digest, passages, place = hashlib.blake2b(digest_size=16), 0, 0
@@ -38,7 +38,7 @@ def _work(source: CorpusSource, model: Any) -> Iterator[Batch]:
                 passages += 1
                 digest.update(row.key.encode())
         first, place = place, place + len(rows)
-        yield Batch(rows, len(rows), f"{passages:,} passages, {place - passages:,} dropped", first)
+        yield RowBatch(rows, len(rows), f"{passages:,} passages, {place - passages:,} dropped", first)
     if not passages:
         raise CorpusError(f"corpus {source.pipeline.corpus}: no passage is left of {place} documents: see its cleaning")
     source.store.finish_corpus(source.fingerprint, passages, place - passages, digest.hexdigest())
@@ -67,7 +67,7 @@ def _complete(store: Store, fingerprint: str) -> bool:
     return bool(store.query("SELECT passages FROM corpus WHERE fingerprint = ?", [fingerprint]))
 
 
-def _write(source: CorpusSource, batch: Batch) -> None:
+def _write(source: CorpusSource, batch: RowBatch) -> None:
     source.store.put_members(source.fingerprint, batch.rows, batch.first)
 
 

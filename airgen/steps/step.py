@@ -133,7 +133,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RowBatch:
     """Rows that are on the disk before the next batch begins.
 
     done: how many pieces of work they finish; by default their parents. note: for the progress bar. first: the
@@ -146,7 +146,7 @@ class Batch:
     first: int = 0
 
 
-def put_rows(whole: Whole, batch: Batch) -> None:
+def put_rows(whole: Whole, batch: RowBatch) -> None:
     """Write a batch in one transaction."""
     whole.store.put(batch.rows)
 
@@ -155,7 +155,7 @@ Told = tuple[str, str]
 """A label and a text of `airgen show`."""
 
 Work = Callable[[Any, Tools], Awaitable[list[Row] | Problem]]
-WholeWork = Callable[[Any, Any], Iterator[Batch]]
+WholeWork = Callable[[Any, Any], Iterator[RowBatch]]
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Step:
     note: Callable[[Any], str] = lambda model: ""
     always: bool = False
     complete: Callable[[Store, str], bool] | None = None
-    write: Callable[[Any, Batch], None] = put_rows
+    write: Callable[[Any, RowBatch], None] = put_rows
 
     def fingerprint(self, *given: Any, **named: Any) -> str:
         """The hash of all that this step's rows depend on besides their parents. It takes what `parts` takes."""
@@ -266,7 +266,7 @@ class Step:
             return rows
         return [skip(self.name, parent.parent_key(self.reads), tools, rows)]
 
-    def batches(self, whole: Whole, model: Any) -> Iterator[Batch]:
+    def batches(self, whole: Whole, model: Any) -> Iterator[RowBatch]:
         """The rows of a whole step, batch by batch."""
         return cast(WholeWork, self.work)(whole, model)
 

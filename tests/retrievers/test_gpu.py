@@ -38,7 +38,7 @@ from airgen.retrievers.sparse import SparseEncoder, SpartaEncoder
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.spec import build, identity_of, read_spec
 from airgen.steps.loops import run_whole
-from airgen.steps.step import Batch, Step
+from airgen.steps.step import RowBatch, Step
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",
@@ -424,10 +424,10 @@ def test_a_step_of_control_gives_its_models_memory_back(tiny_cross_encoder: Path
     reranker = CrossEncoder(str(tiny_cross_encoder))
     alive: list[weakref.ref[Any]] = []
 
-    def score(work: Any, model: Any) -> Iterator[Batch]:
+    def score(work: Any, model: Any) -> Iterator[RowBatch]:
         model.score([("a", "b")])
         alive.append(weakref.ref(model.model))
-        yield Batch([])
+        yield RowBatch([])
         if work.fails:
             raise ModelError("no")
 

@@ -16,7 +16,7 @@ from airgen.records import Character, Judgment, Recall, Row, Scenario, Skip
 from airgen.steps.lineage import R
 from airgen.steps.loops import run_whole, walk, walk_each
 from airgen.steps.progress import Display
-from airgen.steps.step import Batch, Problem, Step, Whole, made
+from airgen.steps.step import Problem, RowBatch, Step, Whole, made
 from airgen.store import Store
 
 
@@ -125,10 +125,10 @@ class Names(Whole):
         return self.names
 
 
-def _two_at_a_time(names: Names, model: Any) -> Iterator[Batch]:
+def _two_at_a_time(names: Names, model: Any) -> Iterator[RowBatch]:
     for first in range(0, len(names.pending), 2):
         some = names.pending[first : first + 2]
-        yield Batch([Recall(f"{key}/{names.fingerprint}", key, names.fingerprint, 0, "m", [], []) for key in some])
+        yield RowBatch([Recall(f"{key}/{names.fingerprint}", key, names.fingerprint, 0, "m", [], []) for key in some])
 
 
 RECALLS = Step(
@@ -175,9 +175,9 @@ def test_a_source_is_read_again_until_it_says_that_it_is_complete(store: Store, 
     read: list[str] = []
     ended = [False]
 
-    def work(source: Whole, model: Any) -> Iterator[Batch]:
+    def work(source: Whole, model: Any) -> Iterator[RowBatch]:
         read.append(source.fingerprint)
-        yield Batch([Recall(f"r{len(read)}", "", source.fingerprint, 0, "m", [], [])], done=7, note="seven")
+        yield RowBatch([Recall(f"r{len(read)}", "", source.fingerprint, 0, "m", [], [])], done=7, note="seven")
         if len(read) < 2:
             raise OSError("the disk is full")
         ended[0] = True

@@ -53,7 +53,7 @@ class Item:
     masked: Mapping[str, int] = field(default_factory=dict)
 
 
-class Step(NamedTuple):
+class CleaningStep(NamedTuple):
     """A cleaner by name. `judge` may set `item.document` and `item.tokens`."""
 
     name: str
