@@ -120,9 +120,9 @@ def log2(values: Any) -> NDArray[np.float64]:
 def log1p(values: Any) -> NDArray[np.float64]:
     """Compute ln(1 + x) for finite x above -1, exact for small ones as well."""
     x = np.asarray(values, np.float64)
-    near = np.abs(x) < 0.25
-    small = np.where(near, x, 0.0)
-    return np.where(near, _twice_artanh(small / (2 + small)), log(1 + np.where(near, 0.0, x)))
+    is_small = np.abs(x) < 0.25
+    small = np.where(is_small, x, 0.0)
+    return np.where(is_small, _twice_artanh(small / (2 + small)), log(1 + np.where(is_small, 0.0, x)))
 
 
 def _parts(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -72,11 +72,11 @@ def guarded(
 def guarded_rows(rows: Callable[[], Iterable[T]], subject: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
     """Yield the rows of foreign code, each requested under the guard; the code that reads them is not guarded."""
     with guarded(subject, kind):
-        coming = iter(rows())
+        iterator = iter(rows())
     while True:
         with guarded(subject, kind):
             try:
-                row = next(coming)
+                row = next(iterator)
             except StopIteration:
                 return
         yield row

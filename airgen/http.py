@@ -264,14 +264,14 @@ def _in_a_network(host: str) -> bool:
     return False
 
 
-def refused_redirect(asked: str, target: str) -> str:
+def refused_redirect(origin: str, target: str) -> str:
     """Say why a redirect is not followed, or return "". Called before the request is sent.
 
     A server on the internet must not make this machine send requests to itself, its network, or the metadata service of
     its cloud; nor may it leave TLS.
     """
     try:
-        before, after = urlsplit(asked), urlsplit(target)
+        before, after = urlsplit(origin), urlsplit(target)
         _ = after.port
     except ValueError:
         return "its target is no address"
@@ -415,7 +415,7 @@ class JsonClient:
         headers, secrets = access()
         self._client = HttpClient({"Accept": "application/json", **headers}, secrets, connections=connections)
         self._timeout, self._retries, self._connections = timeout, retries, connections
-        self._asked: set[Future[Any]] = set()
+        self._pending: set[Future[Any]] = set()
         self._reached = self._stopped = False
         weakref.finalize(self, _close, self._client)
 
@@ -449,15 +449,15 @@ class JsonClient:
         return self._wait(lambda: send(self._client))
 
     def _wait(self, send: Callable[[], Awaitable[Received]], lines: bool = False) -> Any:
-        asked = asyncio.run_coroutine_threadsafe(self._ask(send, lines), _loop())
-        self._asked.add(asked)
+        future = asyncio.run_coroutine_threadsafe(self._ask(send, lines), _loop())
+        self._pending.add(future)
         if self._stopped:
-            asked.cancel()
+            future.cancel()
         try:
-            return asked.result()
+            return future.result()
         finally:
-            asked.cancel()
-            self._asked.discard(asked)
+            future.cancel()
+            self._pending.discard(future)
 
     def ask_all(self, work: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
         """Return the answers in the order of the items, with as many requests at once as there are connections.
@@ -469,8 +469,8 @@ class JsonClient:
             return list(pool.map(work, items))
         except BaseException:
             self._stopped = True
-            for asked in list(self._asked):
-                asked.cancel()
+            for future in list(self._pending):
+                future.cancel()
             raise
         finally:
             pool.shutdown(cancel_futures=True)
@@ -493,7 +493,7 @@ class JsonClient:
                 is_last,
                 lambda error: isinstance(error, HttpFailure) and error.may_pass,
                 longest=_LONGEST_WAIT_SECONDS,
-                asked=lambda error: min(getattr(error, "after", 0.0), _LONGEST_WAIT_SECONDS),
+                requested_wait=lambda error: min(getattr(error, "after", 0.0), _LONGEST_WAIT_SECONDS),
             )
         except HttpFailure as failure:
             tries = f" (tried {number} times)" if number > 1 else ""

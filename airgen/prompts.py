@@ -126,8 +126,8 @@ class PromptSet:
     @classmethod
     def beside(cls, folder: Path) -> "PromptSet":
         """Return the shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
-        own = folder / "prompts"
-        return cls([own]) if own.is_dir() else _shipped()
+        own_folder = folder / "prompts"
+        return cls([own_folder]) if own_folder.is_dir() else _shipped()
 
     def names(self) -> list[str]:
         """Return the names of all prompts, sorted; parts for inclusion begin with an underscore and are left out."""
@@ -155,9 +155,11 @@ class PromptSet:
         `small/de/query`.
         """
         folder, slash, last = name.rpartition("/")
-        own = f"{folder}{slash}{language}/{last}"
+        translated = f"{folder}{slash}{language}/{last}"
         for place in self.folders:
-            prompt = next((candidate for candidate in (own, name) if (place / f"{candidate}.j2").is_file()), None)
+            prompt = next(
+                (candidate for candidate in (translated, name) if (place / f"{candidate}.j2").is_file()), None
+            )
             if prompt:
                 return prompt
         return name

@@ -165,8 +165,8 @@ EXTRAS: dict[str, tuple[str, str]] = {
 
 def meant(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return a hint for a wrong name: ` (did you mean x?)`, or "" if no known name is similar (`cutoff`, 0 to 1)."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def closest(name: str, known: list[str]) -> str:

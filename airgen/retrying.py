@@ -29,31 +29,31 @@ def retrying(
     *,
     first: float = 1.0,
     longest: float = 60.0,
-    asked: Callable[[BaseException], float] = lambda error: 0.0,
+    requested_wait: Callable[[BaseException], float] = lambda error: 0.0,
     say: Callable[[BaseException, float], object] = lambda error, pause: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Do the work until it succeeds.
 
     Args:
-        work: what is tried.
-        tries: how often at most; or whether a try of this number, which ended in this error, is the last.
-        passes: which errors are worth another try.
-        first: seconds of the first pause, which doubles each time.
-        longest: seconds of the longest of these pauses.
-        asked: seconds that the server asks to wait.
-        say: is told the error and the seconds of each pause.
-        sleep: waits.
+        work: What is tried.
+        tries: The most tries, or a function that says whether a try of this number that ended in this error is the last.
+        passes: Whether an error is worth another try.
+        first: Seconds of the first pause; each further one is twice as long.
+        longest: Most seconds of these pauses.
+        requested_wait: Seconds that the server asks to wait, read from the error.
+        say: Called with the error and the seconds of each pause.
+        sleep: Waits this number of seconds.
 
     Returns:
         What the work returns.
 
     Raises:
-        The last error.
+        Exception: The error of the last try.
     """
     from tenacity import Retrying
 
-    options = _options(tries, passes, first=first, longest=longest, asked=asked, say=say)
+    options = _options(tries, passes, first=first, longest=longest, requested_wait=requested_wait, say=say)
     return Retrying(sleep=sleep, **options)(work)
 
 
@@ -64,7 +64,7 @@ async def retrying_async(
     *,
     first: float = 1.0,
     longest: float = 60.0,
-    asked: Callable[[BaseException], float] = lambda error: 0.0,
+    requested_wait: Callable[[BaseException], float] = lambda error: 0.0,
 ) -> T:
     """Retry a coroutine function in the same way, in an event loop."""
     from tenacity import AsyncRetrying
@@ -72,7 +72,9 @@ async def retrying_async(
     async def tried() -> T:  # tenacity awaits coroutine functions alone
         return await work()
 
-    options = _options(tries, passes, first=first, longest=longest, asked=asked, say=lambda error, pause: None)
+    options = _options(
+        tries, passes, first=first, longest=longest, requested_wait=requested_wait, say=lambda error, pause: None
+    )
     return await AsyncRetrying(**options)(tried)
 
 
@@ -82,7 +84,7 @@ def _options(
     *,
     first: float,
     longest: float,
-    asked: Callable[[BaseException], float],
+    requested_wait: Callable[[BaseException], float],
     say: Callable[[BaseException, float], object],
 ) -> dict[str, Any]:
     from tenacity import retry_if_exception, wait_exponential, wait_random
@@ -102,7 +104,7 @@ def _options(
     return {
         "retry": retry_if_exception(passes),
         "stop": enough,
-        "wait": lambda state: max(growing(state), asked(error_of(state))),
+        "wait": lambda state: max(growing(state), requested_wait(error_of(state))),
         "before_sleep": lambda state: say(error_of(state), state.next_action.sleep if state.next_action else 0.0),
         "reraise": True,
     }

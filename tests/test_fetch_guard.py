@@ -148,7 +148,7 @@ def test_one_rule_for_waiting() -> None:
     asked = {"2": 7.5}
     found = retrying(
         work, 6, lambda error: isinstance(error, ConnectionError), first=1, longest=4, sleep=pauses.append,
-        asked=lambda error: asked.get(str(error), 0.0),
+        requested_wait=lambda error: asked.get(str(error), 0.0),
     )  # fmt: skip
     assert found == "done" and len(pauses) == 4 and pauses[1] == 7.5
     assert 1 <= pauses[0] <= 1.5 and 4 <= pauses[2] <= 4.5 and 4 <= pauses[3] <= 4.5

@@ -122,7 +122,7 @@ class WorkerPool(Compute):
         if work.there is None or len(first) < least:
             yield from super().map(work, chain(first, remaining))
             return
-        make, coming = pickle.dumps(work.there), enumerate(chain(first, remaining))
+        make, numbered_items = pickle.dumps(work.there), enumerate(chain(first, remaining))
         out: dict[Future[Returned], _Item] = {}
         alone: deque[_Item] = deque()  # to be sent again
         finished: dict[int, tuple[Any, Any]] = {}
@@ -136,7 +136,7 @@ class WorkerPool(Compute):
                         break
                     if alone:
                         item = alone.popleft()
-                    elif (numbered := next(coming, None)) is not None:
+                    elif (numbered := next(numbered_items, None)) is not None:
                         item = _Item(numbered[0], *numbered[1])
                     else:
                         break

@@ -235,7 +235,7 @@ def with_peoples_labels(
     rows, left, change = override(qrels, of_split, labels, manifest.info.relevant_from, absent=labelled - present)
     if not left:
         raise DatasetError(f"{source}: by people's answers no query of {split} has a relevant passage: nothing is left")
-    stays = {row.id: row for row in left}
+    remaining = {row.id: row for row in left}
     variants = tuple(dict.fromkeys((*manifest.variants, *[PEOPLE] * bool(change.labels))))
     with building(out) as directory:
         files: dict[str, FileEntry] = {}
@@ -246,13 +246,13 @@ def with_peoples_labels(
                 write_split(directory, f"qrels-{kind}/{split}" if kind else f"qrels/{split}", written, files)
         lines = []
         for row in read_rows(source / "queries.jsonl"):
-            if row["_id"] in stays:
-                row["metadata"] |= stays[row["_id"]].metadata
+            if row["_id"] in remaining:
+                row["metadata"] |= remaining[row["_id"]].metadata
             elif row["metadata"].get("split") == split:
                 continue
             lines.append(encode_row(row, row["_id"]))
         files["queries.jsonl"] = FileEntry(*write_text(directory / "queries.jsonl", "".join(lines)))
-        gone = {row.id for row in of_split} - stays.keys()
+        gone = {row.id for row in of_split} - remaining.keys()
         answers, lineage = f"answers/{split}.jsonl", "private/lineage.jsonl"
         _copy_without(source, directory, manifest, files, name=answers, key="query-id", gone=gone)
         _copy_without(source, directory, manifest, files, name=lineage, key="query", gone=gone)

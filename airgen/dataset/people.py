@@ -130,8 +130,8 @@ def note_text(note: Any) -> str:
     names = ("now relevant", "now not relevant", "new", "confirmed")
     parts = [f"{note[name]:,} {name}" for name in names if isinstance(note.get(name), int) and note[name]]
     fallen = note.get("queries without a relevant passage")
-    lost = f"; {fallen:,} queries have no relevant passage any more" if isinstance(fallen, int) and fallen else ""
-    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{lost}"
+    dropped = f"; {fallen:,} queries have no relevant passage any more" if isinstance(fallen, int) and fallen else ""
+    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{dropped}"
 
 
 def override(

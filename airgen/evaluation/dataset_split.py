@@ -226,18 +226,18 @@ class DatasetSplit:
         """
         relevant = [key for row in self.qrels.labels.values() for key, label in row.items() if label > 0]
         known = set(self.corpus.ids)
-        lost = [key for key in relevant if key not in known]
-        if not lost:
+        missing = [key for key in relevant if key not in known]
+        if not missing:
             return ""
-        scope = f"of the {self.split} qrels, such as {lost[0][:100]!r}, is in the corpus"
-        if len(lost) == len(relevant):
+        scope = f"of the {self.split} qrels, such as {missing[0][:100]!r}, is in the corpus"
+        if len(missing) == len(relevant):
             raise DatasetError(
                 f"{self.dataset.path}: no relevant passage {scope}, so every score would be 0: the labels are of "
                 f"another dataset or version ({self.ids.advice})"
             )
         return (
-            f"{self.dataset.name}: {len(lost):,} of {len(relevant):,} relevant passages of the {self.split} qrels, "
-            f"such as {lost[0][:100]!r}, are not in the corpus: no system can find them"
+            f"{self.dataset.name}: {len(missing):,} of {len(relevant):,} relevant passages of the {self.split} qrels, "
+            f"such as {missing[0][:100]!r}, are not in the corpus: no system can find them"
         )
 
     @cached_property

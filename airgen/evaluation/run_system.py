@@ -111,8 +111,8 @@ def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
         return place is None or fits(metadata[place] if metadata else {}, context.filters.get(query))
 
     passing = {query: {key: score for key, score in hits if passes(query, key)} for query, hits in finished.run.items()}
-    lost = len(finished.run.passages) - sum(map(len, passing.values()))
-    notes = {**finished.notes, **({"hits_outside_their_filter": lost} if lost else {})}
+    dropped_hits = len(finished.run.passages) - sum(map(len, passing.values()))
+    notes = {**finished.notes, **({"hits_outside_their_filter": dropped_hits} if dropped_hits else {})}
     return replace(finished, run=replace(run_from_dict(passing), notes=finished.run.notes), notes=notes)
 
 
@@ -135,12 +135,12 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         search = load_function(system.kind, options.settings, system.folder)
         return _own(OwnSearch(search, context.ids, f"system {system.name}", context.corpus), context, system)
     if isinstance(options, OwnSystem):
-        own = options.found(system.folder)
-        if isinstance(own, Mapping):
-            return _existing_run(run_from_dict(own), {"family": "run"}, f"system {system.name}", context)
-        if isinstance(own, Component):
-            return _searched(own, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
-        return _own(OwnSearch(own, context.ids, f"system {system.name}", context.corpus), context, system)
+        loaded = options.found(system.folder)
+        if isinstance(loaded, Mapping):
+            return _existing_run(run_from_dict(loaded), {"family": "run"}, f"system {system.name}", context)
+        if isinstance(loaded, Component):
+            return _searched(loaded, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
+        return _own(OwnSearch(loaded, context.ids, f"system {system.name}", context.corpus), context, system)
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=system.folder)

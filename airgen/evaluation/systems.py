@@ -248,10 +248,10 @@ def run_all(
     """
     errors: dict[str, AirgenError] = {}
     for system in ordered:
-        lost = next((name for name in system.uses if name in errors), None)
+        failed_base = next((name for name in system.uses if name in errors), None)
         try:
-            if lost is not None:
-                raise UsageError(f"it builds on the system {lost}, which failed")
+            if failed_base is not None:
+                raise UsageError(f"it builds on the system {failed_base}, which failed")
             with guarded(system.kind):
                 run(system)
         except Stopped:

@@ -409,7 +409,7 @@ class BatchBackend(LearningBackend):
                 lambda error: isinstance(error, Retry),
                 first=POLL_SECONDS,
                 longest=300.0,
-                asked=lambda error: getattr(error, "after", None) or 0.0,
+                requested_wait=lambda error: getattr(error, "after", None) or 0.0,
             )
         except Refused as problem:  # of no single request
             too_large = problem.reason == "too_large"

@@ -165,7 +165,9 @@ class Hub:
             self._say(f"{repo}: {what} from {self.endpoint}, trying again in {pause:.0f} s")
 
         try:
-            found = retrying(action, enough, self.is_temporary, asked=_asked_pause, say=announce, sleep=self._sleep)
+            found = retrying(
+                action, enough, self.is_temporary, requested_wait=_asked_pause, say=announce, sleep=self._sleep
+            )
             self._answered = True
             return found
         except (self._http_error, *_transport_errors()) as error:

@@ -126,9 +126,9 @@ class KeyPlaces:
     """The place of each of many keys: 12 bytes per key instead of the 100 of a dict."""
 
     def __init__(self, keys: Sequence[int] | array[int] | NDArray[np.int64]) -> None:
-        every = np.asarray(keys, np.int64)
-        self._order = np.argsort(every, kind="stable").astype(np.int32)
-        self._sorted = every[self._order]
+        all_keys = np.asarray(keys, np.int64)
+        self._order = np.argsort(all_keys, kind="stable").astype(np.int32)
+        self._sorted = all_keys[self._order]
 
     def find(self, keys: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first place of each key, or -1: int64 (n,)."""

@@ -309,8 +309,8 @@ class _Selected:
             rescore(part, self._queries, places, rough, low=low, scores=scores)
         else:
             for query, row in enumerate(self._queries):
-                near = rough[query] > low[query]
-                scores[query, near] = inner_products(part[places[query, near]], row).astype(np.float32)
+                promising = rough[query] > low[query]
+                scores[query, promising] = inner_products(part[places[query, promising]], row).astype(np.float32)
         good = np.isfinite(scores)
         keys = np.zeros(scores.shape, np.uint64)
         keys[good] = pack(scores[good], places[good] + start)

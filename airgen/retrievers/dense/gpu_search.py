@@ -167,23 +167,23 @@ class GpuLists:
     def best(self, cells: NDArray[np.float32], probes: int, most: int) -> NDArray[np.int32]:
         """Return the `most` best passages, ascending, by the scores of the cells, (k, query tokens)."""
         torch, n = self._torch, self._count
-        near = [top_k(scores, min(probes, len(cells)) + 1) for scores in np.ascontiguousarray(cells.T)]
+        ranked_cells = [top_k(scores, min(probes, len(cells)) + 1) for scores in np.ascontiguousarray(cells.T)]
         total = torch.zeros(n, dtype=torch.float32, device=self._device)
         step = max(1, _TERMS // max(1, n))
         with torch.inference_mode():
-            for first in range(0, len(near), step):
-                for row in self._of_tokens(cells.T[first : first + step], near[first : first + step], probes):
+            for first in range(0, len(ranked_cells), step):
+                for row in self._of_tokens(cells.T[first : first + step], ranked_cells[first : first + step], probes):
                     total += row
             order = total.sort(descending=True, stable=True).indices[:most]
             return np.asarray(order.sort().values.to(torch.int32).cpu().numpy())
 
-    def _of_tokens(self, scores: NDArray[np.float32], near: list[Any], probes: int) -> Any:
+    def _of_tokens(self, scores: NDArray[np.float32], ranked_cells: list[Any], probes: int) -> Any:
         """Return the score that each query token gives every passage, (tokens, passages)."""
         torch, n = self._torch, self._count
-        floors = torch.from_numpy(np.array([values[-1] for _, values in near], np.float32)).to(self._device)
+        floors = torch.from_numpy(np.array([values[-1] for _, values in ranked_cells], np.float32)).to(self._device)
         similarities = floors[:, None].repeat(1, n)
-        places = [order[:probes] for order, _ in near]
-        rows = np.repeat(np.arange(len(near)), [len(place) for place in places])
+        places = [order[:probes] for order, _ in ranked_cells]
+        rows = np.repeat(np.arange(len(ranked_cells)), [len(place) for place in places])
         cells = np.concatenate(places)
         sizes = self._starts[cells + 1] - self._starts[cells]
         ends = np.cumsum(sizes)

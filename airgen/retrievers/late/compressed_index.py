@@ -426,10 +426,10 @@ class CompressedIndex:
         for scores in np.ascontiguousarray(cells.T):
             best, values = top_k(scores, probes + 1)
             of_token = np.full(len(self), values[-1], np.float32)  # what was not looked at is not better than this
-            near = best[:probes][::-1]  # ascending: the last value that a passage gets is its best
-            parts = [self.list_passages[self.list_starts[cell] : self.list_starts[cell + 1]] for cell in near]
+            nearest_cells = best[:probes][::-1]  # ascending: the last value that a passage gets is its best
+            parts = [self.list_passages[self.list_starts[cell] : self.list_starts[cell + 1]] for cell in nearest_cells]
             sizes = [len(part) for part in parts]
-            of_token[np.concatenate(parts)] = np.repeat(scores[near], sizes)
+            of_token[np.concatenate(parts)] = np.repeat(scores[nearest_cells], sizes)
             total += of_token
         return total
 

@@ -73,9 +73,9 @@ class QueryReader:
     def _pieces(self, texts: Sequence[str]) -> list[ReadQuery]:
         queries = []
         for item in encode_batch(self._tokenizer, texts, self._length):
-            beyond = [token for part in item.overflowing for token in part.tokens]
-            rest = [term for term in self.analyser.terms(beyond) if term is not None]
-            queries.append(ReadQuery(list(item.ids), self.analyser.terms(item.tokens), rest))
+            tokens_beyond = [token for part in item.overflowing for token in part.tokens]
+            terms_beyond = [term for term in self.analyser.terms(tokens_beyond) if term is not None]
+            queries.append(ReadQuery(list(item.ids), self.analyser.terms(item.tokens), terms_beyond))
         return queries
 
     def _words(self, text: str) -> ReadQuery:

@@ -77,11 +77,11 @@ def filter_pairs(
             for chunk in pairs.chunks():
                 within = near(chunk)
                 for query, passage, label, close in zip(*(part.tolist() for part in chunk), within, strict=True):
-                    stays = close or label <= 0
+                    passes = close or label <= 0
                     if label > 0:
                         seen[pairs.kinds[query]] += 1
-                        kept[pairs.kinds[query]] += stays
-                    if stays:
+                        kept[pairs.kinds[query]] += passes
+                    if passes:
                         key = pairs.columns.query_ids[query]
                         queries.add(key)
                         qrels.write(f"{key}\t{pairs.corpus.ids[passage]}\t{label:g}\n")
