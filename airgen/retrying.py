@@ -37,7 +37,7 @@ def retrying(
 
     Args:
         work: What is tried.
-        tries: The most tries, or a function that says whether a try of this number that ended in this error is the last.
+        tries: The most tries, or whether a try of this number that ended in this error is the last.
         passes: Whether an error is worth another try.
         first: Seconds of the first pause; each further one is twice as long.
         longest: Most seconds of these pauses.
