@@ -270,7 +270,7 @@ def read_names(path: Path) -> dict[str, str]:
 
 def _common_name(name: str, names: Mapping[str, str]) -> str:
     """Return the name that matches systems of two sources: the mapping's, else the part after the owner."""
-    return names.get(name) or name.rpartition("/")[2].casefold()
+    return (names.get(name) or name.rpartition("/")[2]).casefold()
 
 
 def benchmarks(
