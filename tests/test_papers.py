@@ -97,7 +97,7 @@ train genq scifact --model models/doct5query --base sentence-transformers/msmarc
 study gain datasets/finance datasets/law --before facebook/mcontriever-msmarco --after models/finance
 """  # noqa: E501
 
-# What ends otherwise than well here, with its exit code: forty passages are too few for so many queries, and it says so.
+# What ends with another exit code than 0 here: forty passages are too few for so many queries, and it says so.
 SAYS_WHY_NOT = {
     "airgen check full --target 6319": 1,
     "airgen study agree scifact --pipeline full --systems systems-airbench-17 --target 300 --check": 1,

@@ -38,7 +38,7 @@ def make_bert(folder: Path, *, masked_lm: bool = True, ranks: bool = False, hidd
     Args:
         folder: Where it is written.
         masked_lm: With its masked-language-model head.
-        ranks: With the head of a cross-encoder instead.
+        ranks: With the head of a cross-encoder instead, and for texts of 512 tokens, as FlagEmbedding gives it.
         hidden: Dimensions of its vectors.
         seed: Of its weights.
     """
@@ -46,11 +46,12 @@ def make_bert(folder: Path, *, masked_lm: bool = True, ranks: bool = False, hidd
     import transformers
 
     settings: dict[str, Any] = {"num_labels": 1} if ranks else {}
+    positions = 512 if ranks else 64
     vocabulary = make_tokenizer(folder)
     torch.manual_seed(seed)
     config = transformers.BertConfig(
         vocab_size=vocabulary, hidden_size=hidden, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=2 * hidden, max_position_embeddings=64, pad_token_id=0, **settings,
+        intermediate_size=2 * hidden, max_position_embeddings=positions, pad_token_id=0, **settings,
     )  # fmt: skip
     kind = transformers.BertForMaskedLM if masked_lm else transformers.BertModel
     (transformers.BertForSequenceClassification if ranks else kind)(config).save_pretrained(folder)
