@@ -260,5 +260,5 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     work = work_table(read_report(find_job(name, runs))).text()
     where = "" if runs == RUNS else f" --runs {runs}"
     go_on = [f"airgen show {name} --queries{where}", "airgen init FOLDER"]
-    lines = [*done.text, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]
+    lines = [done.printed, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]
     return Outcome(Started(next=go_on, run=done.value), lines, json=done.json, error=done.error)

@@ -121,7 +121,7 @@ def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     rows = [["system", "kind", "models", "packages"]]
     rows += [[one.name, one.kind, ", ".join(one.models), ", ".join(one.packages)] for one in needed]
     missing = [f"  ! {line}" for one in needed for line in one.missing]
-    lines = [*looked.text, "", terminal_table(rows, left=(0, 1, 2, 3)), *missing]
+    lines = [looked.printed, "", terminal_table(rows, left=(0, 1, 2, 3)), *missing]
     shown = {**looked.value.as_dict(), "systems": needed}
     return Outcome(looked.value, lines, json=shown, code=1 if looked.code or missing else 0)
 
