@@ -141,7 +141,7 @@ def read_table(
 _DOCUMENTS = (".md", ".html", ".htm", ".rst", ".pdf", ".docx", ".xml")
 _BULLET = re.compile(r"[ \t]*[-*•][ \t]+(\S.*)")
 _NUMBERED = re.compile(r"[ \t]*(\d{1,6})[.)][ \t]+(\S.*)")
-_QUOTED = re.compile(r"[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«\s*([^»]+?)\s*»)[,;]?[ \t]*")
+_QUOTED = re.compile(r"[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«([^»]+)»)[,;]?[ \t]*")
 
 
 def _without_marks(lines: list[str]) -> tuple[list[str], str]:
@@ -156,7 +156,9 @@ def _without_marks(lines: list[str]) -> tuple[list[str], str]:
         return [match[1] if (match := _BULLET.fullmatch(line)) else line for line in lines], "bullets are left out"
     if all(map(_QUOTED.fullmatch, said)):
         plain = [
-            next(filter(None, match.groups())).replace('""', '"') if (match := _QUOTED.fullmatch(line)) else line
+            next(filter(None, match.groups())).replace('""', '"').strip()
+            if (match := _QUOTED.fullmatch(line))
+            else line
             for line in lines
         ]
         return plain, "quotes are left out"

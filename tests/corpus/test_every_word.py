@@ -270,7 +270,7 @@ def test_other_forms_of_word_documents(tmp_path: Path) -> None:
     check(rows_of(tmp_path, "docx", "f.docx", raw), kept=False)
 
 
-PDF = {
+PDF: dict[str, dict[str, Any]] = {
     "text": {"pages": [[LAMP, MARK]]}, "first line": {"pages": [[MARK, LAMP]]},
     "head of all pages": {"pages": [[MARK, f"{LAMP} {n}x", f"{n}y"] for n in range(6)]},
     "head of a page": {"pages": [[MARK if n == 3 else f"h{n}z", f"{LAMP} {n}x"] for n in range(6)]},

@@ -14,13 +14,13 @@ from pathlib import Path
 from airgen.corpus.readers.texts import Block, FileReader, Page, paragraphs, rst_blocks
 from airgen.records import Document, Dropped
 
-_ASCIIDOC = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*?)(?:[ \t]+\1)?[ \t]*")
+_ASCIIDOC = re.compile(r"(={1,6}|#{1,6})[ \t]++(\S.*)")
 _DELIMITER = re.compile(r"(?:-{4,}|\.{4,}|\+{4,}|/{4,}|={4,}|\*{4,}|_{4,}|`{3,}|\|===)[ \t]*")
 _VERBATIM = ("-", ".", "+", "/", "`")
-_ORG = re.compile(r"(\*+)[ \t]+(\S.*?)[ \t]*")
-_ORG_TITLE = re.compile(r"#\+title:[ \t]*(.*?)[ \t]*", re.IGNORECASE)
+_ORG = re.compile(r"(\*+)[ \t]++(\S.*)")
+_ORG_TITLE = re.compile(r"#\+title:[ \t]*+(.*)", re.IGNORECASE)
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}[ \t]*-->[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}.*")
-_SPEAKER = re.compile(r"<v(?:\.[^\s>]*)?[ \t]+([^>]+)>")
+_SPEAKER = re.compile(r"<v(?:\.[^\s<>]*+)?[ \t]++([^<>]+)>")
 _TAG = re.compile(r"</?(?:[ibuc]|font|ruby|rt|lang|v)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}", re.IGNORECASE)
 _SENTENCE_END = (".", "!", "?", "。", "！", "？", "…", "।", "؟", '."', '?"', '!"', ".”", "?”", "!”")
 _MOST_CUES = 20  # in one paragraph of subtitles without full stops
@@ -83,8 +83,11 @@ def asciidoc_blocks(text: str) -> tuple[str, list[Block]]:
             mark = line.rstrip()
             within = "" if within == mark else within or mark
             return None
-        found = None if within else _ASCIIDOC.fullmatch(line)
-        return (len(found[1]), found[2]) if found else None
+        match = None if within else _ASCIIDOC.fullmatch(line.rstrip())
+        if match is None:
+            return None
+        words = match[2].removesuffix(match[1])  # `== Title ==`
+        return len(match[1]), words.rstrip() if words[-1:] in (" ", "\t") else match[2]
 
     blocks = _blocks(text, heading)
     return _first_heading(blocks), blocks
@@ -96,6 +99,7 @@ def org_blocks(text: str) -> tuple[str, list[Block]]:
 
     def heading(line: str) -> tuple[int, str] | None:
         nonlocal title
+        line = line.rstrip()
         if (named := _ORG_TITLE.fullmatch(line)) and not title and named[1]:
             title = named[1]
             return 1, title
