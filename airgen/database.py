@@ -54,7 +54,7 @@ def locked_to(
         quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
         connection.execute(f"SET {setting} = [{quoted}]")
     with suppress(duckdb.InvalidInputException):  # in a notebook without ipywidgets there is none to switch off
-        connection.execute("SET enable_progress_bar = false")  # it writes among what a command prints
+        connection.execute("SET enable_progress_bar = false")  # it would mix with a command's output
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -122,7 +122,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # loading the model will say what is wrong
+        except (OSError, ValueError):  # loading the model reports the error
             continue
         if isinstance(config, dict) and ("model_type" in config or "architectures" in config):
             return config
@@ -172,7 +172,7 @@ def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
             if size <= 1 or not is_out_of_memory(error):
                 raise
         size = max(1, size // 2)
-        give_back()  # only here is the error gone, and with it what its frames held
+        give_back()  # after the error is gone, as its frames kept tensors alive
 
 
 @contextmanager

@@ -31,7 +31,7 @@ _CANCELLATIONS = (
     "KeyboardInterrupt",
     "GeneratorExit",
     "CancelledError",
-)  # they end what is being done: no failure of a part
+)  # they end the task itself and are not a part's failure
 _NO_MEMORY = (
     "out of memory",
     "can't allocate memory",

@@ -248,7 +248,7 @@ class _Process(SpawnProcess):
 def _set_up_worker(environment: dict[str, str]) -> None:
     """Set up a worker, so that it ends with the process that started it, however that ends."""
     os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     os.dup2(2, 1)  # what libraries print is no output of a command
     sys.stdout = sys.stderr
     parent = multiprocessing.parent_process()

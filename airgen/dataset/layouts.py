@@ -262,7 +262,7 @@ def _write(out: Path, value: Any) -> None:
     """Write a text, or any other value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1) + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
-    keep_copy(out, text)  # people fill in and correct what other tools read
+    keep_copy(out, text)  # people edit these files
     with whole_file(out) as fresh:
         fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
 

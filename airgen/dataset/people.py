@@ -57,7 +57,8 @@ def pair_mark(query: str, title: str, text: str) -> str:
 
 def read_labels(path: Path) -> list[PersonsLabel]:
     """Read the labels in a file of `write_labels`; none without the file. Raises DatasetError for a damaged file."""
-    if not path.is_file() and (path.exists() or path.is_symlink()):  # a link to what is away: the labels are not gone
+    # A broken link may point to an unmounted disk, where the labels still exist.
+    if not path.is_file() and (path.exists() or path.is_symlink()):
         raise DatasetError(f"{path}: is not a file, so people's labels cannot be read: put the file back, or remove it")
     try:
         lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []

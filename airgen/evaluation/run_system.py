@@ -262,7 +262,7 @@ def _searched(
         dtype=facts.dtype,
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
-    if context.filters:  # after the costs: they and the recall of an index are those of the search above
+    if context.filters:  # after the costs, which are those of the search above, as is the recall of an index
         filters = [context.filters.get(query) for query in ids]
         hits = search_within(retriever, texts, filters, context.corpus, k=context.top, hits=hits)
     run = run_from_hits(ids, context.corpus.ids, hits)

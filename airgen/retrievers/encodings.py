@@ -129,7 +129,7 @@ class EncodingStore:
             for at, (row, start, size, crc) in enumerate(zip(rows.tolist(), *fields, strict=True)):
                 data = b""
                 if start + size <= end:
-                    file.seek(start)  # most often where it is: no call of the system
+                    file.seek(start)  # usually unchanged, and then no system call is needed
                     data = file.read(size)
                 sound = zlib.crc32(data, zlib.crc32(heads[at * step : at * step + _HEAD.size])) == crc
                 yield row, data if sound else None
@@ -315,7 +315,7 @@ class Memo:
             for values in encoded(self._encode, batched(texts, self._size), "passage"):
                 yield list(map(self._keep, values))
             return
-        for block in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # there is work for every worker
+        for block in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # every worker gets work
             encodings = self._encoded(list(dict.fromkeys(block)), "passage")
             yield [encodings[text] for text in block]
 

@@ -36,7 +36,7 @@ from airgen.settings.http import Address
 
 _REQUEST_PASSAGES = 250  # sent in one request
 _WINDOW_PASSAGES = 1000  # all indexed before the next ones are sent, so an interrupted index ends at a window
-_POLL_SECONDS = 0.1  # between two questions whether a server has finished
+_POLL_SECONDS = 0.1  # between two polls of a server that is still working
 _PAGE_HITS = 250  # the most that Typesense returns per page
 _RECALL_DEPTH = 10  # nearest passages per query that `ann_recall` looks for
 _GONE = ": if its index is gone, run again, and the passages are indexed again"
@@ -58,9 +58,9 @@ class SearchEngine(Remote):
     settings: Settings
     engine: ClassVar[str]
     _dense: Dense | None = None
-    _vectors: NDArray[np.float32] | None = None  # of the queries that were searched last
+    _vectors: NDArray[np.float32] | None = None  # of the latest queries
     _index = ""
-    _server_version: str | None = None  # the version of the server, once it was asked
+    _server_version: str | None = None  # the version of the server, once it is known
 
     def set_up(self) -> None:
         self.name = self.engine
@@ -240,7 +240,8 @@ class Qdrant(_VectorEngine):
         self._call("PUT", f"/collections/{self._index}/points?wait=true", {"points": points})
 
     def _settle(self) -> None:
-        while self._call("GET", f"/collections/{self._index}")["result"]["status"] == "yellow":  # it builds its graph
+        # The status is yellow while the server builds its graph.
+        while self._call("GET", f"/collections/{self._index}")["result"]["status"] == "yellow":
             time.sleep(_POLL_SECONDS)
 
     def _ask(self, query: Any, k: int) -> ScoredPlaces:

@@ -427,7 +427,7 @@ class FlagReranker(FlagModel):
             settings["prompt"] = chosen.prompt
         if kind != "decoder-only-layerwise":
             return self._made(library.FlagAutoReranker.from_finetuned, **settings)
-        settings["use_fp16"] = True  # the library insists; it computes in single precision on a CPU
+        settings["use_fp16"] = True  # the library requires it, but computes in single precision on a CPU
         if chosen.cutoff_layer is not None:
             settings["cutoff_layers"] = [chosen.cutoff_layer]
         with _layerwise_code() as repair:

@@ -107,7 +107,7 @@ class HttpEmbedder(_Endpoint):
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Encode texts to unit vectors, float32 (n, dim). Raises ModelError if the dimension changes."""
         size = self.settings.batch_size
-        # Endpoints refuse an empty text; a space is the nearest that they take.
+        # Endpoints reject an empty text but accept a space.
         prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
         inputs = [(prefix + text)[: self.settings.max_chars] or " " for text in texts]
         if not inputs:

@@ -114,7 +114,8 @@ class SparseEncoder(LibraryModel):
             impacts = side(inputs, batch_size=size, **options)
             if not bool(impacts.isfinite().all()):
                 raise ModelError(f"{self.name} returned NaN or infinity")
-            rows, terms = (impacts > 0).nonzero(as_tuple=True)  # where it is: few of a vocabulary leave the GPU
+            # Select on the GPU, so that only a few terms of the vocabulary are copied from it.
+            rows, terms = (impacts > 0).nonzero(as_tuple=True)
             weights, columns = as_array(impacts[rows, terms]), terms.cpu().numpy().astype(np.int32)
             ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(inputs)))[:-1]
             return list(zip(np.split(columns, ends), np.split(weights, ends), strict=True))
@@ -157,7 +158,7 @@ def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
 
 def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> Hits:
     """Return the k passages with the greatest inner product above 0 per query; terms are added in ascending order."""
-    size = len(index.starts) - 1  # a term that no passage has finds nothing
+    size = len(index.starts) - 1  # terms from here on occur in no passage
     weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
     return index.search(
         [{term: weight for term, weight in weights_of_term.items() if term < size} for weights_of_term in weighted], k

@@ -34,7 +34,7 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
     """
     transformers = load_extra("transformers", f"training from {base!r}")
     place = model_place(base)
-    if base[:1] in (".", "/", "~") and not Path(place).is_dir():  # a path, so the Hub is not asked
+    if base[:1] in (".", "/", "~") and not Path(place).is_dir():  # a path, so that the Hub is not queried
         raise ModelError(f"the base model {base}: no such folder")
     tokenizer = loaded(
         "the tokenizer of", base, transformers.AutoTokenizer.from_pretrained, pretrained_model_name_or_path=place

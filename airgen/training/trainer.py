@@ -231,7 +231,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
             ddp_find_unused_parameters=True,
             disable_tqdm=quiet or not sys.stderr.isatty(),
         )
-        if device.startswith("cuda"):  # one GPU for each process, the one that was asked for
+        if device.startswith("cuda"):  # each process uses the one GPU that was requested
             _torch.cuda.set_device(device)
             arguments._n_gpu = 1
             arguments.__dict__["_setup_devices"] = _torch.device(device)

@@ -24,7 +24,7 @@ from airgen.text.analysis import Encoder
 
 Floats = NDArray[np.float64]
 
-_EXTRA_DIRECTIONS = 10  # directions beside those that are asked for
+_EXTRA_DIRECTIONS = 10  # directions in addition to the requested ones
 _DEPENDENT_SHARE = 1e-24  # the share of a direction's squared length that is left where it depends on those before it
 _MOST_SWEEPS = 30  # of Jacobi's rotations at most; about ten are needed
 

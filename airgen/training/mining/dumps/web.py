@@ -67,7 +67,7 @@ def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | Refus
         while True:
             source.left = _HEADER_BYTES
             try:
-                with redirect_stderr(io.StringIO()):  # where warcio remarks on wrong lengths
+                with redirect_stderr(io.StringIO()):  # where warcio writes its remarks on wrong lengths
                     record = next(records, None)
             except (AirgenError, OSError, EOFError, zlib.error):
                 raise
