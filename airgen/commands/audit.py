@@ -202,6 +202,9 @@ def audit_systems(
     folder_of = Path(results) if results else own if own.is_dir() else Path("results")
     there = sorted(one.parent.name for one in results_folder(folder_of, name, "").glob("*/*.run.gz"))
     split_of = split or ("test" if "test" in there or not there else there[0])
+    if there and split_of not in there and not all(Path(one).is_file() for one in systems):
+        known = ", ".join(dict.fromkeys(there))
+        raise UsageError(f"--split {split_of}: no results of it in {folder_of}; there are results of: {known}")
     home = results_folder(folder_of, name, split_of)
     runs = find_runs(home, systems)
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
