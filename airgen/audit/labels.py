@@ -535,7 +535,10 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bo
     """
     pipeline, accepted, plan = job.pipeline, job.accepted(store), job.plan(store)
     if pipeline.queries is not None:
-        raise DatasetError(f"{job.path}: the queries are your own, and `relevance` does not change the votes on them")
+        raise DatasetError(
+            f"{job.path}: the queries are your own, and this audit is for generated ones: check their labels with "
+            f"`airgen audit sample {job.path} 50`"
+        )
     if "decision" not in plan:
         raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
     made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}

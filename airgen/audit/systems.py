@@ -265,6 +265,11 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
             raise UsageError(f"{results}: {len(known)} systems: evaluate two with `airgen evaluate`, or name run files")
         return known
     found: dict[str, Path] = {}
+    if not known and not any(Path(name).is_file() for name in wanted):
+        raise UsageError(
+            f"{results}: there are no results: run `airgen evaluate DATASET --split {results.name}` with these systems "
+            "first, or name run files"
+        )
     for name in wanted:
         path = Path(name)
         if name not in known and not path.is_file():

@@ -166,6 +166,8 @@ def test_what_cannot_be_compared(world: Path, tmp_path: Path) -> None:
             drawn(world, 25, *names)
     with pytest.raises(UsageError, match="0 systems"):
         find_runs(tmp_path, [])
+    with pytest.raises(UsageError, match="dev: there are no results: run `airgen evaluate DATASET --split dev` with"):
+        find_runs(tmp_path / "dev", ["good", "bad"])
     with pytest.raises(DatasetError, match="no sample"):
         score_systems(world / "nowhere", [])
     drawn(world, 25)
