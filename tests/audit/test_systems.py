@@ -196,5 +196,5 @@ def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (world / "results" / "little" / "test").rename(world / "results" / "little" / "all")
     (world / "results").rename(world / "evaluation")  # where the run of a job leaves them, beside its dataset
     assert "of 360 pairs" in call("audit", "systems", "little", "good", "bad")
-    with pytest.raises(UsageError, match="--split test: no results of it in evaluation; there are results of: all$"):
+    with pytest.raises(UsageError, match=r"--split test: no results of it in evaluation; there are results of: all$"):
         call("audit", "systems", "little", "good", "bad", "--split", "test")
