@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,8 +15,8 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, progress_bar
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS, data_dir
-from airgen.study import Rows
-from airgen.text.display import json_text, one_line, terminal_table
+from airgen.study import Column, Plain, Rows, Study, Table
+from airgen.text.display import json_text, one_line
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -242,19 +243,29 @@ def show_models() -> Outcome[Rows[dict[str, Any]]]:
     from airgen.settings.spec import library_of
 
     rows = Rows[dict[str, Any]]()
-    table = [["model", "purpose", "MB", "licence", "library", "cached"]]
-    for one in models.catalogue().values():
-        here = models.fetched(one.name)
-        known = {key: getattr(one, key) for key in ("name", "kind", "purpose", "licence", "bytes", "download")}
-        rows.append({**known, "fetched": here, "path": str(models.path(one.name)) if here else None})
-        through = library_of(one.kind)
-        rows[-1]["library"] = through
-        table.append([one.name, one.purpose, f"{one.bytes / 1e6:,.0f}", one.licence, through, "yes" if here else "-"])
-    lines = [line.rstrip() for line in terminal_table(table, (0, 1, 3, 4, 5)).splitlines()]
-    lines += ["models of the Hub: BAAI's and the paper's re-rankers run through FlagEmbedding, others through "
-              "sentence-transformers (pip install 'airgen-bench[models]' installs both)"]  # fmt: skip
-    lines += [f"{group} = {' + '.join(members)}" for group, members in models.GROUPS.items()]
-    return Outcome(rows, [*lines, f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)"])
+    for model in models.catalogue().values():
+        here = models.fetched(model.name)
+        known = {key: getattr(model, key) for key in ("name", "kind", "purpose", "licence", "bytes", "download")}
+        path = str(models.path(model.name)) if here else None
+        rows.append({**known, "fetched": here, "path": path, "library": library_of(model.kind)})
+    table = Table(
+        rows,
+        [
+            Column("model", itemgetter("name")),
+            Column("purpose", itemgetter("purpose"), left=True),
+            Column("MB", lambda row: row["bytes"] / 1e6, ",.0f"),
+            Column("licence", itemgetter("licence"), left=True),
+            Column("library", itemgetter("library"), left=True),
+            Column("cached", lambda row: "yes" if row["fetched"] else "-", left=True),
+        ],
+    )
+    notes = [
+        "models of the Hub: BAAI's and the paper's re-rankers run through FlagEmbedding, others through "
+        "sentence-transformers (pip install 'airgen-bench[models]' installs both)",
+        *(f"{group} = {' + '.join(members)}" for group, members in models.GROUPS.items()),
+        f"kept in {models.cache_dir('models')} (AIRGEN_CACHE sets the folder)",
+    ]
+    return Outcome(rows, Study("", [table, *map(Plain, notes)]))
 
 
 @command
@@ -275,17 +286,25 @@ def show_collections(
 
     listed = load_collections(name)
     rows = Rows[dict[str, Any]]()
-    table = [["set", "split", "queries", "passages", "download", "here", "licence"]]
     notes = []
-    for one in listed.collections:
-        there = listed.is_there(one)
-        rows.append({**one.model_dump(), "path": str(listed.place(one)), "fetched": there})
-        size = "not public" if one.bytes is None else f"{one.bytes / 1e6:,.0f} MB"
-        counts = [f"{one.queries:,}", f"{one.passages:,}", size, "yes" if there else ""]
-        table.append([one.name, one.split, *counts, one.licence])
-        notes += [f"{one.name}: {words}" for words in (one.get, one.note) if words]
+    for collection in listed.collections:
+        there, path = listed.is_there(collection), str(listed.place(collection))
+        rows.append({**collection.model_dump(), "path": path, "fetched": there})
+        notes += [f"{collection.name}: {words}" for words in (collection.get, collection.note) if words]
+    table = Table(
+        rows,
+        [
+            Column("set", itemgetter("name")),
+            Column("split", itemgetter("split")),
+            Column("queries", itemgetter("queries"), ","),
+            Column("passages", itemgetter("passages"), ","),
+            Column("download", lambda row: "not public" if row["bytes"] is None else f"{row['bytes'] / 1e6:,.0f} MB"),
+            Column("here", lambda row: "yes" if row["fetched"] else ""),
+            Column("licence", itemgetter("licence")),
+        ],
+    )
     folder = f"folder: {listed.place(listed.collections[0]).parent}"
-    return Outcome(rows, [terminal_table(table), *notes, folder])
+    return Outcome(rows, Study("", [table, *map(Plain, [*notes, folder])]))
 
 
 @command
