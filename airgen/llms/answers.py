@@ -80,16 +80,16 @@ def _wrapped(value: Any, depth: int = 2) -> Iterator[Any]:
     if isinstance(value, list) and len(value) == 1:
         inner = value
     elif isinstance(value, dict):
-        inner = [one for one in value.values() if isinstance(one, dict)]
+        inner = [candidate for candidate in value.values() if isinstance(candidate, dict)]
     elif isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             inner = [json.loads(value)]
         except (ValueError, RecursionError):
             inner = []
-    for one in inner:
-        yield one
+    for candidate in inner:
+        yield candidate
         if depth > 1:
-            yield from _wrapped(one, depth - 1)
+            yield from _wrapped(candidate, depth - 1)
 
 
 def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:

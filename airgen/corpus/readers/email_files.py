@@ -36,7 +36,7 @@ class EmailReader(FileReader):
     version, packed = 1, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file, after what is left out. Raises Unusable for a file without text."""
+        """Yield the documents of one file, after what is left out. Raises Unusable for a file without text."""
         starts = [match.start() for match in _MBOX.finditer(raw)] if name.lower().endswith(".mbox") else []
         if not starts:
             yield from self._message(raw, name, "")
@@ -44,9 +44,9 @@ class EmailReader(FileReader):
         if starts[0]:
             yield from self.pieces([("before the first message", raw[: starts[0]].decode("utf-8", "replace"))], name)
         for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(raw)], strict=True), 1):
-            one = raw[raw.index(b"\n", start) + 1 : end]
+            message = raw[raw.index(b"\n", start) + 1 : end]
             try:
-                yield from self._message(re.sub(rb"(?m)^>(>*From )", rb"\1", one), name, f"#message={number}")
+                yield from self._message(re.sub(rb"(?m)^>(>*From )", rb"\1", message), name, f"#message={number}")
             except Unusable as error:
                 yield from self.pieces([(error.reason, error.text)], name, f"message {number}")
 
@@ -74,7 +74,8 @@ class EmailReader(FileReader):
         yield self.document(name, text, title, anchor, position=position)
 
     def _page(self, message: Message) -> Page:
-        """The text of a message: of alternatives the first of plain text, else HTML; attachments are left out."""
+        """Return the text of a message: of alternatives the first of plain text, else HTML; attachments are left
+        out."""
         blocks: list[Block] = []
         left: list[tuple[str, str]] = []
         title = ""
@@ -86,10 +87,10 @@ class EmailReader(FileReader):
             if count > _MOST_PARTS:
                 raise Unusable("too large", f"more than {_MOST_PARTS:,} parts")
             kind = part.get_content_type()
-            inner = [one for one in part.get_payload() if isinstance(one, Message)] if part.is_multipart() else []
+            inner = [child for child in part.get_payload() if isinstance(child, Message)] if part.is_multipart() else []
             if inner:
                 chosen = _chosen(kind, inner)
-                parts += [(one, aside or one not in chosen) for one in reversed(inner)]
+                parts += [(child, aside or child not in chosen) for child in reversed(inner)]
                 if kind == "message/rfc822":
                     blocks.append(Block(storable(_header(inner[0], "Subject"))))
                 continue
@@ -137,13 +138,13 @@ def _filename(part: Message) -> str:
 
 
 def _chosen(kind: str, parts: list[Message]) -> list[Message]:
-    """The parts with the text: of alternatives one, of a saved page its first of HTML."""
+    """Return the parts with the text: of alternatives one, of a saved page its first of HTML."""
     if kind == "multipart/alternative":
-        rich = [one for one in parts if one.is_multipart() or one.get_content_type() == "text/html"]
-        plain = [one for one in parts if one.get_content_type() == "text/plain" and _has_words(one)]
+        rich = [part for part in parts if part.is_multipart() or part.get_content_type() == "text/html"]
+        plain = [part for part in parts if part.get_content_type() == "text/plain" and _has_words(part)]
         return (plain or rich or parts)[:1]
     if kind == "multipart/related":
-        return [next((one for one in parts if one.get_content_maintype() in ("text", "multipart")), parts[0])]
+        return [next((part for part in parts if part.get_content_maintype() in ("text", "multipart")), parts[0])]
     return parts
 
 

@@ -710,7 +710,7 @@ def _of_attributes(node: Any, tag: str) -> list[str]:
     if tag == "iframe" and (page := node.attributes.get("srcdoc")):
         return [_plain_words(page)]
     if tag in ("select", "datalist"):
-        return [label for one in node.css("option, optgroup") if (label := one.attributes.get("label"))]
+        return [label for option in node.css("option, optgroup") if (label := option.attributes.get("label"))]
     return [words] if tag == "textarea" and (words := node.attributes.get("placeholder")) else []
 
 

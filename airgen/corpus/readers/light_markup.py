@@ -53,7 +53,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _blocks(text: str, heading: Callable[[str], tuple[int, str] | None]) -> list[Block]:
-    """The paragraphs between blank lines, and the headings."""
+    """Return the paragraphs between blank lines, and the headings."""
     blocks: list[Block] = []
     held: list[str] = []
     for line in [*_lines(text), ""]:
@@ -74,7 +74,7 @@ def _first_heading(blocks: list[Block]) -> str:
 
 
 def asciidoc_blocks(text: str) -> tuple[str, list[Block]]:
-    """The title, headings and paragraphs of AsciiDoc. A line in a block of code is no heading."""
+    """Return the title, headings and paragraphs of AsciiDoc. A line in a block of code is no heading."""
     within = ""
 
     def heading(line: str) -> tuple[int, str] | None:
@@ -94,7 +94,7 @@ def asciidoc_blocks(text: str) -> tuple[str, list[Block]]:
 
 
 def org_blocks(text: str) -> tuple[str, list[Block]]:
-    """The title, headings and paragraphs of an Org file."""
+    """Return the title, headings and paragraphs of an Org file."""
     title = ""
 
     def heading(line: str) -> tuple[int, str] | None:
@@ -103,8 +103,8 @@ def org_blocks(text: str) -> tuple[str, list[Block]]:
         if (named := _ORG_TITLE.fullmatch(line)) and not title and named[1]:
             title = named[1]
             return 1, title
-        found = _ORG.fullmatch(line)
-        return (len(found[1]), found[2]) if found else None
+        match = _ORG.fullmatch(line)
+        return (len(match[1]), match[2]) if match else None
 
     blocks = _blocks(text, heading)
     return title or _first_heading(blocks), blocks
@@ -135,7 +135,7 @@ def subtitle_page(text: str) -> Page:
 
 
 def _cue_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """(line, why it is left out, or "")."""
+    """Yield (line, why it is left out, or "")."""
     beside = ""  # inside a note, a style or the header
     for place, line in enumerate(lines):
         words = line.strip()

@@ -34,15 +34,15 @@ class NotebookReader(FileReader):
     version = 1
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one notebook, after what is left out. Raises Unusable for a file that is none."""
-        found = self.decode(raw)
+        """Yield the documents of one notebook, after what is left out. Raises Unusable for a file that is none."""
+        decoded = self.decode(raw)
         try:
-            notebook = json.loads(found.text)
+            notebook = json.loads(decoded.text)
         except (ValueError, RecursionError) as error:
-            raise Unusable("damaged notebook", str(error), found.text[:200]) from error
+            raise Unusable("damaged notebook", str(error), decoded.text[:200]) from error
         cells = _cells(notebook)
         if cells is None:
-            raise Unusable("no notebook", "it has no list of cells", found.text[:200])
+            raise Unusable("no notebook", "it has no list of cells", decoded.text[:200])
         title = _text(_mapping(_mapping(notebook).get("metadata")).get("title")).strip()
         blocks: list[Block] = []
         left: list[tuple[str, str]] = []
@@ -66,8 +66,8 @@ class NotebookReader(FileReader):
                 blocks.append(Block(printed.strip("\n")))
             elif printed:
                 left.append(("outputs of code", printed))
-        if found.damaged:
-            yield damage(found, self.identity(name), name)
+        if decoded.damaged:
+            yield damage(decoded, self.identity(name), name)
         yield from self.pieces(left, name)
         title = title or next((block.text for block in blocks if block.level == 1 and block.text), "")
         yield from self.documents(blocks, title, name)
@@ -78,7 +78,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _cells(notebook: Any) -> list[Mapping[str, Any]] | None:
-    """The cells of a notebook, in version 3 those of its worksheets; None where it has none."""
+    """Return the cells of a notebook, in version 3 those of its worksheets; None where it has none."""
     cells = _mapping(notebook).get("cells")
     if not isinstance(cells, list):
         sheets = _mapping(notebook).get("worksheets")
@@ -93,13 +93,13 @@ def _list(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """A text, or a list of its lines."""
+    """Return a text, or a list of its lines."""
     lines = value if isinstance(value, list) else [value]
     return "".join(line for line in lines if isinstance(line, str))
 
 
 def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
-    """The words that the code of a cell printed: of each output its best form."""
+    """Yield the words that the code of a cell printed: of each output its best form."""
     for output in map(_mapping, _list(cell.get("outputs"))):
         data = _mapping(output.get("data")) or output
         for name in ("text", "text/plain", "text/markdown", "text/latex", "latex"):

@@ -33,24 +33,31 @@ class OpenDocumentReader(FileReader):
     version, packed = 1, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
+        """Yield the documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
         try:
             pack = PackedXml(raw, self.settings.max_bytes)
             if "META-INF/manifest.xml" in pack.names and any(
-                local(one) == "encryption-data" for one in pack.tree("META-INF/manifest.xml").iter()
+                local(node) == "encryption-data" for node in pack.tree("META-INF/manifest.xml").iter()
             ):
                 raise Unusable("password needed")
             walk = _Walk(pack)
-            walk.walk(next(one for one in pack.tree("content.xml").iter() if local(one) == "body"))
+            walk.walk(next(node for node in pack.tree("content.xml").iter() if local(node) == "body"))
             title = walk.title
             if "meta.xml" in pack.names:
-                named = next((one.text for one in pack.tree("meta.xml").iter() if local(one) == "title"), "")
+                named = next((node.text for node in pack.tree("meta.xml").iter() if local(node) == "title"), "")
                 title = title or (named or "").strip()
             if "styles.xml" in pack.names:
-                for one in pack.tree("styles.xml").iter():
-                    if local(one) in ("header", "footer", "header-left", "footer-left", "header-first", "footer-first"):
-                        reason = f"{local(one).partition('-')[0]} of the page"
-                        walk.left.append((reason, "\n".join(_all_text(one))))
+                for node in pack.tree("styles.xml").iter():
+                    if local(node) in (
+                        "header",
+                        "footer",
+                        "header-left",
+                        "footer-left",
+                        "header-first",
+                        "footer-first",
+                    ):
+                        reason = f"{local(node).partition('-')[0]} of the page"
+                        walk.left.append((reason, "\n".join(_all_text(node))))
         except StopIteration as error:
             raise Unusable("damaged document", "it has no body") from error
         except DAMAGED as error:
@@ -63,7 +70,7 @@ class OpenDocumentReader(FileReader):
         blocks = [block for block in walk.blocks if block.text]
         if not blocks:
             raise Unusable("no text in the document")
-        yield from self.documents(blocks, title or next((one.text for one in blocks if one.level == 1), ""), name)
+        yield from self.documents(blocks, title or next((block.text for block in blocks if block.level == 1), ""), name)
 
 
 class _Walk:
@@ -111,15 +118,15 @@ class _Walk:
                 stack += [(child, inner if place == 0 else "") for place, child in reversed(list(enumerate(element)))]
 
     def _cell(self, cell: Element) -> Iterator[str]:
-        for one in cell.iter():
-            if local(one) in ("p", "h") and (text := " ".join(self._line(one).split())):
+        for paragraph in cell.iter():
+            if local(paragraph) in ("p", "h") and (text := " ".join(self._line(paragraph).split())):
                 yield text
 
     def _beside(self, element: Element) -> None:
         self.left.append((_BESIDE[local(element)], "\n".join(_all_text(element))))
 
     def _line(self, paragraph: Element) -> str:
-        """The words of a paragraph; its notes and text boxes come after it."""
+        """Return the words of a paragraph; its notes and text boxes come after it."""
         pieces = [paragraph.text or ""]
         stack = [(child, False) for child in reversed(paragraph)]
         while stack:
@@ -139,8 +146,8 @@ class _Walk:
             elif name == "line-break":
                 pieces.append("\n")
             elif name == "note":
-                mark = "".join(text for one in element if local(one) == "note-citation" for text in one.itertext())
-                body = " ".join(text for one in element if local(one) == "note-body" for text in _all_text(one))
+                mark = "".join(text for node in element if local(node) == "note-citation" for text in node.itertext())
+                body = " ".join(text for node in element if local(node) == "note-body" for text in _all_text(node))
                 pieces.append(f"[{mark}]")
                 self._after.append(Block(f"[{mark}] {body}"))
             elif name == "text-box":
@@ -153,27 +160,27 @@ class _Walk:
         return "".join(pieces).strip()
 
     def _object(self, href: str) -> str:
-        """The equation that an object is; the words of any other are left out."""
+        """Return the equation that an object is; the words of any other are left out."""
         member = f"{href.removeprefix('./')}/content.xml"
         if member not in self._pack.names:
             return ""
         root = self._pack.tree(member)
         if local(root) == "math":
-            source = next((one.text for one in root.iter() if local(one) == "annotation" and one.text), "")
+            source = next((node.text for node in root.iter() if local(node) == "annotation" and node.text), "")
             return f" {' '.join((source or ' '.join(root.itertext())).split())} "
         self.left.append(("words of a chart", "\n".join(_all_text(root))))
         return ""
 
 
 def _all_text(element: Element) -> list[str]:
-    """The paragraphs in an element; those of a paragraph in another once."""
-    found, stack = list[str](), [element]
+    """Return the paragraphs in an element; those of a paragraph in another once."""
+    texts, stack = list[str](), [element]
     while stack:
-        one = stack.pop()
-        if local(one) in ("p", "h"):
-            found.append(" ".join("".join(one.itertext()).split()))
-        elif local(one) in ("title", "desc") and one.text:
-            found.append(one.text)
+        node = stack.pop()
+        if local(node) in ("p", "h"):
+            texts.append(" ".join("".join(node.itertext()).split()))
+        elif local(node) in ("title", "desc") and node.text:
+            texts.append(node.text)
         else:
-            stack += reversed(one)
-    return [text for text in found if text]
+            stack += reversed(node)
+    return [text for text in texts if text]

@@ -25,13 +25,13 @@ class PackedXml:
             raise Unusable("password needed", "it is encrypted, or of an older format; save it anew without a password")
         self._members = zipfile.ZipFile(io.BytesIO(raw))
         # A member gives at most the size that the archive declares for it, so the sum is a bound.
-        parts = [one for one in self._members.infolist() if one.filename.endswith((".xml", ".rels"))]
-        if (size := sum(one.file_size for one in parts)) > most:
+        parts = [member for member in self._members.infolist() if member.filename.endswith((".xml", ".rels"))]
+        if (size := sum(member.file_size for member in parts)) > most:
             raise Unusable("too large", f"unpacks to {size} bytes, more than {most}")
-        self.names = list(dict.fromkeys(one.filename for one in parts))
+        self.names = list(dict.fromkeys(member.filename for member in parts))
 
     def tree(self, name: str) -> Element:
-        """A member's first element."""
+        """Return a member's first element."""
         data = self._members.read(name)
         if b"<!ENTITY" in data or "<!ENTITY".encode("utf-16-le") in data:  # they can read files and grow without end
             raise Unusable("damaged document", f"{name} declares entities")
@@ -46,18 +46,22 @@ class PackedXml:
             relations = self.tree(f"{folder}/_rels/{base}.rels")
         except KeyError:
             return {}
-        found = {one.get("Id", ""): one.get("Target", "") for one in relations if one.get("TargetMode") != "External"}
+        targets = {
+            relation.get("Id", ""): relation.get("Target", "")
+            for relation in relations
+            if relation.get("TargetMode") != "External"
+        }
         return {
             key: target.lstrip("/") if target.startswith("/") else posixpath.normpath(posixpath.join(folder, target))
-            for key, target in found.items()
+            for key, target in targets.items()
         }
 
 
 def local(element: Element) -> str:
-    """The name of an element without its namespace; empty for a comment."""
+    """Return the name of an element without its namespace; empty for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def attribute(element: Element, name: str) -> str:
-    """An attribute, whatever its namespace."""
+    """Return an attribute, whatever its namespace."""
     return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")

@@ -39,7 +39,7 @@ class SlidesReader(FileReader):
     version, packed = 1, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """The documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
+        """Yield the documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
         blocks: list[Block] = []
         left: Pieces = []
         try:
@@ -72,26 +72,26 @@ class SlidesReader(FileReader):
 
 
 def _slides(deck: PackedXml) -> tuple[list[str], list[str]]:
-    """The members of the slides in their order, those that no list names last; and those that are not there."""
+    """Return the members of the slides in their order, those that no list names last; and those that are not there."""
     targets = deck.targets("ppt/presentation.xml")
-    ids = [one for one in deck.tree("ppt/presentation.xml").iter() if local(one) == "sldId"]
-    named = [targets.get(one.get(key, ""), "") for one in ids for key in one.attrib if key.endswith("}id")]
-    every = [member for member in deck.names if member.startswith("ppt/slides/") and member.endswith(".xml")]
+    ids = [node for node in deck.tree("ppt/presentation.xml").iter() if local(node) == "sldId"]
+    named = [targets.get(node.get(key, ""), "") for node in ids for key in node.attrib if key.endswith("}id")]
+    members = [member for member in deck.names if member.startswith("ppt/slides/") and member.endswith(".xml")]
     listed = dict.fromkeys(member for member in named if member)
-    order = [member for member in listed if member in every]
-    return order + [member for member in every if member not in listed], [
-        member for member in listed if member not in every
+    order = [member for member in listed if member in members]
+    return order + [member for member in members if member not in listed], [
+        member for member in listed if member not in members
     ]
 
 
 def _slide(slide: Element, left: Pieces, first: bool) -> Iterator[Block]:
-    """The blocks of a slide."""
+    """Yield the blocks of a slide."""
     for shape in _shapes(slide):
         if words := [
             text
-            for one in shape.iter()
-            if local(one) == "cNvPr"
-            for text in (one.get("descr"), one.get("title"))
+            for node in shape.iter()
+            if local(node) == "cNvPr"
+            for text in (node.get("descr"), node.get("title"))
             if text
         ]:
             left.append(("words for a picture", "\n".join(words)))
@@ -107,7 +107,7 @@ def _slide(slide: Element, left: Pieces, first: bool) -> Iterator[Block]:
 
 
 def _notes(deck: PackedXml, slide: str, left: Pieces) -> Iterator[Block]:
-    """What the speaker wrote below a slide."""
+    """Yield what the speaker wrote below a slide."""
     for member in deck.targets(slide).values():
         if not member.startswith("ppt/notesSlides/") or member not in deck.names:
             continue
@@ -120,7 +120,7 @@ def _notes(deck: PackedXml, slide: str, left: Pieces) -> Iterator[Block]:
 
 
 def _shapes(root: Element) -> Iterator[Element]:
-    """The shapes, tables and pictures of a slide; those of a group one after another."""
+    """Yield the shapes, tables and pictures of a slide; those of a group one after another."""
     stack = [root]
     while stack:
         element = stack.pop()
@@ -133,11 +133,11 @@ def _shapes(root: Element) -> Iterator[Element]:
 
 
 def _placeholder(shape: Element) -> str:
-    return next((one.get("type", "body") for one in shape.iter() if local(one) == "ph"), "")
+    return next((node.get("type", "body") for node in shape.iter() if local(node) == "ph"), "")
 
 
 def _paragraphs(shape: Element) -> Iterator[str]:
-    """The paragraphs of a shape, and the rows of a table."""
+    """Yield the paragraphs of a shape, and the rows of a table."""
     stack = [shape]
     while stack:
         element = stack.pop()
@@ -170,13 +170,17 @@ def _line(paragraph: Element) -> str:
 
 
 def _words_of(root: Element, reason: str) -> Iterator[str]:
-    """The words of a member beside the slides. Of a master the placeholders say only what belongs there."""
+    """Yield the words of a member beside the slides. Of a master the placeholders say only what belongs there."""
     if reason == "on all slides":
         for shape in _shapes(root):
             if not _placeholder(shape):
                 yield from _paragraphs(shape)
         return
-    yield from filter(None, (_line(one) for one in root.iter() if local(one) == "p"))
-    for one in root.iter():
-        if local(one) in ("v", "text") and (one.text or "").strip() and not one.text.strip().replace(".", "").isdigit():  # type: ignore[union-attr]
-            yield (one.text or "").strip()
+    yield from filter(None, (_line(node) for node in root.iter() if local(node) == "p"))
+    for node in root.iter():
+        if (
+            local(node) in ("v", "text")
+            and (node.text or "").strip()
+            and not node.text.strip().replace(".", "").isdigit()
+        ):  # type: ignore[union-attr]
+            yield (node.text or "").strip()

@@ -30,20 +30,20 @@ _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".z")
 
 
 def ending(name: str) -> str:
-    """The ending of a file's name, with that of what is packed in it: ".csv.xz"; empty for none."""
+    """Return the ending of a file's name, with that of what is packed in it: ".csv.xz"; empty for none."""
     path = PurePath(name.lower())
     inner = PurePath(path.stem).suffix
     return inner + path.suffix if path.suffix in _PACKINGS and inner in (*_BY_ENDING, *_TEXT) else path.suffix
 
 
 def advice(name: str) -> str:
-    """What to do with a file of this name, which no reader reads."""
+    """Return what to do with a file of this name, which no reader reads."""
     known = ending(name)
     return "unpack it" if known.count(".") > 1 else _BY_ENDING.get(known, "")
 
 
 def no_reader(name: str) -> str:
-    """The reason why such a file is dropped."""
+    """Return the reason why such a file is dropped."""
     return f"no reader for {ending(name)} files"
 
 
