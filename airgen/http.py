@@ -312,9 +312,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 _RESETS = (
-    "Retry-After", "x-retry-after", "x-ratelimit-reset-after", "x-ratelimit-reset", "x-rate-limit-reset",
+    "Retry-After",
+    "x-retry-after",
+    "x-ratelimit-reset-after",
+    "x-ratelimit-reset",
+    "x-rate-limit-reset",
     "ratelimit-reset",
-)  # fmt: skip
+)
 _WINDOW = re.compile(r"(?:^|[;,\s])(?:reset|t)=(\d{1,9})\b")  # of the drafts of the field `RateLimit`
 _UNIT_RESETS = [
     (form.format(unit=unit, what="remaining"), form.format(unit=unit, what="reset"))

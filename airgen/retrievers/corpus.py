@@ -33,12 +33,18 @@ class Corpus:
     @classmethod
     def from_passages(cls, passages: Iterable[BeirPassage], language: str) -> Corpus:
         """Read passages of a BEIR dataset into memory. `titles` is empty if no passage has a title."""
-        every = list(passages)
-        titles = [passage.title for passage in every]
-        texts = [passage.text for passage in every]
-        metadata = [passage.metadata for passage in every]
-        ids = [passage.id for passage in every]
-        return cls(ids, texts, titles if any(titles) else (), language, metadata if any(metadata) else ())
+        all_passages = list(passages)
+        titles = [passage.title for passage in all_passages]
+        texts = [passage.text for passage in all_passages]
+        metadata = [passage.metadata for passage in all_passages]
+        ids = [passage.id for passage in all_passages]
+        return cls(
+            ids,
+            texts,
+            titles=titles if any(titles) else (),
+            language=language,
+            metadata=metadata if any(metadata) else (),
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -49,7 +55,7 @@ class Corpus:
 
     @property
     def full_texts(self) -> Sequence[str]:
-        """The `full_text` of every passage, built on access, so the texts need not be in memory."""
+        """The `full_text` of every passage, built on access, so that the texts need not be in memory."""
         return _FullTexts(self)
 
 

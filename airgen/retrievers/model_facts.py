@@ -23,14 +23,14 @@ class ModelFacts:
     def __add__(self, other: ModelFacts) -> ModelFacts:
         """Combine the facts of two components."""
 
-        def both(one: str | None, two: str | None) -> str | None:
-            return " + ".join(dict.fromkeys(part for part in (one, two) if part is not None)) or None
+        def joined(first: str | None, second: str | None) -> str | None:
+            return " + ".join(dict.fromkeys(part for part in (first, second) if part is not None)) or None
 
         return ModelFacts(
-            sum(filter(None, (self.parameters, other.parameters))) or None,
-            both(self.device, other.device),
-            max((count for count in (self.threads, other.threads) if count is not None), default=None),
-            both(self.dtype, other.dtype),
+            parameters=sum(filter(None, (self.parameters, other.parameters))) or None,
+            device=joined(self.device, other.device),
+            threads=max((count for count in (self.threads, other.threads) if count is not None), default=None),
+            dtype=joined(self.dtype, other.dtype),
         )
 
 

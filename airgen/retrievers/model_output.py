@@ -10,22 +10,22 @@ from airgen.errors import ModelError
 
 def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
     """Return the vectors unchanged. Raises ModelError for NaN or infinity, naming the position in the batch."""
-    good = np.isfinite(vectors).all(axis=-1)
-    if not good.all():
-        raise ModelError(f"{model} returned NaN or infinity for text {int(np.flatnonzero(~good)[0])} of its batch")
+    is_finite = np.isfinite(vectors).all(axis=-1)
+    if not is_finite.all():
+        raise ModelError(f"{model} returned NaN or infinity for text {int(np.flatnonzero(~is_finite)[0])} of its batch")
     return vectors
 
 
 def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
     """Convert vectors to fp16. Raises ModelError for numbers that exceed its range."""
     with np.errstate(over="ignore"):
-        found = vectors.astype(np.float16)
-    if not np.isfinite(found).all():
+        converted = vectors.astype(np.float16)
+    if not np.isfinite(converted).all():
         raise ModelError(
             f"{model} returned a number of {np.abs(vectors).max():,.0f}, and vectors are kept in fp16, which holds "
             "65,504 at most: set `similarity: cosine` beside it"
         )
-    return found
+    return converted
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -44,6 +44,8 @@ def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
     if len(array) != count:
         raise ModelError(f"{model} returned {len(array)} scores for {count} pairs")
     if not np.isfinite(array).all():
-        bad = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise ModelError(f"{model} returned {array[bad]} as the score of pair {bad}: a score must be a finite number")
+        wrong = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ModelError(
+            f"{model} returned {array[wrong]} as the score of pair {wrong}: a score must be a finite number"
+        )
     return array

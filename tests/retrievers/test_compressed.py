@@ -146,7 +146,7 @@ def test_the_first_step_is_maxsim_over_cells_where_all_are_looked_at(tmp_path: P
     assert index._approximate_scores(cells, 16) == pytest.approx(of_passage.sum(axis=1), abs=1e-5)
     # With two probes, a token's score is that of its best cell among the two, or the third best centroid's.
     third = np.sort(cells, axis=0)[-3]
-    assert index._first(cells, 2) == pytest.approx(np.maximum(of_passage, third).sum(axis=1), abs=1e-5)
+    assert index._approximate_scores(cells, 2) == pytest.approx(np.maximum(of_passage, third).sum(axis=1), abs=1e-5)
 
 
 def test_few_candidates_find_most_of_what_is_exact(tmp_path: Path) -> None:
