@@ -31,13 +31,13 @@ def _parts(control: Control, model: Any) -> dict[str, Any]:
 
 def _work(control: Control, model: Any) -> Iterator[RowBatch]:
     relevant_from, lineages = control.settings.judge.relevant_from, control.accepted.lineages
-    negatives = {lineage.final.key: [one.id for one in lineage.every(HardNegative)] for lineage in lineages}
+    negatives = {lineage.final.key: [row.id for row in lineage.every(HardNegative)] for lineage in lineages}
     judged = _judgments(control)
     dropped = {
         id_
         for key, ids in negatives.items()
         for id_ in ids
-        if (found := judged.get(key, {}).get(id_)) and found.level >= relevant_from
+        if (judgment := judged.get(key, {}).get(id_)) and judgment.level >= relevant_from
     }
     voting = not control.settings.judge.members
     unjudged = NOT_FOUND[control.tools.pipeline.relevance] if voting else "its document was not judged"
@@ -60,28 +60,28 @@ def _work(control: Control, model: Any) -> Iterator[RowBatch]:
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
-    """Judgments by query and document: of the LLM or by votes, and over them the user's own labels.
+    """Return judgments by query and document: of the LLM or by votes, and over them the user's own labels.
 
     Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
     """
-    found = _of_llm(control) if control.settings.judge.members else _by_votes(control)
+    judgments = _of_llm(control) if control.settings.judge.members else _by_votes(control)
     for row in own_labels(control):
-        found.setdefault(row.parent, {})[row.id] = row
-    return found
+        judgments.setdefault(row.parent, {})[row.id] = row
+    return judgments
 
 
 def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
     asked = {(pair.query, pair.id) for pair in pairs_of(control)}
     asked |= {(key, id_) for key, ids in control.sources.items() for id_ in ids}
     rows = control.store.made(Judgment, control.plan["judgment"], control.queries)
-    found: dict[str, dict[str, Judgment]] = {}
+    judgments: dict[str, dict[str, Judgment]] = {}
     for row in current(control.store, control.plan["corpus"], [row for row in rows if (row.parent, row.id) in asked]):
-        found.setdefault(row.parent, {})[row.id] = row
-    return found
+        judgments.setdefault(row.parent, {})[row.id] = row
+    return judgments
 
 
 def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
-    """What the votes say of the pairs that an LLM would judge, of the sources, and of every relevant passage.
+    """Return what the votes say of the pairs that an LLM would judge, of the sources, and of every relevant passage.
 
     The sources of a user's own query are the passages that somebody labelled relevant. Where there is none, or where
     the re-rankers do not find them, nothing is judged.
@@ -94,8 +94,8 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
     pairs: dict[str, set[str]] = {}
     for pair in pairs_of(control):
         pairs.setdefault(pair.query, set()).add(pair.id)
-    found: dict[str, dict[str, Judgment]] = {}
-    written = {one.id for lineage in control.accepted.lineages for one in lineage.every(HardNegative)}
+    judgments: dict[str, dict[str, Judgment]] = {}
+    written = {negative.id for lineage in control.accepted.lineages for negative in lineage.every(HardNegative)}
     fp, relevance = control.plan["judgment"], control.tools.pipeline.relevance
     for key, rows in prelabels_of(control).items():
         made = control.sources.get(key)
@@ -111,9 +111,16 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
         for id_, share in shares.items():
             # What may be about a generated query's subject is not called irrelevant: a mined negative must be sure.
             if id_ in chosen or (share < doubtful and id_ in pairs.get(key, ())):
-                level, name = cut if id_ in chosen else 0, row_key("vote", f"{key}/{id_}", fp)
-                found.setdefault(key, {})[id_] = Judgment(name, key, fp, 0, id_, level, None, "votes")
-    return found
+                judgments.setdefault(key, {})[id_] = Judgment(
+                    key=row_key("vote", f"{key}/{id_}", fp),
+                    parent=key,
+                    fingerprint=fp,
+                    ordinal=0,
+                    id=id_,
+                    level=cut if id_ in chosen else 0,
+                    judge="votes",
+                )
+    return judgments
 
 
 DECISIONS = Step(

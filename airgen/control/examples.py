@@ -28,12 +28,12 @@ LONGEST = 1500
 def write_examples(directory: Path, examples: Sequence[JudgeExample]) -> Path:
     """Write the examples of a job; returns the file."""
     path = directory / FILE
-    write_text(path, (json_text(one.model_dump()) + "\n" for one in examples))
+    write_text(path, (json_text(example.model_dump()) + "\n" for example in examples))
     return path
 
 
 def read_examples(path: Path) -> list[JudgeExample]:
-    """The examples in a file. Raises SettingsError where it is missing or damaged."""
+    """Return the examples in a file. Raises SettingsError where it is missing or damaged."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
         return [JudgeExample.model_validate(json.loads(line)) for line in lines if line.strip()]
@@ -49,20 +49,20 @@ def read_examples(path: Path) -> list[JudgeExample]:
 
 
 def with_examples(pipeline: Pipeline, directory: Path) -> Pipeline:
-    """The pipeline with the examples of a job's directory in place of the word `audit`. Raises SettingsError."""
+    """Return the pipeline with the examples of a job's directory in place of the word `audit`. Raises SettingsError."""
     judge = pipeline.control.judge
-    if all(one.examples != AUDIT for one in (judge, *judge.panel)):
+    if all(member.examples != AUDIT for member in (judge, *judge.panel)):
         return pipeline
-    found = read_examples(directory / FILE)
+    examples = read_examples(directory / FILE)
 
-    def filled(one: OneJudge) -> OneJudge:
-        return one.model_copy(update={"examples": found}) if one.examples == AUDIT else one
+    def filled(member: OneJudge) -> OneJudge:
+        return member.model_copy(update={"examples": examples}) if member.examples == AUDIT else member
 
-    return replaced(pipeline, filled(judge), [filled(one) for one in judge.panel])
+    return replaced(pipeline, filled(judge), [filled(member) for member in judge.panel])
 
 
 def replaced(pipeline: Pipeline, judge: OneJudge, panel: Sequence[OneJudge]) -> Pipeline:
-    """The pipeline with another judge, and others in its panel."""
+    """Return the pipeline with another judge, and others in its panel."""
     whole = judge.model_copy(update={"panel": list(panel)})
     return pipeline.model_copy(update={"control": pipeline.control.model_copy(update={"judge": whole})})
 
@@ -70,18 +70,18 @@ def replaced(pipeline: Pipeline, judge: OneJudge, panel: Sequence[OneJudge]) -> 
 def shown_to(
     messages: Sequence[Message], examples: Sequence[JudgeExample], relevant_from: int, *, graded: bool
 ) -> tuple[Message, ...]:
-    """The messages of a judge with the examples: at the end of the system's part, or before all else.
+    """Return the messages of a judge with the examples: at the end of the system's part, or before all else.
 
     graded: the judge says a level, else Yes or No.
     """
     if not examples:
         return tuple(messages)
     parts = ["A person has judged these pairs. Judge the pair that you are asked about as this person does."]
-    for number, one in enumerate(examples, 1):
-        said = str(one.level) if graded else "Yes" if one.level >= relevant_from else "No"
-        why = f", because: {' '.join(one.why.split())}" if one.why.strip() else ""
-        passage, query = fenced(one.passage, "document"), fenced(one.query, "query")
-        parts.append(f"Example {number}\n{passage}\n{query}\nThe person says: {said}{why}")
+    for number, example in enumerate(examples, 1):
+        verdict = str(example.level) if graded else "Yes" if example.level >= relevant_from else "No"
+        reason = f", because: {' '.join(example.why.split())}" if example.why.strip() else ""
+        passage, query = fenced(example.passage, "document"), fenced(example.query, "query")
+        parts.append(f"Example {number}\n{passage}\n{query}\nThe person says: {verdict}{reason}")
     text = "\n\n".join(parts)
     first, *rest = messages
     content = f"{first.content}\n\n{text}" if first.role == "system" else f"{text}\n\n{first.content}"

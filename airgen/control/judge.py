@@ -68,7 +68,7 @@ class JudgeKind(Protocol):
     QUERY_FIRST: ClassVar[bool]
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """The verdict in an answer, or why there is none."""
+        """Return the verdict in an answer, or why there is none."""
         ...
 
 
@@ -83,9 +83,10 @@ class Levels:
     TOKENS, QUERY_FIRST = 1, True
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """The level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`; a problem where there are two levels."""
-        found = set(_LEVEL.findall(_SCALE.sub("", answer.text.translate(_PLAIN))))
-        return Verdict(int(found.pop())) if len(found) == 1 else malformed("no level from 0 to 3")
+        """Return the level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`; a problem where there are two
+        levels."""
+        levels = set(_LEVEL.findall(_SCALE.sub("", answer.text.translate(_PLAIN))))
+        return Verdict(int(levels.pop())) if len(levels) == 1 else malformed("no level from 0 to 3")
 
 
 class YesNo:
@@ -99,7 +100,7 @@ class YesNo:
     TOKENS, QUERY_FIRST = 1, False
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """P(yes) / (P(yes) + P(no)) over the first token's alternatives; without them 1 or 0 by the text."""
+        """Return P(yes) / (P(yes) + P(no)) over the first token's alternatives; without them 1 or 0 by the text."""
         yes = no = 0.0
         for token, logprob in (parse_logprobs(answer) or [[]])[0]:
             word = token.strip().casefold()
@@ -128,7 +129,7 @@ class Rubric:
     TOKENS, QUERY_FIRST = 60, False
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """The level and its reason."""
+        """Return the level and its reason."""
         try:
             value = parse_answer(answer, prompt.constrained() or {})
             return Verdict(int(value["level"]), None, " ".join(str(value["reason"]).split()))
@@ -149,7 +150,7 @@ class OwnJudge:
     TOKENS, QUERY_FIRST = 1, True
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """The level, or that of the probability."""
+        """Return the level, or that of the probability."""
         try:
             value = json.loads(answer.text)
             if "level" in value:
@@ -161,12 +162,12 @@ class OwnJudge:
 
 
 def malformed(detail: str) -> Problem:
-    """An answer that could not be read."""
+    """Return an answer that could not be read."""
     return Problem("malformed", detail, "malformed")
 
 
 def level_of_probability(probability: float, threshold: float) -> int:
-    """0 below half the threshold, 1 below the threshold, 2 up to half way from there to 1, 3 above."""
+    """Return 0 below half the threshold, 1 below the threshold, 2 up to half way from there to 1, 3 above."""
     if probability < threshold / 2:
         return 0
     if probability < threshold:
@@ -175,19 +176,22 @@ def level_of_probability(probability: float, threshold: float) -> int:
 
 
 def kind_of_prompt(prompt: Prompt) -> str | None:
-    """The registered kind of judge that a prompt's output fits, or None."""
+    """Return the registered kind of judge that a prompt's output fits, or None."""
     form = "schema" if prompt.constrained() else str(prompt.output)
     return next((name for name in names("judge") if form == resolve("judge", name).FORM), None)
 
 
 def judge_kind(judge: OneJudge) -> JudgeKind:
-    """The kind of a judge. Raises LlmError for whatever its making raises: it may be the user's own."""
+    """Return the kind of a judge. Raises LlmError for whatever its making raises: it may be the user's own."""
     with guarded(f"judge {judge.kind}", LlmError):
         return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
 
 
 def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    """What a judgment depends on besides its pair. The cut between levels is no part of it: the raw level is kept."""
+    """Return what a judgment depends on besides its pair.
+
+    The cut between levels is no part of it: the raw level is kept.
+    """
     judge = pipeline.control.judge
     members = [_parts(member, pipeline, prompts) for member in judge.members]
     return {"panel": bool(judge.panel), "judges": members}
@@ -206,32 +210,32 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
 
 
 def judge_name(pipeline: Pipeline) -> str:
-    """How rows name the judge: its prompt, or the panel's prompts."""
+    """Return how rows name the judge: its prompt, or the panel's prompts."""
     return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
 
 
 async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Problem:
-    """The verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks."""
+    """Return the verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks."""
     members = tools.pipeline.control.judge.members
-    found = await together(*(_ask(tools, member, query, document) for member in members))
-    return found[0] if len(members) == 1 else vote(found)
+    verdicts = await together(*(_ask(tools, member, query, document) for member in members))
+    return verdicts[0] if len(members) == 1 else vote(verdicts)
 
 
-def vote(found: Sequence[Verdict | Problem]) -> Verdict | Problem:
-    """A panel's verdict: the mean of the probabilities, and the lower median of the levels, so that a pair is relevant,
-    wherever the levels are cut, exactly where more than half of the judges say so.
+def vote(answers: Sequence[Verdict | Problem]) -> Verdict | Problem:
+    """Return a panel's verdict: the mean of the probabilities, and the lower median of the levels, so that a pair is
+    relevant, wherever the levels are cut, exactly where more than half of the judges say so.
 
     Judges that refuse are left out, and named in the reason. Where half or more refuse, the panel refuses.
     """
-    verdicts = [one for one in found if isinstance(one, Verdict)]
-    refusals = [one for one in found if isinstance(one, Problem)]
-    if len(refusals) * 2 >= len(found):
+    verdicts = [answer for answer in answers if isinstance(answer, Verdict)]
+    refusals = [answer for answer in answers if isinstance(answer, Problem)]
+    if len(refusals) * 2 >= len(answers):
         first = refusals[0]
-        return replace(first, detail=f"({len(refusals)} of {len(found)} judges) {first.detail}")
-    levels = sorted(one.level for one in verdicts)
-    given = [one.probability for one in verdicts if one.probability is not None]
-    votes = [str(one.level) if isinstance(one, Verdict) else f"refused ({one.reason})" for one in found]
-    reasons = [one.reason for one in verdicts if one.reason]
+        return replace(first, detail=f"({len(refusals)} of {len(answers)} judges) {first.detail}")
+    levels = sorted(verdict.level for verdict in verdicts)
+    given = [verdict.probability for verdict in verdicts if verdict.probability is not None]
+    votes = [str(answer.level) if isinstance(answer, Verdict) else f"refused ({answer.reason})" for answer in answers]
+    reasons = [verdict.reason for verdict in verdicts if verdict.reason]
     return Verdict(
         levels[(len(levels) - 1) // 2],
         math.fsum(given) / len(given) if given else None,
@@ -249,7 +253,7 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
         raise LlmError("control.judge.examples: audit: only a job has these examples: name the pairs here")
     cut = tools.pipeline.control.judge.relevant_from
     messages = shown_to(messages, judge.examples, cut, graded=kind.GRADED)
-    request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "judgment")
+    request = Request(llm.model, messages, params, schema=schema, endpoint=llm.endpoint, stage="judgment")
 
     def again(first: Request, answer: Answer, problem: str, attempt: int) -> Request:
         return corrective(first, answer.text, kind.WISH)
@@ -258,15 +262,15 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
         with guarded(f"judge {judge.kind}", LlmError):
             return kind.read(answer, prompt, judge.threshold)
 
-    found = await ask_until(tools.llm, request, read, again, attempts=2)
-    verdict = found if isinstance(found, Problem) else found[0]
+    result = await ask_until(tools.llm, request, read, again, attempts=2)
+    verdict = result if isinstance(result, Problem) else result[0]
     if len(tools.pipeline.control.judge.members) > 1:
         tools.watch(f"judgment by {judge.prompt} of {llm.model}", verdict)
     return verdict
 
 
 def scripted_judge(request: Request) -> str:
-    """The scripted backend's judgment: by the share of the query's words that stand in the document."""
+    """Return the scripted backend's judgment: by the share of the query's words that stand in the document."""
     if request.params.get("logprobs"):
         return "Yes" if overlap(request) >= 0.5 else "No"
     return str(min(3, int(overlap(request) * 4)))

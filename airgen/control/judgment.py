@@ -40,15 +40,15 @@ class PairToJudge:
     skips: Mapping[str, Skip] = field(default_factory=dict)
 
     def every(self, kind: type[R]) -> tuple[R, ...]:
-        """All rows of a type."""
+        """Return all rows of a type."""
         return tuple(row for row in self.rows if isinstance(row, kind))
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
-        """The key of the pair."""
+        """Return the key of the pair."""
         return self.key
 
     def extended(self, rows: Sequence[Row]) -> "PairToJudge":
-        """The pair with the rows of a step."""
+        """Return the pair with the rows of a step."""
         skips = {row.stage: row for row in rows if isinstance(row, Skip)}
         made = tuple(row for row in rows if not isinstance(row, Skip))
         return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})
@@ -59,8 +59,18 @@ async def _work(parent: PairToJudge, tools: Tools) -> list[Row] | Problem:
     if isinstance(verdict, Problem):
         return verdict
     fp, pair = tools.plan["judgment"], parent.pair
-    values = (verdict.level, verdict.probability, judge_name(tools.pipeline), verdict.reason)
-    return [Judgment(row_key("judgment", parent.key, fp), pair.query, fp, 0, pair.id, *values)]
+    row = Judgment(
+        key=row_key("judgment", parent.key, fp),
+        parent=pair.query,
+        fingerprint=fp,
+        ordinal=0,
+        id=pair.id,
+        level=verdict.level,
+        probability=verdict.probability,
+        judge=judge_name(tools.pipeline),
+        reason=verdict.reason,
+    )
+    return [row]
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -73,13 +83,14 @@ JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=_parts, scr
 
 
 def pairs_of(control: Control) -> list[Pair]:
-    """The pairs to judge, in the order in which a prefix cache serves most of them."""
+    """Return the pairs to judge, in the order in which a prefix cache serves most of them."""
     prelabels = prelabels_of(control)
     pairs: list[Pair] = []
     for lineage in control.accepted.lineages:
-        negatives = [one.id for one in lineage.every(HardNegative)]
+        negatives = [negative.id for negative in lineage.every(HardNegative)]
         key = lineage.final.key
-        pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], control.settings.thresholds)
+        thresholds = control.settings.thresholds
+        pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], thresholds=thresholds)
     labelled = {(row.parent, row.id) for row in own_labels(control)}
     pairs = [pair for pair in pairs if (pair.query, pair.id) not in labelled]
     # Calls that begin alike should stand next to each other.
@@ -88,17 +99,19 @@ def pairs_of(control: Control) -> list[Pair]:
 
 
 def own_labels(control: Control) -> list[Judgment]:
-    """The labels that the user brought, as judgments: nobody is asked about these pairs."""
+    """Return the labels that the user brought, as judgments: nobody is asked about these pairs."""
     return control.store.made(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
 
 
 def pair_name(query: str, id_: str, keys: Mapping[str, str]) -> str:
-    """What a judgment is of: a query, and the key of a passage, which is that of its text; a generated one has none."""
+    """Return what a judgment is of: a query, and the key of a passage, which is that of its text; a generated one has
+    none."""
     return f"{query}/{keys.get(id_, id_)}"
 
 
 def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgment]:
-    """The judgments of texts that the documents have now, and the labels that the user brought, whatever the text."""
+    """Return the judgments of texts that the documents have now, and the labels that the user brought, whatever the
+    text."""
     keys = store.passages_named(corpus, {row.id for row in rows}, "t.key")
     return [
         row
@@ -144,7 +157,7 @@ async def add_judgments(control: Control) -> None:
 
 
 def _with_rows(control: Control) -> list[PairToJudge]:
-    """Every pair to judge, with its judgment or skip where there is one."""
+    """Return every pair to judge, with its judgment or skip where there is one."""
     store, fp = control.store, control.plan["judgment"]
     rows = {row.key: row for row in store.made(Judgment, fp)}
     skips = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}

@@ -30,11 +30,11 @@ MINED_NAME = "mined_negative"
 
 
 def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
-    """The mined negatives by the key of their query, in their order; of some queries where they are given."""
-    found: dict[str, list[HardNegative]] = {}
+    """Return the mined negatives by the key of their query, in their order; of some queries where they are given."""
+    negatives: dict[str, list[HardNegative]] = {}
     for row in store.made(HardNegative, plan[MINED_NAME], queries) if MINED_NAME in plan else ():
-        found.setdefault(row.parent, []).append(row)
-    return found
+        negatives.setdefault(row.parent, []).append(row)
+    return negatives
 
 
 def _parts(control: Control, model: Any) -> dict[str, Any]:
@@ -55,16 +55,33 @@ def _work(control: Control, model: Any) -> Iterator[RowBatch]:
     def of(lineage: Lineage) -> list[HardNegative | Skip]:
         key = lineage.final.key
         count = rng(lineage.sample.key, "mined negatives").randint(*settings.hard_negatives)
-        found: list[HardNegative | Skip] = [*mine(
-            recalls[key], prelabels[key], decisions.get(key, {}), titles,
-            ranks=MINED_RANKS, count=count, relevant_from=control.settings.judge.relevant_from,
-            thresholds=control.settings.thresholds, fingerprint=fp, never={one.id for one in lineage.sources},
-        )]  # fmt: skip
-        if len(found) < count:
-            key_of_skip = row_key(f"skip/{MINED_NAME}", key, fp)
-            figures = f"{len(found)} of {count} found"
-            found.append(Skip(key_of_skip, key, fp, 0, MINED_NAME, "fewer than drawn", figures, "control"))
-        return found
+        mined = mine(
+            recalls[key],
+            prelabels[key],
+            decisions.get(key, {}),
+            titles,
+            ranks=MINED_RANKS,
+            count=count,
+            relevant_from=control.settings.judge.relevant_from,
+            thresholds=control.settings.thresholds,
+            fingerprint=fp,
+            never={passage.id for passage in lineage.sources},
+        )
+        rows: list[HardNegative | Skip] = [*mined]
+        if len(rows) < count:
+            rows.append(
+                Skip(
+                    key=row_key(f"skip/{MINED_NAME}", key, fp),
+                    parent=key,
+                    fingerprint=fp,
+                    ordinal=0,
+                    stage=MINED_NAME,
+                    reason="fewer than drawn",
+                    detail=f"{len(rows)} of {count} found",
+                    cause="control",
+                )
+            )
+        return rows
 
     for batch in batched(control.accepted.lineages, QUERIES):
         yield RowBatch([row for lineage in batch for row in of(lineage)])
@@ -83,8 +100,8 @@ def mine(
     fingerprint: str,
     never: Collection[str] = (),
 ) -> list[HardNegative]:
-    """At most `count` negatives of the query `recall.parent`: judged ones first, by the median of their ranks in the
-    recall and by each re-ranker, so that most systems see them high; then the others, best recalled first.
+    """Return at most `count` negatives of the query `recall.parent`: judged ones first, by the median of their ranks in
+    the recall and by each re-ranker, so that most systems see them high; then the others, best recalled first.
 
     decisions: the query's, by document id. passages: titles by id of what may be taken. ranks: the first and the last
     of the window, from 1. never: ids that must not be taken. Rows carry no text: it stands in the corpus.
@@ -101,11 +118,17 @@ def mine(
     unjudged = [id_ for id_ in allowed if id_ in window and id_ not in decisions and id_ not in voted]
     return [
         HardNegative(
-            row_key("mined_negative", recall.parent, fingerprint, place), recall.parent, fingerprint, place,
-            id_, "", passages[id_], "mined",
+            key=row_key("mined_negative", recall.parent, fingerprint, place),
+            parent=recall.parent,
+            fingerprint=fingerprint,
+            ordinal=place,
+            id=id_,
+            text="",
+            title=passages[id_],
+            origin="mined",
         )
         for place, id_ in enumerate([*judged, *unjudged][:count], 1)
-    ]  # fmt: skip
+    ]
 
 
 MINED = Step(

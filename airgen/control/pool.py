@@ -18,7 +18,7 @@ from airgen.steps.accepted import Accepted
 from airgen.steps.step import Plan
 from airgen.store import Store
 
-_BLOCK = 1024  # passages read at once where single ones are asked for: neighbours are asked for next
+_BLOCK_PASSAGES = 1024  # read at once where a single one is needed, since its neighbours are needed next
 
 
 Text = tuple[str, str]  # title and text
@@ -42,8 +42,9 @@ class Pool:
 
     @classmethod
     def of(cls, store: Store, plan: Plan, accepted: Accepted) -> "Pool":
-        """The pool of a job, with a digest of everything that is in it."""
-        negatives = {one.id: (one.title, one.text) for lineage in accepted.lineages for one in lineage.hard_negatives}
+        """Return the pool of a job, with a digest of everything that is in it."""
+        rows = [negative for lineage in accepted.lineages for negative in lineage.hard_negatives]
+        negatives = {negative.id: (negative.title, negative.text) for negative in rows}
         digest, ids = hashlib.blake2b(digest_size=16), _Ids()
         places, _ = store.places(plan["corpus"])
         rest = ((id_, *negatives[id_]) for id_ in sorted(negatives))
@@ -60,13 +61,14 @@ class Pool:
         )
 
     def corpus(self, language: str) -> Corpus:
-        """The pool as retrievers take it."""
+        """Return the pool as retrievers take it."""
         return Corpus(self.ids, _Column(self, 1), _Column(self, 0), language)
 
     def rows(self, ids: Collection[str]) -> dict[str, Text]:
-        """Titles and texts by id; ids that are not in the pool are left out."""
-        found = {id_: self.negatives[id_] for id_ in ids if id_ in self.negatives}
-        return found | self.store.passages_named(self.corpus_fingerprint, set(ids) - set(found), "t.title, t.text")
+        """Return titles and texts by id; ids that are not in the pool are left out."""
+        negatives = {id_: self.negatives[id_] for id_ in ids if id_ in self.negatives}
+        others = set(ids) - set(negatives)
+        return negatives | self.store.passages_named(self.corpus_fingerprint, others, "t.title, t.text")
 
     def __iter__(self) -> Iterator[Text]:
         for _, title, text in _passages(self.store, self.places):
@@ -74,21 +76,21 @@ class Pool:
         yield from self.negatives.values()
 
     def block(self, number: int) -> list[Text]:
-        """Titles and texts of the places from `number` times 1024 on."""
+        """Return titles and texts of the places from `number` times 1024 on."""
         if self._last and self._last[0][0] == number:
             return self._last[0][1]
-        span = self.places[number * _BLOCK : (number + 1) * _BLOCK]
-        found: list[Text] = self.store.passages_at(span, "t.title, t.text")
-        beyond = max(0, number * _BLOCK - len(self.places))
-        found += islice(self.negatives.values(), beyond, beyond + _BLOCK - len(found))
-        self._last[:] = [(number, found)]
-        return found
+        span = self.places[number * _BLOCK_PASSAGES : (number + 1) * _BLOCK_PASSAGES]
+        texts: list[Text] = self.store.passages_at(span, "t.title, t.text")
+        beyond = max(0, number * _BLOCK_PASSAGES - len(self.places))
+        texts += islice(self.negatives.values(), beyond, beyond + _BLOCK_PASSAGES - len(texts))
+        self._last[:] = [(number, texts)]
+        return texts
 
 
 def _passages(store: Store, places: NDArray[np.int64]) -> Iterator[tuple[str, str, str]]:
-    """Ids, titles and texts, a block in memory at a time."""
-    for first in range(0, len(places), _BLOCK):
-        yield from store.passages_at(places[first : first + _BLOCK], "t.id, t.title, t.text")
+    """Yield ids, titles and texts, a block in memory at a time."""
+    for first in range(0, len(places), _BLOCK_PASSAGES):
+        yield from store.passages_at(places[first : first + _BLOCK_PASSAGES], "t.id, t.title, t.text")
 
 
 class _Ids(Indexed[str]):
@@ -121,5 +123,5 @@ class _Column(Indexed[str]):
         return (row[self._which] for row in self._pool)
 
     def _item(self, place: int) -> str:
-        number, at = divmod(place, _BLOCK)
+        number, at = divmod(place, _BLOCK_PASSAGES)
         return self._pool.block(number)[at][self._which]

@@ -59,12 +59,13 @@ class Unscored:
         wanted = [
             (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
         ]
-        return cls(recalls, marks, known, wanted, [(queries[query], texts(id_)) for query, id_ in wanted])
+        pairs = [(queries[query], texts(id_)) for query, id_ in wanted]
+        return cls(recalls=recalls, marks=marks, known=known, wanted=wanted, pairs=pairs)
 
     def rows(
         self, scores: NDArray[np.float32], reranker: str, ordinal: int, fingerprint: str, scorer: str = ""
     ) -> list[Prelabel]:
-        """A row a query. Raises ModelError for too few scores of the pairs, or one that is not a number."""
+        """Return a row a query. Raises ModelError for too few scores of the pairs, or one that is not a number."""
         if len(scores) != len(self.pairs):
             raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
         if not np.isfinite(scores).all():
@@ -76,8 +77,19 @@ class Unscored:
             key = row_key("prelabel", recall.parent, fingerprint, ordinal)
             marks = [self.marks[id_] for id_ in recall.ids]
             values = [known[recall.parent, mark] for mark in marks]
-            row = Prelabel(key, recall.parent, fingerprint, ordinal, reranker, list(recall.ids), values, scorer, marks)
-            rows.append(row)
+            rows.append(
+                Prelabel(
+                    key=key,
+                    parent=recall.parent,
+                    fingerprint=fingerprint,
+                    ordinal=ordinal,
+                    model=reranker,
+                    ids=list(recall.ids),
+                    scores=values,
+                    scorer=scorer,
+                    texts=marks,
+                )
+            )
         return rows
 
 
@@ -87,12 +99,12 @@ def _mark(text: str) -> int:
 
 
 def prelabel_steps(work: QuerySet) -> list[Step]:
-    """One step for each re-ranker of the pipeline, in their order."""
+    """Return one step for each re-ranker of the pipeline, in their order."""
     return [_step(place, spec) for place, spec in enumerate(work.settings.rerankers)]
 
 
 def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:
-    """The re-rankers' rows by query key, in the order of the re-rankers."""
+    """Return the re-rankers' rows by query key, in the order of the re-rankers."""
     by_step = [work.rows(step.name, Prelabel) for step in prelabel_steps(work)]
     return {key: [rows[key] for rows in by_step] for key in work.queries}
 
@@ -124,12 +136,13 @@ def _step(place: int, spec: Spec) -> Step:
                 keys = [recall.parent for recall in batch]
                 earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
                 texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
-                waiting.append(Unscored.of(batch, work.queries, texts, scorer, earlier))
+                waiting.append(Unscored.of(batch, work.queries, texts, scorer=scorer, earlier=earlier))
                 yield waiting[-1].pairs
 
         for scores in scored(reranker, pairs()):
             scores = np.zeros(0, np.float32) if scores is None else scores
-            yield RowBatch(waiting.popleft().rows(scores, reranker.name, place, work.fingerprint, scorer))
+            unscored = waiting.popleft()
+            yield RowBatch(unscored.rows(scores, reranker.name, place, work.fingerprint, scorer=scorer))
 
     return Step(
         f"prelabel:{place}",

@@ -46,20 +46,21 @@ class QuerySet(Whole):
         return self.queries
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Titles and texts by id."""
+        """Return titles and texts by id."""
         corpus, places = self.corpus, {id_: self.places[id_] for id_ in ids}
         return {id_: (corpus.titles[at] if corpus.titles else "", corpus.texts[at]) for id_, at in places.items()}
 
     def full_texts(self, ids: Collection[str]) -> dict[str, str]:
-        """What a re-ranker reads, by id."""
+        """Return what a re-ranker reads, by id."""
         return {id_: flat_text(*row) for id_, row in self.texts(ids).items()}
 
     def documents(self, ids: Collection[str]) -> dict[str, str]:
-        """What the judge reads, by id: as `Lineage.document`, so that a pair's request is the same in every step."""
+        """Return what the judge reads, by id: as `Lineage.document`, so that a pair's request is the same in every
+        step."""
         return {id_: prompt_text(*row) for id_, row in self.texts(ids).items()}
 
     def rows(self, step: str, kind: type[Any]) -> dict[str, Any]:
-        """The rows of a finished step that makes one row per query, by query key."""
+        """Return the rows of a finished step that makes one row per query, by query key."""
         return {row.parent: row for row in self.store.made(kind, self.plan[step], self.queries)}
 
 
@@ -76,11 +77,11 @@ class Control(QuerySet):
     def of(
         cls, store: Store, tools: Tools, accepted: Accepted, display: Display, embeddings: Path, **rest: Any
     ) -> Self:
-        """The accepted queries of a job whose candidates are generated."""
+        """Return the accepted queries of a job whose candidates are generated."""
         pool = Pool.of(store, tools.plan, accepted)
         corpus = pool.corpus(tools.pipeline.language)
         queries = {lineage.final.key: lineage.final.text for lineage in accepted.lineages}
-        sources = {lineage.final.key: [one.id for one in lineage.sources] for lineage in accepted.lineages}
+        sources = {lineage.final.key: [passage.id for passage in lineage.sources] for lineage in accepted.lineages}
         return cls(
             store=store,
             display=display,
@@ -100,5 +101,5 @@ class Control(QuerySet):
         )
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Titles and texts by id, read from the work database."""
+        """Return titles and texts by id, read from the work database."""
         return self.pool.rows(ids)

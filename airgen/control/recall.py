@@ -33,7 +33,7 @@ from airgen.steps.step import RowBatch, Step
 
 
 def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
-    """All that the hits depend on: the systems' settings, and the content of the files that they name."""
+    """Return all that the hits depend on: the systems' settings, and the content of the files that they name."""
     path = find_yaml("pipelines", name, folder)
     identities = []
     for system in load_systems(path):
@@ -58,10 +58,12 @@ def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
 def search_systems(
     name: str, folder: Path | None, corpus: Corpus, queries: Mapping[str, str], dataset: str, top: int
 ) -> list[tuple[str, Hits]]:
-    """(name, hits) of each system for the queries {id: text}, in their order. Raises what the systems raise."""
+    """Return (name, hits) of each system for the queries {id: text}, in their order. Raises what the systems raise."""
     path = find_yaml("pipelines", name, folder)
     done: dict[str, FinishedRun] = {}
-    context = RunContext(corpus, queries, top, dataset, "all", done, IdLookup(corpus.ids), timed=False)
+    context = RunContext(
+        corpus, queries, top, dataset, split="all", finished=done, ids=IdLookup(corpus.ids), timed=False
+    )
     systems = load_systems(path)
     for system in systems:
         done[system.name] = run_system(system, context)
@@ -72,28 +74,32 @@ def search_systems(
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int], top: int) -> Hits:
     hits = Hits.none(len(queries), top)
     rows = {query: row for row, query in enumerate(queries)}
-    for query, found in run.ranked().items():
+    for query, ranking in run.ranked().items():
         if query not in rows:
             continue
-        known = [(places[id_], score) for id_, score in found if id_ in places][:top]
+        known = [(places[id_], score) for id_, score in ranking if id_ in places][:top]
         hits.positions[rows[query], : len(known)] = [place for place, _ in known]
         hits.scores[rows[query], : len(known)] = np.asarray([score for _, score in known], np.float32)
     return hits
 
 
 def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: str, fingerprint: str) -> list[Recall]:
-    """One row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""
+    """Return one row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""
     rows = []
     for place, key in enumerate(queries):
         positions = hits.positions[place]
-        found = int((positions >= 0).sum())
+        count = int((positions >= 0).sum())
         rows.append(
             Recall(
-                row_key("recall", key, fingerprint), key, fingerprint, 0, model,
-                [ids[position] for position in positions[:found]],
-                [round(float(score), 6) for score in hits.scores[place][:found]],
+                key=row_key("recall", key, fingerprint),
+                parent=key,
+                fingerprint=fingerprint,
+                ordinal=0,
+                model=model,
+                ids=[ids[position] for position in positions[:count]],
+                scores=[round(float(score), 6) for score in hits.scores[place][:count]],
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -115,7 +121,7 @@ def _parts(work: QuerySet, model: Any) -> dict[str, Any]:
 
 
 def code_part(spec: Any, folder: Path | None) -> dict[str, Any]:
-    """The code of the user's own components, where there are some."""
+    """Return the code of the user's own components, where there are some."""
     code = own_code(spec, folder)
     return {"code": code} if code else {}
 
@@ -127,22 +133,23 @@ def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
         systems.append((model.name, Dense(model, cache=work.embeddings)))
     systems += [(pool.name, pool) for pool in (spec.make() for spec in work.settings.pools)]
     depth = min(work.settings.recall.top_k, len(work.corpus.ids))
-    found: list[Hits] = []
+    results: list[Hits] = []
     for _, system in systems:
         watch(system, work.encoding)
         system.index(work.corpus)
-        found.append(system.search([work.queries[key] for key in pending], depth))
+        results.append(system.search([work.queries[key] for key in pending], depth))
         if isinstance(system, Component):
             system.release()  # the models of the next one need the memory
     names = [name for name, _ in systems]
     if work.settings.systems is not None:
         texts = {work.names.get(key, key): work.queries[key] for key in pending}
-        own = search_systems(work.settings.systems, work.folder, work.corpus, texts, work.name, depth)
+        own = search_systems(work.settings.systems, work.folder, work.corpus, texts, dataset=work.name, top=depth)
         names += [name for name, _ in own]
-        found += [hits for _, hits in own]
-    fused = len(found) > 1 or work.settings.pools
-    hits = reciprocal_rank_fusion(found, depth * len(found)) if fused else found[0]
-    yield RowBatch(recall_rows(hits, pending, work.corpus.ids, " + ".join(names), work.fingerprint))
+        results += [hits for _, hits in own]
+    fused = len(results) > 1 or work.settings.pools
+    hits = reciprocal_rank_fusion(results, depth * len(results)) if fused else results[0]
+    model_names = " + ".join(names)
+    yield RowBatch(recall_rows(hits, pending, work.corpus.ids, model_names, fingerprint=work.fingerprint))
 
 
 RECALL = Step("recall", (Query,), Recall, 1, work=_work, parts=_parts, whole=True, model=_model, label="recall")

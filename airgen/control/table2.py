@@ -15,13 +15,13 @@ BROUGHT = "labels of "
 
 
 def ranked(prelabel: Prelabel) -> list[str]:
-    """The recalled documents as a re-ranker ranks them; equal scores stand in the order of the recall."""
+    """Return the recalled documents as a re-ranker ranks them; equal scores stand in the order of the recall."""
     order = np.argsort(-np.asarray(prelabel.scores), kind="stable")
     return [prelabel.ids[place] for place in order]
 
 
 def median_ranks(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
-    """The median of each document's ranks, from 1, in several rankings of the same documents.
+    """Return the median of each document's ranks, from 1, in several rankings of the same documents.
 
     >>> median_ranks([["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"]])
     {'a': 2, 'b': 1, 'c': 3}
@@ -34,7 +34,7 @@ def median_ranks(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
-    """How many re-rankers vote for each recalled document: those that rank it within its threshold, where the
+    """Return how many re-rankers vote for each recalled document: those that rank it within its threshold, where the
     `negatives` that were generated for this query have one of their own (A.3).
     """
     counts: dict[str, int] = {}
@@ -74,7 +74,7 @@ def decide(
     fingerprint: str,
     unjudged: str = "its document was not judged",
 ) -> list[Decision]:
-    """Table 2's actions for one query, as rows with reasons; `unjudged` is that for an original positive without one.
+    """Apply Table 2 to one query: rows of actions with reasons.
 
     A query of the user's own has no original positive: each judged passage is a positive or not. `judgments` are this
     query's, by document id; `dropped` are generated negatives that any query's judgment removed from the corpus. A
@@ -84,9 +84,21 @@ def decide(
 
     def add(id_: str, action: str, reason: str) -> None:
         key = row_key("decision", f"{query}/{id_}", fingerprint)
-        found = judgments.get(id_)
-        level, probability = (found.level, found.probability) if found else (None, None)
-        rows.append(Decision(key, query, fingerprint, len(rows), id_, action, reason, level, probability))
+        judgment = judgments.get(id_)
+        level, probability = (judgment.level, judgment.probability) if judgment else (None, None)
+        rows.append(
+            Decision(
+                key=key,
+                parent=query,
+                fingerprint=fingerprint,
+                ordinal=len(rows),
+                id=id_,
+                action=action,
+                reason=reason,
+                level=level,
+                probability=probability,
+            )
+        )
 
     if positive is not None:
         own = judgments.get(positive)
@@ -100,18 +112,19 @@ def decide(
     for id_ in negatives:
         judged = judgments.get(id_)
         if id_ in dropped:
-            why = f"judged {judged.level}" if judged and judged.level >= relevant_from else "dropped for another query"
-            add(id_, "drop_negative", why)
+            is_relevant = judged is not None and judged.level >= relevant_from
+            cause = f"judged {judged.level}" if judged and is_relevant else "dropped for another query"
+            add(id_, "drop_negative", cause)
         else:
             add(id_, "keep_negative", "not pre-labelled" if judged is None else f"judged {judged.level}")
     for id_, judged in sorted(judgments.items()):
         if id_ == positive or id_ in mine:
             continue
-        why = f"{judged.judge}: {judged.level}" if judged.judge.startswith(BROUGHT) else f"judged {judged.level}"
+        cause = f"{judged.judge}: {judged.level}" if judged.judge.startswith(BROUGHT) else f"judged {judged.level}"
         if id_ in dropped:
             add(id_, "ignore", "dropped from the corpus")
         elif judged.level >= relevant_from:
-            add(id_, "add_positive", why)
+            add(id_, "add_positive", cause)
         else:
-            add(id_, "add_negative" if positive is None else "ignore", why)
+            add(id_, "add_negative" if positive is None else "ignore", cause)
     return rows

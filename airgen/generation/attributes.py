@@ -58,17 +58,17 @@ _LENGTHS_OF = {"claim": ("10to20", "ge20"), "keywords": ("lt5", "lt10")}
 
 
 def length_class(text: str, language: str) -> str:
-    """The class of a text's length. The paper's overlap: a text of four words is `lt5`."""
+    """Return the class of a text's length. The paper's overlap: a text of four words is `lt5`."""
     return class_of(count_words(text, language))
 
 
 def class_of(count: int) -> str:
-    """The class of so many words."""
+    """Return the class of so many words."""
     return "lt5" if count < 5 else "lt10" if count < 10 else "10to20" if count <= 20 else "ge20"
 
 
 def draw(ratios: Mapping[str, float], *key: object) -> str:
-    """One name, with probability in proportion to its ratio, decided by `key` alone."""
+    """Return one name, with probability in proportion to its ratio, decided by `key` alone."""
     names = sorted(name for name, ratio in ratios.items() if ratio > 0)
     return rng(*key).choices(names, [ratios[name] for name in names])[0]
 
@@ -80,7 +80,7 @@ def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str
 
 
 def lengths_of(generation: GenerationSettings, kind: str) -> dict[str, float]:
-    """The ratio of lengths of one type of query.
+    """Return the ratio of lengths of one type of query.
 
     A short claim is ambiguous, so claims have one of the two longer classes, in their own ratio; keywords have one of
     the two shorter ones. The other types are drawn so that the lengths of all queries together have the ratio of
@@ -102,20 +102,24 @@ def lengths_of(generation: GenerationSettings, kind: str) -> dict[str, float]:
 # Letters of languages without spaces. One of their words has about 1.7 letters (rjieba and fugashi on XQuAD's questions
 # and on a manual); these bounds keep most texts inside their class.
 _UNSPACED = {"ja": r"\u3005\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff", "zh": r"\u3005\u3400-\u4dbf\u4e00-\u9fff"}
-_LETTERS_A_WORD = (1.8, 1.6)  # for the least and for the most words
+_LETTERS_PER_WORD = (1.8, 1.6)  # for the least and for the most words
 # The first word of a query is in the script of its language: a small model that begins in English goes on in English.
-_FIRST = {
-    "ar": r"\u0620-\u064a", "fa": r"\u0620-\u06cc", "ru": r"\u0400-\u052f", "hi": r"\u0904-\u0939",
-    "bn": r"\u0985-\u09b9", "ko": r"\uac00-\ud7a3",
-}  # fmt: skip
+_FIRST_LETTERS = {
+    "ar": r"\u0620-\u064a",
+    "fa": r"\u0620-\u06cc",
+    "ru": r"\u0400-\u052f",
+    "hi": r"\u0904-\u0939",
+    "bn": r"\u0985-\u09b9",
+    "ko": r"\uac00-\ud7a3",
+}
 _LATIN = ("de", "en", "es", "fr", "id")
 # What a word is made of, beside full stops: no spaces, braces, sentence ends or commas; and for languages in Latin
 # letters nothing from other scripts, which a small model falls into when it is at a loss.
 _LETTERS = r"\"-+\-/->@-z|~-\u024f\u2010-\u203a"
 _ANY = r"^\s.,?!{}\uff01\uff0c\uff1f\u060c\u061f\u0964\u06d4\u3002\u4e00-\u9fff"
-_LEAST = {"lt5": 2, "lt10": 3}  # one word is hardly a query
-_WIDEST = 30  # letters of a word between full stops
-_LONGEST = 40  # words, where the class has no upper bound
+_MIN_WORDS = {"lt5": 2, "lt10": 3}  # one word is hardly a query
+_MAX_WORD_LETTERS = 30  # between full stops
+_MAX_PATTERN_WORDS = 40  # if the class has no upper bound
 # A problem is told in the first person; a claim does not begin like a question (what, how, wie, was, ...).
 _BEGIN = {
     ("problem", "en"): "(?:I|I'm|I've|My|We|Our) ",
@@ -125,18 +129,22 @@ _BEGIN = {
 
 
 def form_pattern(length: str, kind: str, language: str) -> str | None:
-    """A regular expression that a query of this length and type matches, as a small model cannot count its words; None
-    for a language that has none. See `run_together` for what the model does at the end."""
+    """Return a regular expression that a query of this length and type matches, as a small model cannot count its
+    words; None for a language that has none. See `run_together` for what the model does at the end."""
     least, most = WORDS[length]
     begin = _BEGIN.get((kind, language), "")
-    return words_pattern(max(least, _LEAST.get(length, 1)), most or _LONGEST, kind == "question", language, begin)
+    least, most = max(least, _MIN_WORDS.get(length, 1)), most or _MAX_PATTERN_WORDS
+    return words_pattern(least, most, kind == "question", language, begin=begin)
 
 
 def words_pattern(least: int, most: int, question: bool, language: str, begin: str = "") -> str | None:
-    """A regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces. Chinese
-    and Japanese are held to a number of letters. `begin`: a pattern of the first words, each with a space behind it."""
+    """Return a regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces.
+
+    Chinese and Japanese are held to a number of letters. `begin`: a pattern of the first words, each with a space
+    behind it.
+    """
     if language in _UNSPACED:
-        low, high = math.ceil(least * _LETTERS_A_WORD[0]), math.floor(most * _LETTERS_A_WORD[1])
+        low, high = math.ceil(least * _LETTERS_PER_WORD[0]), math.floor(most * _LETTERS_PER_WORD[1])
         foreign = r"[0-9A-Z][0-9A-Za-z%+#.\-]{0,19}"  # a name or a number, which counts with the letter after it
         letter = rf"(?:{foreign})?[{_UNSPACED[language]}]"
         end = r"[?\uff1f]?" if question else r"\u3002?"
@@ -145,25 +153,25 @@ def words_pattern(least: int, most: int, question: bool, language: str, begin: s
         return None
     letters = _LETTERS if language in _LATIN else _ANY
     # A full stop may stand inside a word: pdb.set_trace, 3.5. Without a bound, a small model may write digits for ever.
-    word = rf"[{letters}]{{1,{_WIDEST}}}(?:[.][{letters}]{{1,{_WIDEST}}}){{0,3}}"
-    if not begin and language in _FIRST and least > 1:
-        begin = rf"[{_FIRST[language]}][{letters}]{{0,{_WIDEST}}},? "
+    word = rf"[{letters}]{{1,{_MAX_WORD_LETTERS}}}(?:[.][{letters}]{{1,{_MAX_WORD_LETTERS}}}){{0,3}}"
+    if not begin and language in _FIRST_LETTERS and least > 1:
+        begin = rf"[{_FIRST_LETTERS[language]}][{letters}]{{0,{_MAX_WORD_LETTERS}}},? "
     fewer = begin.count(" ")  # a first word may be followed by a comma, but never holds a space
     end = r"[?\uff1f\u061f]?" if question else r"[.\u0964\u06d4]?"
     return f"^{begin}(?:{word},? ){{{max(0, least - 1 - fewer)},{max(0, most - 1 - fewer)}}}{word}{end}$"
 
 
 def run_together(text: str, length: str, language: str, *known: str) -> Problem | None:
-    """Whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
+    """Return whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
 
     That is the last word of a query of the greatest length, which stands in none of the `known` texts, and is made of
     two words that do (or of function words), holds two longer ones, a capital, or a sign that joins ("and_pull").
     """
-    most, said = WORDS[length][1], text.rstrip("?.؟۔। ").split()
-    if most is None or len(said) < most:
+    most, tokens = WORDS[length][1], text.rstrip("?.؟۔। ").split()
+    if most is None or len(tokens) < most:
         return None
     held = {word.casefold() for other in known for word in words(other, language)}
-    last, small = said[-1], STOPWORDS.get(language, frozenset())
+    last, small = tokens[-1], STOPWORDS.get(language, frozenset())
     folded = last.casefold()
     if folded in held or any(folded in other.casefold() for other in known):
         return None
@@ -193,7 +201,7 @@ _ERRAND = re.compile(
 
 
 def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
-    """Whether a query has another form than its type (A.2.1), by its marks and first words.
+    """Return whether a query has another form than its type (A.2.1), by its marks and first words.
 
     A question asks; a claim and a problem do not, and are no bare keywords; a claim has a predicate; a problem is no
     errand ("I need information on ..."); keywords are no sentence. Of a language whose question words are not known,
@@ -214,52 +222,53 @@ def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
 
 
 def _states(text: str, language: str) -> bool:
-    """Whether a text may be a claim: it has a predicate, or none is needed and it has function words."""
+    """Return whether a text may be a claim: it has a predicate, or none is needed and it has function words."""
     stated = states(text, language)
     return not without_function_words(text, language) if stated is None else stated
 
 
-_THREES, _SOME_WORDS = 3, 8
+_MAX_TRIGRAM_REPEATS, _MIN_REPEATING_WORDS = 3, 8
 
 
 def first_problem(*problems: Problem | None) -> Problem | None:
-    """The first problem that was found."""
+    """Return the first problem that was found."""
     return next((problem for problem in problems if problem), None)
 
 
 def wrong_language(text: str, language: str, document: str = "") -> Problem | None:
-    """Whether a text is in another language than the one asked for, which is its document's if one is given."""
+    """Return whether a text is in another language than the one asked for, which is its document's if one is given."""
     detail = language_check.wrong_language(text, language, document)
     return Problem("wrong language", detail) if detail else None
 
 
 def self_reference(text: str) -> Problem | None:
-    """Whether a query speaks of "the document": it must make sense to somebody who has never seen it."""
+    """Return whether a query speaks of "the document": it must make sense to somebody who has never seen it."""
     detail = language_check.self_reference(text)
     return Problem("refers to the document", detail) if detail else None
 
 
 def repeats_itself(text: str, language: str) -> Problem | None:
-    """Whether a query of eight words or more runs in circles, as a small model's may: three words in a row come three
-    times, or more than half of all words were said before. No query of 9,900 that people asked (14 collections) does.
+    """Return whether a query of eight words or more runs in circles, as a small model's may: three words in a row come
+    three times, or more than half of all words were said before. No query of 9,900 that people asked (14 collections)
+    does.
     """
-    said = folded_words(text, language)
-    if len(said) < _SOME_WORDS:
+    tokens = folded_words(text, language)
+    if len(tokens) < _MIN_REPEATING_WORDS:
         return None
-    most = max(Counter(zip(said, said[1:], said[2:], strict=False)).values())
-    if most < _THREES and len(set(said)) * 2 >= len(said):
+    most = max(Counter(zip(tokens, tokens[1:], tokens[2:], strict=False)).values())
+    if most < _MAX_TRIGRAM_REPEATS and len(set(tokens)) * 2 >= len(tokens):
         return None
-    return Problem("repeats itself", f"its {len(said)} words are {len(set(said))} different ones")
+    return Problem("repeats itself", f"its {len(tokens)} words are {len(set(tokens))} different ones")
 
 
 def untranslated(text: str, language: str, source: str) -> Problem | None:
-    """Whether a query that should be in another language than its document is in the document's."""
+    """Return whether a query that should be in another language than its document is in the document's."""
     detail = language_check.untranslated(text, language, source)
     return Problem("wrong language", detail) if detail else None
 
 
 def wrong_length(text: str, length: str, language: str) -> Problem | None:
-    """Whether a query is outside the length class that was asked for (A.2.1), by the words of its language."""
+    """Return whether a query is outside the length class that was asked for (A.2.1), by the words of its language."""
     least, most = WORDS[length]
     count = count_words(text, language)
     if count >= least and (most is None or count <= most):
@@ -268,7 +277,7 @@ def wrong_length(text: str, length: str, language: str) -> Problem | None:
 
 
 def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
-    """The length of the longest run of equal words that both have."""
+    """Return the length of the longest run of equal words that both have."""
     places: dict[str, list[int]] = {}
     for place, word in enumerate(right):
         places.setdefault(word, []).append(place)
@@ -280,7 +289,7 @@ def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def copied(query: str, document: str, language: str, most: int) -> Problem | None:
-    """Whether a query is a phrase of its document: such a query tests nothing but string matching."""
+    """Return whether a query is a phrase of its document: such a query tests nothing but string matching."""
     run = longest_common_run(folded_words(query, language), folded_words(document, language))
     if run <= most:
         return None
@@ -288,15 +297,17 @@ def copied(query: str, document: str, language: str, most: int) -> Problem | Non
 
 
 def overlap(query: str, document: str, language: str) -> float:
-    """The share of the query's distinct content words that stand in the document, 0 to 1: a formal style has more
-    function words, and every document has them."""
-    asked = set(folded_words(query, language)) - function_words(language)
-    return len(asked & set(folded_words(document, language))) / len(asked) if asked else 0.0
+    """Return the share of the query's distinct content words that stand in the document, 0 to 1: a formal style has
+    more function words, and every document has them."""
+    content = set(folded_words(query, language)) - function_words(language)
+    return len(content & set(folded_words(document, language))) / len(content) if content else 0.0
 
 
 def nearer(new: str, old: str, document: str, language: str) -> Problem | None:
-    """Whether a rewrite has more of the document's content words than the query before it. One more may be a term that
-    has to stay."""
+    """Return whether a rewrite has more of the document's content words than the query before it.
+
+    One more may be a term that has to stay.
+    """
     before, after = overlap(old, document, language), overlap(new, document, language)
     if after <= before or _shared(new, document, language) <= _shared(old, document, language) + 1:
         return None
@@ -304,13 +315,13 @@ def nearer(new: str, old: str, document: str, language: str) -> Problem | None:
 
 
 def _shared(query: str, document: str, language: str) -> int:
-    asked = set(folded_words(query, language)) - function_words(language)
-    return len(asked & set(folded_words(document, language)))
+    content = set(folded_words(query, language)) - function_words(language)
+    return len(content & set(folded_words(document, language)))
 
 
 def too_near(query: str, title: str, document: str, pipeline: Pipeline) -> Problem | None:
-    """Whether a query shares too many words with its document or with its title, by the pipeline's bounds; words of two
-    languages are not compared."""
+    """Return whether a query shares too many words with its document or with its title, by the pipeline's bounds; words
+    of two languages are not compared."""
     generation, language = pipeline.generation, pipeline.language
     for reason, most, whole, other, of in (
         ("uses too many of the document's words", generation.max_overlap, query, document, ""),
@@ -333,13 +344,14 @@ def query_problem(
     known: Sequence[str] = (),
     title: str | None = None,
 ) -> Problem | None:
-    """The first thing that is wrong with a query, an original or a rewritten one; `own` is what its stage looked at.
+    """Return the first thing that is wrong with a query, an original or a rewritten one; `own` is what its stage looked
+    at.
 
     length, kind: the classes that were asked for. known: texts whose words are whole, where a pattern ended the query.
     title: of the document, where the bounds of nearness count.
     """
     language, source = pipeline.query_language, "" if pipeline.cross_lingual else document
-    return first_problem(
+    problems = (
         wrong_language(text, language, source),
         untranslated(text, language, pipeline.language),
         self_reference(text),
@@ -351,11 +363,12 @@ def query_problem(
         copied(text, document, language, pipeline.generation.max_copied_words),
         too_near(text, title, document, pipeline) if title is not None else None,
     )
+    return first_problem(*problems)
 
 
 def names_character(query: str, character: str) -> Problem | None:
-    """Whether a query speaks of "the engineer", whom only the prompt knows (in English only: other languages have
-    cases and genders)."""
+    """Return whether a query speaks of "the engineer", whom only the prompt knows (in English only: other languages
+    have cases and genders)."""
     who = re.escape(character.strip().rstrip("s")).replace(r"\ ", r"\s+")
     if who and re.search(rf"\bthe\s+{who}(?:s|'s|’s)?\b", query, re.IGNORECASE):
         return Problem("speaks of its character", f"it says 'the {character.strip()}'")
@@ -363,8 +376,8 @@ def names_character(query: str, character: str) -> Problem | None:
 
 
 def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> Problem | None:
-    """Whether an original query shares no content word with its document or scenario, but for those that name the
-    character."""
+    """Return whether an original query shares no content word with its document or scenario, but for those that name
+    the character."""
     _, named = borrowed(query, f"{document}\n{scenario}", language)
     _, of_character = borrowed(query, character, language)
     if set(named) - set(of_character):
@@ -373,5 +386,5 @@ def off_subject(query: str, document: str, scenario: str, character: str, langua
 
 
 def duplicates(left: str, right: str, language: str) -> bool:
-    """True for texts that say the same in (nearly) the same words: Jaccard of their words at least 0.8."""
+    """Return whether two texts say the same in (nearly) the same words: Jaccard of their words at least 0.8."""
     return alike(frozenset(folded_words(left, language)), frozenset(folded_words(right, language)))

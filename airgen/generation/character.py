@@ -14,8 +14,10 @@ _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist",
 
 
 async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
-    """Whether the passage, or one of a multi-hop query, is of a kind that nobody looks for; or, where votes are the
-    labels, has a near copy, of which the votes could not tell it."""
+    """Reject a passage, or one of a multi-hop query, of a kind that nobody looks for.
+
+    Where votes are the labels, also reject one with a near copy, from which the votes could not distinguish it.
+    """
     pipeline = tools.pipeline
     if pipeline.generation.unasked == "keep":
         return None
@@ -33,7 +35,9 @@ def _parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 CHARACTER = draw_one_stage(
-    "character", Sample, Character,
+    "character",
+    Sample,
+    Character,
     given=lambda lineage: {},
     refuse=_not_asked,
     parts=_parts,
@@ -41,4 +45,4 @@ CHARACTER = draw_one_stage(
     tokens=(45, 22),
     stand_in="somebody who works with this every day",
     scripted=lambda topic: [f"a {role} interested in {topic}" for role in _ROLES],
-)  # fmt: skip
+)

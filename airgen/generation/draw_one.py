@@ -13,7 +13,7 @@ from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, made
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, make_row
 
 
 def draw_one_stage(
@@ -29,7 +29,7 @@ def draw_one_stage(
     parts: Callable[[Pipeline], dict[str, Any]] = lambda pipeline: {},
     scripted: Callable[[str], Sequence[str]],
 ) -> Step:
-    """A stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
+    """Return a stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
 
     given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
     and small prompts. settings, parts: what else its rows depend on. refuse: why nothing is asked about a lineage.
@@ -48,19 +48,19 @@ def draw_one_stage(
             if isinstance(answer, Problem):
                 return answer
             text = getattr(answer, name)
-            return [made(writes, name, parent, tools, 0, text, [text])]
+            return [make_row(writes, name, parent, tools, text=text, options=[text])]
         values = {
             "language_name": language_name(tools.pipeline.language),
             "document": lineage.document,
             "count": count(tools.pipeline),
             **given(lineage),
         }
-        found = await ask(tools, stage, values, lambda _: None)
-        if isinstance(found, Problem):
-            return found
-        options = list(dict.fromkeys(" ".join(text.split()) for text in found[0][f"{name}s"]))
+        result = await ask(tools, stage, values, lambda _: None)
+        if isinstance(result, Problem):
+            return result
+        options = list(dict.fromkeys(" ".join(text.split()) for text in result[0][f"{name}s"]))
         chosen = rng(parent, name).choice(options)
-        return [made(writes, name, parent, tools, 0, chosen, options)]
+        return [make_row(writes, name, parent, tools, text=chosen, options=options)]
 
     def stand_ins(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
         return {"count": count(pipeline), name: stand_in}
@@ -81,14 +81,22 @@ def draw_one_stage(
 
     # With one call for all, that of the query pays.
     cost = Cost(
-        (tokens[0], 1.0), (tokens[1], 1.0),
-        lambda expected: 0 if expected.pipeline.generation.one_call else expected.samples,
-    )  # fmt: skip
+        default=(tokens[0], 1.0),
+        small=(tokens[1], 1.0),
+        pieces=lambda expected: 0 if expected.pipeline.generation.one_call else expected.samples,
+    )
     stage = Step(
-        name, (reads,), writes, 1, work=work,
+        name,
+        (reads,),
+        writes,
+        version=1,
+        work=work,
         parts=lambda pipeline, prompts: {**one_call.parts(pipeline), **parts(pipeline)},
         settings=(f"{name}s", *settings),
-        prompt=lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name, cost=cost,
-        stand_in=stand_ins, scripted=answer, show=show,
-    )  # fmt: skip
+        prompt=lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name,
+        cost=cost,
+        stand_in=stand_ins,
+        scripted=answer,
+        show=show,
+    )
     return stage

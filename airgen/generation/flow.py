@@ -32,8 +32,10 @@ class Flow:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> "Flow":
-        """airgen's stages, with reference answers if the pipeline asks for them; and each stage of `generation.stages`
-        after the one that it names.
+        """Assemble the stages of a pipeline.
+
+        These are airgen's own, with reference answers if the pipeline asks for them, and each stage of
+        `generation.stages` after the one that it names.
 
         A pipeline with `queries` generates nothing. Raises SettingsError for a stage that cannot be imported, has a
         name that is taken, or follows no stage, and for a variant of a prompt that no stage asks.
@@ -51,15 +53,15 @@ class Flow:
                 raise SettingsError([f"{where}: {error}"]) from error
             if not isinstance(stage, Step):
                 raise SettingsError([f"{where}: it is not a Step of airgen.steps.step"])
-            names = [one.name for one in [*candidates, *accepted]]
+            names = [step.name for step in [*candidates, *accepted]]
             if stage.name in names:
                 raise SettingsError([f"{where}: another stage is called {stage.name!r}: give it another name"])
             if stage.after not in names:
                 raise SettingsError([f"{where}: it follows {stage.after!r}{closest(stage.after, names)}"])
-            part = candidates if any(one.name == stage.after for one in candidates) else accepted
+            part = candidates if any(step.name == stage.after for step in candidates) else accepted
             stage = replace(stage, code=own_code(target))
-            part.insert([one.name for one in part].index(stage.after) + 1, stage)
-        asked = [one.prompt(pipeline) for one in [*candidates, *accepted] if one.prompt is not None]
+            part.insert([step.name for step in part].index(stage.after) + 1, stage)
+        asked = [step.prompt(pipeline) for step in [*candidates, *accepted] if step.prompt is not None]
         asked += [query.TWO_PASSAGES] if pipeline.generation.multi_hop else []
         for name in sorted(set(pipeline.generation.variants) - set(asked)):
             raise SettingsError([f"generation.variants: no stage asks a prompt {name!r}{closest(name, asked)}"])

@@ -32,15 +32,16 @@ PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 
 
 def finished(lineage: Lineage, flow: Flow) -> bool:
-    """Whether no candidate stage is left to do."""
+    """Return whether no candidate stage is left to do."""
     ended = any(stage.stopped(lineage) for stage in flow.candidates)
     return ended or all(stage.done(lineage) for stage in flow.candidates)
 
 
 def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Health:
-    """A health that has seen what is on the disk: a run that it stopped does not spend more when it starts again."""
+    """Return a health that has seen what is on the disk: a run that it stopped does not spend more when it starts
+    again."""
     health = health_of(pipeline, store)
-    rejected = {one.lineage.sample.key: one for one in done.rejected}
+    rejected = {rejection.lineage.sample.key: rejection for rejection in done.rejected}
     for lineage in lineages:
         for stage in flow.candidates:
             if stage.done(lineage):
@@ -79,7 +80,7 @@ def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accep
 
 
 def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | None:
-    """Why a finished lineage is not accepted, or None."""
+    """Return why a finished lineage is not accepted, or None."""
     for stage in flow.candidates:
         if stage.stopped(lineage):
             skip = lineage.skips[stage.name]
@@ -91,7 +92,7 @@ def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | N
 
 
 def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
-    """The candidates whose own document was judged not to answer them, in the order of the permutation.
+    """Return the candidates whose own document was judged not to answer them, in the order of the permutation.
 
     Where the target was reached, samples behind the last accepted one are left out: how many of them were tried depends
     on the speed of the model.
@@ -100,17 +101,19 @@ def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
     def place(lineage: Lineage) -> tuple[int, str]:
         return lineage.sample.ordinal, lineage.sample.key
 
-    judged = [one.lineage for one in accepted.rejected if one.stage == "judgment" and one.lineage.every(Judgment)]
+    rejected = [rejection for rejection in accepted.rejected if rejection.stage == "judgment"]
+    judged = [rejection.lineage for rejection in rejected if rejection.lineage.every(Judgment)]
     if len(accepted.lineages) >= target:
         last = max(map(place, accepted.lineages))
-        judged = [one for one in judged if place(one) < last]
+        judged = [lineage for lineage in judged if place(lineage) < last]
     return sorted(judged, key=place)
 
 
 async def generate(
     store: Store, tools: Tools, flow: Flow, display: Display, workers: int, frame: Collection[str] | None = None
 ) -> Accepted:
-    """Everything up to the hard negatives, for the first `target` accepted queries; sources come from `frame`."""
+    """Generate everything up to the hard negatives, for the first `target` accepted queries; sources come from
+    `frame`."""
     pipeline, plan, target = tools.pipeline, tools.plan, tools.pipeline.target
     health = health_of(pipeline, store)
     serial = backend_class(pipeline.llm).SERIAL
@@ -118,14 +121,16 @@ async def generate(
     with display.stage("queries", target) as bar:
         while True:
             settings = pipeline.generation
-            samples = draw_samples(store, plan, drawn, settings.queries_per_passage, frame, settings.stratify)
+            samples = draw_samples(
+                store, plan, drawn, settings.queries_per_passage, frame=frame, stratify=settings.stratify
+            )
             if hops := pipeline.generation.multi_hop:
                 samples = with_second_passages(store, plan, samples, hops)
             store.put(samples)
             lineages = load_lineages(store, samples, flow.candidates, plan)
             pending = [lineage for lineage in lineages if not finished(lineage, flow)]
-            accepted = select([one for one in lineages if finished(one, flow)], flow, pipeline)
-            seen = _health(pipeline, store, flow, lineages, accepted)
+            accepted = select([lineage for lineage in lineages if finished(lineage, flow)], flow, pipeline)
+            seen = _health(pipeline, store, flow, lineages=lineages, done=accepted)
             display.counts["candidates"] = seen.counts
             if pending:
                 bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
@@ -152,15 +157,15 @@ async def generate(
                 )
                 lineages = load_lineages(store, samples, flow.candidates, plan)
                 accepted = select(lineages, flow, pipeline)
-            found = len(accepted.lineages)
-            bar.advance(found - bar.done, f"{len(lineages)} samples tried")
-            if found >= target or len(samples) < drawn:
+            count = len(accepted.lineages)
+            bar.advance(count - bar.done, f"{len(lineages)} samples tried")
+            if count >= target or len(samples) < drawn:
                 break
             # How long a prefix to take next: by the share accepted so far, or no more than is missing.
-            share = 1.0 if serial else max(found / len(samples), 0.05)
-            drawn += max(1, math.ceil((target - found) / share))
+            share = 1.0 if serial else max(count / len(samples), 0.05)
+            drawn += max(1, math.ceil((target - count) / share))
     spent = len(accepted.lineages) < target
-    with display.stage("hard negatives", found) as bar:
+    with display.stage("hard negatives", count) as bar:
         await walk_each(
             with_rows(store, accepted.lineages, flow.accepted, plan),
             flow.accepted,
@@ -171,7 +176,9 @@ async def generate(
             ended=lambda lineage: bar.advance(),
         )
     if pipeline.generation.negatives_of == "all":
-        await _negatives_of_rejected(store, tools, flow, display, workers, accepted, health)
+        await _negatives_of_rejected(
+            store, tools, flow, display=display, workers=workers, accepted=accepted, health=health
+        )
     return replace(accepted, lineages=with_rows(store, accepted.lineages, flow.accepted, plan), spent=spent)
 
 
@@ -198,7 +205,8 @@ async def _negatives_of_rejected(
 def accepted_so_far(
     store: Store, flow: Flow, plan: Plan, pipeline: Pipeline, frame: Collection[str] | None = None
 ) -> Accepted:
-    """The selection over what is finished on the disk; unfinished samples are left out, and those outside `frame`."""
+    """Return the selection over what is finished on the disk; unfinished samples are left out, and those outside
+    `frame`."""
     every = store.made(Sample, plan["sample"])
     if not every:
         return Accepted([], [], 0, False)

@@ -13,7 +13,7 @@ from airgen.records import HardNegative, Query, Rewrite, Row
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Expected, Problem, Step, Tools, made
+from airgen.steps.step import Cost, Expected, Problem, Step, Tools, make_row
 
 
 async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
@@ -48,21 +48,21 @@ async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         "query": final.text,
         "count": count,
     }
-    found = await ask(tools, HARD_NEGATIVE, values, check)
-    if isinstance(found, Problem):
-        return found
+    result = await ask(tools, HARD_NEGATIVE, values, check)
+    if isinstance(result, Problem):
+        return result
     return [
-        made(
+        make_row(
             HardNegative,
             HARD_NEGATIVE.name,
             final.key,
             tools,
-            place,
-            "neg-" + text_key(f"{title}\n{text}")[:16],
-            text,
-            title,
+            ordinal=place,
+            id="neg-" + text_key(f"{title}\n{text}")[:16],
+            text=text,
+            title=title,
         )
-        for place, (title, text) in enumerate(usable(found[0]), 1)
+        for place, (title, text) in enumerate(usable(result[0]), 1)
     ]
 
 
@@ -71,7 +71,7 @@ def _most(pipeline: Pipeline) -> float:
 
 
 def _pieces(expected: Expected) -> float:
-    """The queries that get negatives: the accepted ones, or all that are judged."""
+    """Return the queries that get negatives: the accepted ones, or all that are judged."""
     target = expected.pipeline.target
     return max(expected.queries, target) if expected.pipeline.generation.negatives_of == "all" else target
 
@@ -83,25 +83,32 @@ _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "sev
 def _scripted_negatives(request: Request) -> str:
     random = rng("hard_negative", request.key)
     asked = _COUNT.search("\n".join(message.content for message in request.messages))
-    n = _NUMBERS.get(asked[1].lower(), 0) or int(asked[1]) if asked else 3
+    count = _NUMBERS.get(asked[1].lower(), 0) or int(asked[1]) if asked else 3
     query, source = keywords(last_block(request), 3, random), keywords(document(request), 40, random)
     documents = []
-    for number in range(n):
-        own = source[number::n] or [f"case{number}"]
+    for number in range(count):
+        own = source[number::count] or [f"case{number}"]
         text = f"Unlike {' '.join(query)}, here {' '.join(own)} is another matter, and number {number} of its kind."
         documents.append({"title": " ".join([*query[:1], *own[:1]]), "text": text})
     return json.dumps({"documents": documents}, ensure_ascii=False)
 
 
 HARD_NEGATIVE = Step(
-    "hard_negative", (Rewrite, Query), HardNegative, 3, work=_negatives,
-    parts=lambda pipeline, prompts: {"range": pipeline.generation.generated_negatives}, ends=False,
+    "hard_negative",
+    (Rewrite, Query),
+    HardNegative,
+    version=3,
+    work=_negatives,
+    parts=lambda pipeline, prompts: {"range": pipeline.generation.generated_negatives},
+    ends=False,
     prompt=lambda pipeline: "hard_negative",
     cost=Cost(
-        (100, 1.0), (53, 1.5),
-        lambda expected: _pieces(expected) if _most(expected.pipeline) else 0,
+        default=(100, 1.0),
+        small=(53, 1.5),
+        pieces=lambda expected: _pieces(expected) if _most(expected.pipeline) else 0,
         items=lambda pipeline: max(_most(pipeline), 1),
     ),
-    stand_in=lambda pipeline, passage: {"title": passage.title}, scripted=_scripted_negatives,
+    stand_in=lambda pipeline, passage: {"title": passage.title},
+    scripted=_scripted_negatives,
     label="queries with hard negatives",
-)  # fmt: skip
+)

@@ -1,7 +1,8 @@
 """Does the query's own document answer it? The first row of the paper's Table 2, asked before the hard negatives.
 
-The paper asks after the hard negatives were generated; airgen asks first and saves the negatives of a query that fails.
-Where votes are the labels, nobody is asked: the query must find its document again (`airgen.generation.round_trip`).
+The paper asks after the hard negatives were generated; airgen asks first, which saves the negatives of a query that
+fails. Where votes are the labels, no judge is asked: the query must find its document again
+(`airgen.generation.round_trip`).
 
 A query that is nearer to its document than the pipeline allows is not judged at all. A multi-hop query is judged with
 both of its passages together; it is dropped if one of them answers it alone.
@@ -28,31 +29,40 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         return near
     if not pipeline.control.judge.members:
         return await _by_votes(lineage, tools)
-    found = await judge_pair(tools, final.text, lineage.document)
-    if isinstance(found, Problem):
-        return found
-    relevant = found.level >= pipeline.control.judge.relevant_from
+    judgment = await judge_pair(tools, final.text, lineage.document)
+    if isinstance(judgment, Problem):
+        return judgment
+    relevant = judgment.level >= pipeline.control.judge.relevant_from
     for alone in lineage.sources if lineage.partner is not None and relevant else ():
         verdict = await judge_pair(tools, final.text, prompt_text(alone.title, alone.text))
         if not isinstance(verdict, Problem) and verdict.level == _FULL:
             return Problem("one of its two passages answers it alone")
-    return _rows(lineage, tools, found)
+    return _rows(lineage, tools, judgment)
 
 
 async def _by_votes(lineage: Lineage, tools: Tools) -> list[Row]:
-    """A query that does not find its source is none: its votes would say nothing. Without `tools.find`, all pass."""
+    """Reject a query that does not find its source: its votes would mean nothing. Without `tools.find`, all pass."""
     (lead,) = await tools.find(lineage, [lineage.final.text], DEPTH) if tools.find is not None else [0.0]
     if lead < 0:
         return _rows(lineage, tools, Verdict(0, None, NOT_FIRST))
     return _rows(lineage, tools, Verdict(tools.pipeline.control.judge.relevant_from, None, "it is found again"))
 
 
-def _rows(lineage: Lineage, tools: Tools, found: Verdict) -> list[Row]:
+def _rows(lineage: Lineage, tools: Tools, verdict: Verdict) -> list[Row]:
     key, fp, judge = lineage.final.key, tools.plan["judgment"], judge_name(tools.pipeline)
-    verdict = (found.level, found.probability, judge, found.reason)
     return [
-        Judgment(row_key("judgment", f"{key}/{one.key}", fp), key, fp, place, one.id, *verdict)
-        for place, one in enumerate(lineage.sources)
+        Judgment(
+            key=row_key("judgment", f"{key}/{passage.key}", fp),
+            parent=key,
+            fingerprint=fp,
+            ordinal=place,
+            id=passage.id,
+            level=verdict.level,
+            probability=verdict.probability,
+            judge=judge,
+            reason=verdict.reason,
+        )
+        for place, passage in enumerate(lineage.sources)
     ]
 
 

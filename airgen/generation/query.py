@@ -44,15 +44,15 @@ from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, made, skip, stage_prompt
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, make_row, skip, stage_prompt
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.words import count_words, words
 
-SHOWN = 4  # examples in a prompt, the model first
-OPENING = 4  # words of an opening at most
-COMMON = 0.05  # share of the examples that begin with a word, from which on it belongs to their style
-RUN = 8  # words in a row that no query may share with an example: a few are style ("what is the effect of")
+MAX_EXAMPLES = 4  # in a prompt, the model first
+MAX_OPENING_WORDS = 4
+MIN_COMMON_SHARE = 0.05  # of the examples that begin with a word, from which on it belongs to their style
+MAX_SHARED_WORDS = 8  # in a row, which no query may share with an example: a few are style ("what is the effect of")
 _QUESTION = ("?", "\uff1f", "\u061f")
 
 
@@ -87,33 +87,33 @@ def form_of(text: str, language: str) -> str:
 
 
 def draw_examples(examples: Sequence[str], key: str, language: str) -> Model:
-    """The examples for one query, decided by `key` alone."""
-    shown = rng(key, "examples").sample(list(examples), min(SHOWN, len(examples)))
+    """Return the examples for one query, decided by `key` alone."""
+    shown = rng(key, "examples").sample(list(examples), min(MAX_EXAMPLES, len(examples)))
     count = max(1, count_words(shown[0], language))
     least, most = max(1, math.floor(count * 0.6)), math.ceil(count * 1.5) + 1
     form = form_of(shown[0], language)
     opening = "" if form == "keywords" else _opening(shown[0], tuple(examples), language)
-    return Model(shown[0], tuple(shown), least, most, form, opening)
+    return Model(shown[0], tuple(shown), least, most, form=form, opening=opening)
 
 
 def _opening(text: str, examples: tuple[str, ...], language: str) -> str:
-    """The first words of an example, each a function word or a word that other examples begin with, too."""
+    """Return the first words of an example, each a function word or a word that other examples begin with, too."""
     if language in SPACELESS:
         return ""
     style = _first_words(examples) | STOPWORDS.get(language, frozenset())
-    said = text.split()
-    begins = itertools.takewhile(lambda word: word.isalpha() and word.casefold() in style, said[:OPENING])
-    return " ".join(list(begins)[: len(said) - 1])
+    tokens = text.split()
+    begins = itertools.takewhile(lambda word: word.isalpha() and word.casefold() in style, tokens[:MAX_OPENING_WORDS])
+    return " ".join(list(begins)[: len(tokens) - 1])
 
 
 @lru_cache(maxsize=4)
 def _first_words(examples: tuple[str, ...]) -> frozenset[str]:
     counts = Counter(first[0].casefold() for text in examples if (first := text.split(maxsplit=1)))
-    return frozenset(word for word, count in counts.items() if count >= max(2, COMMON * len(examples)))
+    return frozenset(word for word, count in counts.items() if count >= max(2, MIN_COMMON_SHARE * len(examples)))
 
 
 def unlike_model(text: str, model: Model | None, language: str) -> Problem | None:
-    """Whether a query is much shorter or longer than its model, or has a question mark where that has none."""
+    """Return whether a query is much shorter or longer than its model, or has a question mark where that has none."""
     if model is None:
         return None
     count = count_words(text, language)
@@ -126,14 +126,12 @@ def unlike_model(text: str, model: Model | None, language: str) -> Problem | Non
 
 
 def repeats_example(text: str, examples: tuple[str, ...], language: str) -> Problem | None:
-    """Whether a query is a near duplicate of any example, or holds `RUN` words of one in a row: real queries must not
-    leak into a benchmark.
+    """Return whether a query is a near duplicate of any example, or holds `RUN` words of one in a row: real queries
+    must not leak into a benchmark.
     """
-    said = folded_words(text, language)
-    mine = frozenset(said)
-    if any(run in _runs(examples, language) for run in _windows(said)) or any(
-        alike(mine, theirs) for theirs in _word_sets(examples, language)
-    ):
+    tokens = folded_words(text, language)
+    shares_run = any(run in _runs(examples, language) for run in _windows(tokens))
+    if shares_run or any(alike(frozenset(tokens), example) for example in _word_sets(examples, language)):
         return Problem("repeats an example", told="it repeats one of the examples; write about the document alone")
     return None
 
@@ -143,8 +141,8 @@ def _word_sets(examples: tuple[str, ...], language: str) -> tuple[frozenset[str]
     return tuple(frozenset(folded_words(text, language)) for text in examples)
 
 
-def _windows(said: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    return (tuple(said[start : start + RUN]) for start in range(len(said) - RUN + 1))
+def _windows(tokens: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(tokens[start : start + MAX_SHARED_WORDS]) for start in range(len(tokens) - MAX_SHARED_WORDS + 1))
 
 
 @lru_cache(maxsize=4)
@@ -156,13 +154,16 @@ Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
 
 
 def one_line(value: Any) -> str:
-    """The query of an answer, with single spaces."""
+    """Return the query of an answer, with single spaces."""
     return " ".join(value["query"].split())
 
 
 async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
-    """The rows of all drafts, in their order. `draw(k)` asks for the draft number k, once. One that repeats an earlier
-    one in any letters has a problem. Without `tools.find`, every score is 0."""
+    """Return the rows of all drafts, in their order.
+
+    `draw(k)` asks for the draft number k, once. One that repeats an earlier one in any letters has a problem. Without
+    `tools.find`, every score is 0.
+    """
     answers = await together(*(draw(place) for place in range(tools.pipeline.generation.candidates)))
     drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem
     for answer in answers:
@@ -173,21 +174,26 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
         drafts.append((text, "repeats an earlier draft" if text.casefold() in seen else ""))
         seen.add(text.casefold())
     usable = [text for text, problem in drafts if not problem]
-    found = await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ()
-    scores, fp = dict(zip(usable, found, strict=False)), tools.plan["query"]
+    leads = await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ()
+    scores, fp = dict(zip(usable, leads, strict=False)), tools.plan["query"]
     return [
         Candidate(
-            row_key("candidate", parent, fp, place), parent, fp, place, text, problem,
-            0.0 if problem else scores.get(text, 0.0),
+            key=row_key("candidate", parent, fp, place),
+            parent=parent,
+            fingerprint=fp,
+            ordinal=place,
+            text=text,
+            problem=problem,
+            score=0.0 if problem else scores.get(text, 0.0),
         )
         for place, (text, problem) in enumerate(drafts)
-    ]  # fmt: skip
+    ]
 
 
 def best_of(drafts: list[Candidate]) -> Candidate | None:
-    """The usable draft of the greatest score, of equal ones the first; None where none is usable."""
-    usable = [one for one in drafts if not one.problem]
-    return max(usable, key=lambda one: (one.score, -one.ordinal), default=None)
+    """Return the usable draft of the greatest score, of equal ones the first; None where none is usable."""
+    usable = [draft for draft in drafts if not draft.problem]
+    return max(usable, key=lambda draft: (draft.score, -draft.ordinal), default=None)
 
 
 TWO_PASSAGES = "query_two_passages"
@@ -232,13 +238,16 @@ _STAND_INS = ("how long does a passport take", "train to the airport at night", 
 
 def _like_values(model: Model) -> dict[str, Any]:
     return {
-        "examples": "\n".join(model.shown), "least": model.least, "most": model.most, "form": model.form,
+        "examples": "\n".join(model.shown),
+        "least": model.least,
+        "most": model.most,
+        "form": model.form,
         "opening": model.opening,
-    }  # fmt: skip
+    }
 
 
 async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
-    """The first search that has no problem and finds its source, where that is asked; all of them are drafts."""
+    """Return the first search that has no problem and finds its source, where that is asked; all of them are drafts."""
     parent, fp, language = lineage.one(Scenario).key, tools.plan["query"], tools.pipeline.query_language
     # Where votes are the labels, the query will be told apart from as many: each draft is asked about once.
     depth = DRAFT_DEPTH if tools.pipeline.control.judge.members else DEPTH
@@ -250,15 +259,33 @@ async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
         reason, score = search.problem.reason if search.problem else "", 0.0
         if not reason and tools.find is not None and (best is None or best.score < 0):
             (score,) = await tools.find(lineage, [search.text], depth)
-        draft = Candidate(row_key("candidate", parent, fp, place), parent, fp, place, search.text, reason, score)
+        draft = Candidate(
+            key=row_key("candidate", parent, fp, place),
+            parent=parent,
+            fingerprint=fp,
+            ordinal=place,
+            text=search.text,
+            problem=reason,
+            score=score,
+        )
         drafts.append(draft)
         if not reason and (best is None or best.score < min(score, 0.0)):
             best = draft
     assert best is not None  # an answer without a usable search is a Problem
     chosen = answer.searches[best.ordinal]
     _, _, information = query_attributes(tools.pipeline.generation, lineage.sample.key)
-    drawn = (chosen.length(language), chosen.kind, information)
-    return [*drafts, made(Query, STAGE.name, parent, tools, 0, chosen.text, *drawn, answer.attempts)]
+    row = make_row(
+        Query,
+        STAGE.name,
+        parent,
+        tools,
+        text=chosen.text,
+        length=chosen.length(language),
+        type=chosen.kind,
+        information=information,
+        attempts=answer.attempts,
+    )
+    return [*drafts, row]
 
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
@@ -278,13 +305,18 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         text, source = value["query"], lineage.document
         own = [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
         cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
-        subject = None if cross else off_subject(text, source, scenario.text, character, language)
+        subject = None if cross else off_subject(text, source, scenario.text, character, language=language)
+        own += [names_character(text, character), subject]
         return query_problem(
-            text, source, pipeline, *own, names_character(text, character), subject,
-            length="" if model else length, kind="" if model else kind,
+            text,
+            source,
+            pipeline,
+            *own,
+            length="" if model else length,
+            kind="" if model else kind,
             known=(source, scenario.text) if constrained else (),
             title=None if generation.rewrites else lineage.passage.title,
-        )  # fmt: skip
+        )
 
     values = {
         "language_name": asked_language(pipeline),
@@ -296,23 +328,24 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     pattern = form_pattern(length, kind, language)
     if model:
         begin = f"{model.opening} " if model.opening else ""
-        pattern = words_pattern(model.least, model.most, model.form == "question", language, begin)
+        pattern = words_pattern(model.least, model.most, model.form == "question", language, begin=begin)
 
     async def draw(draft: int | None) -> tuple[Any, int] | Problem:
-        return await ask(tools, STAGE, values, check, pattern, name, draft)
+        return await ask(tools, STAGE, values, check, pattern=pattern, prompt_of=name, draft=draft)
 
     rows = await draw_drafts(lineage, tools, parent, draw) if generation.candidates > 1 else []
     if (best := best_of(rows)) is not None:
         text, attempts = best.text, 1
     else:
-        found = await draw(None)
-        if isinstance(found, Problem):
-            return [*rows, skip("query", parent, tools, found)]
-        text, attempts = one_line(found[0]), found[1]
-    drawn = (length, kind, attributes["information_class"])
+        result = await draw(None)
+        if isinstance(result, Problem):
+            return [*rows, skip("query", parent, tools, result)]
+        text, attempts = one_line(result[0]), result[1]
+    information = attributes["information_class"]
     if model:
-        drawn = (model.length, model.form, "")
-    return [*rows, made(Query, STAGE.name, parent, tools, 0, text, *drawn, attempts)]
+        length, kind, information = model.length, model.form, ""
+    drawn = {"length": length, "type": kind, "information": information}
+    return [*rows, make_row(Query, STAGE.name, parent, tools, text=text, **drawn, attempts=attempts)]
 
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
@@ -341,11 +374,14 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
     if row is None:
         return {}, []
     value = {
-        "original": row.text, "length": row.length, "type": row.type, "information": row.information,
+        "original": row.text,
+        "length": row.length,
+        "type": row.type,
+        "information": row.information,
         "attempts": row.attempts,
-    }  # fmt: skip
+    }
     tries = f"  (attempt {row.attempts})" if row.attempts > 1 else ""
-    drafts = [asdict(one) for one in lineage.every(Candidate)]
+    drafts = [asdict(draft) for draft in lineage.every(Candidate)]
     others = [
         ("", f"({draft.text})  {draft.problem or f'finds its source: {draft.score:+.2f}'}")
         for draft in lineage.every(Candidate)
@@ -353,7 +389,7 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
     ]
     told = [("asked for", f"{row.type}, {row.length}, {row.information}"), ("query", f"{row.text}{tries}"), *others]
     if drafts:
-        value["drafts"] = [{name: one[name] for name in ("text", "problem", "score")} for one in drafts]
+        value["drafts"] = [{name: draft[name] for name in ("text", "problem", "score")} for draft in drafts]
     return {"query": value}, told
 
 
@@ -362,13 +398,22 @@ def _drawn(pipeline: Pipeline) -> int:
 
 
 STAGE = Step(
-    "query", (Scenario,), Query, 6, work=_work, parts=_parts,
+    "query",
+    (Scenario,),
+    Query,
+    version=6,
+    work=_work,
+    parts=_parts,
     settings=("lengths", "types", "information", "max_copied_words"),
     prompt=_prompt,
     cost=Cost(
-        (25, 1.2), (24, 1.7), lambda expected: expected.samples * _drawn(expected.pipeline),
+        default=(25, 1.2),
+        small=(24, 1.7),
+        pieces=lambda expected: expected.samples * _drawn(expected.pipeline),
         items=lambda pipeline: 5 if pipeline.generation.one_call else 1,
     ),
     beside=(Candidate,),
-    stand_in=_stand_in, scripted=_scripted, show=_show,
-)  # fmt: skip
+    stand_in=_stand_in,
+    scripted=_scripted,
+    show=_show,
+)

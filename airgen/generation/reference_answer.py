@@ -16,13 +16,13 @@ from airgen.llms.scripted import document
 from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, made
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, make_row
 from airgen.text.display import plain_text
 
-_FEWEST_WORDS, _LEAST_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
+_MIN_QUOTED_WORDS, _MIN_QUOTED_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
 
 
-_MOST_WORDS = 200  # of a quote: a longer one is the document, not an answer
+_MAX_QUOTED_WORDS = 200  # of a quote: a longer one is the document, not an answer
 
 
 async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
@@ -30,8 +30,8 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     texts = [plain_text(passage.text) for passage in lineage.sources]  # as they are exported
 
     def quoted(quote: str) -> str:
-        found = ((text, span_of(quote, text)) for text in texts)
-        return next((text[slice(*span)] for text, span in found if span), "")
+        spans = ((text, span_of(quote, text)) for text in texts)
+        return next((text[slice(*span)] for text, span in spans if span), "")
 
     def check(value: Any) -> Problem | None:
         if not quoted(value["quote"]):
@@ -39,28 +39,29 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         return wrong_language(value["answer"], language)
 
     values = {"language_name": language_name(language), "document": lineage.document, "query": final.text}
-    found = await ask(tools, REFERENCE_ANSWER, values, check)
-    if isinstance(found, Problem):
-        return found
-    answer = " ".join(found[0]["answer"].split())
-    return [made(ReferenceAnswer, REFERENCE_ANSWER.name, final.key, tools, 1, answer, quoted(found[0]["quote"]))]
+    result = await ask(tools, REFERENCE_ANSWER, values, check)
+    if isinstance(result, Problem):
+        return result
+    answer = " ".join(result[0]["answer"].split())
+    quote = quoted(result[0]["quote"])
+    return [make_row(ReferenceAnswer, REFERENCE_ANSWER.name, final.key, tools, ordinal=1, text=answer, quote=quote)]
 
 
 def span_of(quote: str, text: str) -> tuple[int, int] | None:
-    """Where a quote stands in a text: (start, end) in characters, or None.
+    """Return where a quote stands in a text: (start, end) in characters, or None.
 
     White space and marks of quotation or omission around the quote do not count. A small model often puts a heading
     before the words that it copies: the longest run of them counts, if it has three quarters, and at least four.
     """
     words = quote.strip(" \t\r\n\"'\u201c\u201d\u2018\u2019\u00ab\u00bb\u2026").split()
-    if not words or len(words) > _MOST_WORDS:
+    if not words or len(words) > _MAX_QUOTED_WORDS:
         return None
-    least = min(len(words), max(_FEWEST_WORDS, math.ceil(_LEAST_SHARE * len(words))))
+    least = min(len(words), max(_MIN_QUOTED_WORDS, math.ceil(_MIN_QUOTED_SHARE * len(words))))
     for size in range(len(words), least - 1, -1):
         for start in range(len(words) - size + 1):
-            found = re.search(r"\s+".join(map(re.escape, words[start : start + size])), text)
-            if found:
-                return found.span()
+            match = re.search(r"\s+".join(map(re.escape, words[start : start + size])), text)
+            if match:
+                return match.span()
     return None
 
 
@@ -80,10 +81,19 @@ def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
 
 
 REFERENCE_ANSWER = Step(
-    "reference_answer", (Rewrite, Query), ReferenceAnswer, 2, work=_answer, ends=False,
+    "reference_answer",
+    (Rewrite, Query),
+    ReferenceAnswer,
+    version=2,
+    work=_answer,
+    ends=False,
     prompt=lambda pipeline: "answer",
     cost=Cost(
-        (70, 1.1), (60, 1.4), lambda expected: expected.pipeline.target if expected.pipeline.generation.answers else 0
+        default=(70, 1.1),
+        small=(60, 1.4),
+        pieces=lambda expected: expected.pipeline.target if expected.pipeline.generation.answers else 0,
     ),
-    scripted=_scripted_answer, show=_show_answer, label="queries with a reference answer",
-)  # fmt: skip
+    scripted=_scripted_answer,
+    show=_show_answer,
+    label="queries with a reference answer",
+)

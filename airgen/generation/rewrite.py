@@ -17,7 +17,7 @@ from airgen.retrievers.model_output import unit_rows
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, made, stage_prompt
+from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, make_row, stage_prompt
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -33,20 +33,21 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     text, refusal = original.text, Problem("")
     for turn in range(1, rounds + 1):
         style = draw(tools.pipeline.generation.styles, lineage.sample.key, "style", turn)
-        found = await _round(lineage, tools, text, style, last=turn == rounds)
-        if isinstance(found, Problem):
-            refusal = found
+        result = await _round(lineage, tools, text, style, last=turn == rounds)
+        if isinstance(result, Problem):
+            refusal = result
             continue
-        value, attempts = found
+        value, attempts = result
         text = " ".join(value["query"].split())
-        rows.append(made(Rewrite, STAGE.name, original.key, tools, turn, text, style, attempts))
+        drawn = {"text": text, "style": style, "attempts": attempts}
+        rows.append(make_row(Rewrite, STAGE.name, original.key, tools, ordinal=turn, **drawn))
     if rows and (lost := await _lost(lineage, tools, text)):
         return replace(lost, answer=text)
     return rows or refusal
 
 
 async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
-    """Where votes are the labels, a rewrite that does not find its document would be no query; the original may."""
+    """Reject a rewrite that does not find its document, where votes are the labels; the original may."""
     if tools.pipeline.control.judge.members or tools.find is None:
         return None
     (lead,) = await tools.find(lineage, [text], DEPTH)
@@ -54,7 +55,7 @@ async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
 
 
 async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last: bool) -> tuple[Any, int] | Problem:
-    """One rewrite of `text`."""
+    """Return one rewrite of `text`."""
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
     original, document = lineage.one(Query), lineage.document
     length = "" if generation.free_rewrites else original.length
@@ -64,12 +65,12 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         new = value["query"]
         known = (document, original.text) if constrained else ()
         title = lineage.passage.title if last else None
-        if found := query_problem(new, document, pipeline, length=length, known=known, title=title):
-            return found
+        if problem := query_problem(new, document, pipeline, length=length, known=known, title=title):
+            return problem
         if new.casefold().strip() == text.casefold().strip():
             return Problem("says the same words again")
-        if not pipeline.cross_lingual and (found := nearer(new, text, document, language)):
-            return found  # words of two languages cannot be compared
+        if not pipeline.cross_lingual and (problem := nearer(new, text, document, language)):
+            return problem  # words of two languages cannot be compared
         return _drifted(tools, original.text, new)
 
     values = {
@@ -82,11 +83,12 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         "length": LENGTH_TEXT[length] if length else "",
         "length_class": length or "free",
     }
-    return await ask(tools, STAGE, values, check, form_pattern(length, original.type, language) if length else None)
+    pattern = form_pattern(length, original.type, language) if length else None
+    return await ask(tools, STAGE, values, check, pattern=pattern)
 
 
 def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
-    """Several rounds drift away step by step, so each is compared with the original query, by cosine."""
+    """Compare a rewrite with the original query by cosine, since several rounds drift away step by step."""
     meaning = tools.pipeline.generation.meaning
     if tools.meaning is None or meaning is None:
         return None
@@ -120,9 +122,22 @@ def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
 
 
 STAGE = Step(
-    "rewrite", (Query,), Rewrite, 4, work=_work, parts=_parts, ends=False,
+    "rewrite",
+    (Query,),
+    Rewrite,
+    version=4,
+    work=_work,
+    parts=_parts,
+    ends=False,
     settings=("styles", "rewrites", "max_copied_words", "meaning", "prompts", "max_overlap", "max_title_overlap"),
     prompt=lambda pipeline: "rewrite",
-    cost=Cost((25, 1.6), (18, 2.0), lambda expected: expected.queries * expected.pipeline.generation.rewrites),
-    stand_in=_stand_in, scripted=_scripted, show=_show, label="rewrite (kept original otherwise)",
-)  # fmt: skip
+    cost=Cost(
+        default=(25, 1.6),
+        small=(18, 2.0),
+        pieces=lambda expected: expected.queries * expected.pipeline.generation.rewrites,
+    ),
+    stand_in=_stand_in,
+    scripted=_scripted,
+    show=_show,
+    label="rewrite (kept original otherwise)",
+)

@@ -3,7 +3,7 @@
 It is asked of the drafts of a query, and, where votes are the labels, of every final query before it is accepted.
 
 find = RoundTrip(store, pipeline, plan, embeddings, display)
-found = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
+leads = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
 
 The recall's model finds candidates for the query, and every re-ranker must put the source before them: another passage
 fits a vague query better. Where votes are the labels, the answer is yes or no, and most drafts are refused by a model
@@ -45,7 +45,7 @@ from airgen.store import Store
 
 @dataclass
 class RoundTrip:
-    """See the module. Works on one sample at a time."""
+    """Finds how far each query's source is ahead of other passages, one sample at a time."""
 
     store: Store
     pipeline: Pipeline
@@ -72,19 +72,19 @@ class RoundTrip:
             return least
 
     async def __call__(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[float]:
-        """How far the source is ahead of `depth` candidates for each text. Raises what the models raise."""
+        """Return how far the source is ahead of `depth` candidates for each text. Raises what the models raise."""
         async with self._one_at_a_time:
             keys = {text: (lineage.sample.key, text, depth) for text in texts}
             if new := [text for text, key in keys.items() if key not in self._known]:
-                found = await asyncio.to_thread(self._leads, lineage, new, depth)
-                self._known |= {keys[text]: one for text, one in zip(new, found, strict=True)}
+                leads = await asyncio.to_thread(self._leads, lineage, new, depth)
+                self._known |= {keys[text]: value for text, value in zip(new, leads, strict=True)}
             return [self._known[keys[text]] for text in texts]
 
     def _leads(self, lineage: Lineage, texts: Sequence[str], depth: int, *, vectors_only: bool = False) -> list[float]:
         corpus, search = self._search
         depth = min(depth, self.pipeline.control.recall.top_k, len(corpus))
         hits, titles = search.search(texts, depth), corpus.titles
-        own, found = {one.id: flat_text(one.title, one.text) for one in lineage.sources}, []
+        own, leads = {passage.id: flat_text(passage.title, passage.text) for passage in lineage.sources}, []
         for text, positions in zip(texts, hits.positions, strict=True):
             near = [int(place) for place in positions if place >= 0 and corpus.ids[place] not in own]
             passages = [flat_text(titles[place] if titles else "", corpus.texts[place]) for place in near]
@@ -98,8 +98,8 @@ class RoundTrip:
                 least = min(least, lead(scores, ids, own))
                 if least < 0 and self._votes:
                     break
-            found.append(least)
-        return found
+            leads.append(least)
+        return leads
 
     @property
     def _votes(self) -> bool:
@@ -121,7 +121,7 @@ class RoundTrip:
 
     @cached_property
     def _voters(self) -> list[Any]:
-        voters = [load_reranker(spec) for spec in self.pipeline.control.rerankers]
-        for voter in voters:
-            show_corpus(voter, self._search[0])
-        return sorted(voters, key=lambda voter: not isinstance(voter, DenseReranker))
+        rerankers = [load_reranker(spec) for spec in self.pipeline.control.rerankers]
+        for reranker in rerankers:
+            show_corpus(reranker, self._search[0])
+        return sorted(rerankers, key=lambda reranker: not isinstance(reranker, DenseReranker))

@@ -38,24 +38,28 @@ QUALIFY row_number() OVER (PARTITION BY one.key ORDER BY abs(other.place - one.p
 
 
 def sample_fingerprint(pipeline: Pipeline, seed: int | str) -> str:
-    """A hash of what samples depend on besides the corpus."""
+    """Return a hash of what samples depend on besides the corpus."""
     generation = pipeline.generation
     strata = {"stratify": generation.stratify} if generation.stratify else {}
     return fingerprint(stage="sample", version=1, seed=seed, multi_hop=[generation.multi_hop, NEAR], **strata)
 
 
 def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> list[Sample]:
-    """The samples; a new one has a second passage with the chance `share`. Raises UsageError if no document has one."""
+    """Return the samples; a new one has a second passage with the chance `share`.
+
+    Raises UsageError if no document has one.
+    """
     known = {row.key: row for row in store.made(Sample, plan["sample"], [sample.parent for sample in samples])}
-    wanted = [one for one in samples if one.key not in known and rng(one.key, "multi-hop").random() < share]
+    new = [sample for sample in samples if sample.key not in known]
+    wanted = [sample for sample in new if rng(sample.key, "multi-hop").random() < share]
     near = defaultdict[str, list[str]](list)
     keys = [sample.parent for sample in wanted]
     for key, other in store.query(_NEAR, [plan["corpus"], keys, NEAR]):
         near[key].append(other)
     chosen = {
-        one.key: replace(one, second=min(others, key=lambda key: row_key("partner", one.key, key)))
-        for one in wanted
-        if (others := near[one.parent])
+        sample.key: replace(sample, second=min(others, key=lambda key: row_key("partner", sample.key, key)))
+        for sample in wanted
+        if (others := near[sample.parent])
     }
     if len(wanted) >= 5 and not chosen and not known:
         raise UsageError(f"generation.multi_hop: no document that was drawn has a second passage: {PARTNERS}")
@@ -70,15 +74,15 @@ def draw_samples(
     frame: Collection[str] | None = None,
     stratify: str | None = None,
 ) -> list[Sample]:
-    """The first `count` samples of the permutation over the corpus, or over the documents of `frame`, by id; fewer
-    where it is spent. stratify: a name of the passages' metadata, over whose values they are drawn evenly.
+    """Return the first `count` samples of the permutation over the corpus, or over the documents of `frame`, by id;
+    fewer where it is spent. stratify: a name of the passages' metadata, over whose values they are drawn evenly.
 
     Raises UsageError where no passage has metadata of this name.
     """
     strata = {} if stratify is None else _strata(store, plan["corpus"], stratify)
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for turn in range(per_passage):
-        left = count - len(found)
+        left = count - len(samples)
         if left <= 0:
             break
         names = store.passage_names(plan["corpus"])
@@ -86,23 +90,23 @@ def draw_samples(
         drawn: Iterable[tuple[str, str]] = ((row_key("sample", key, plan["sample"], turn), key) for key in keys)
         if stratify is not None:
             drawn = _evenly(drawn, strata)
-        found += [Sample(key, parent, plan["sample"], turn) for key, parent in heapq.nsmallest(left, drawn)]
-    return found
+        samples += [Sample(key, parent, plan["sample"], turn) for key, parent in heapq.nsmallest(left, drawn)]
+    return samples
 
 
 def _strata(store: Store, corpus: str, name: str) -> dict[str, str]:
-    """The value of a passage's metadata, by the passage's key."""
+    """Return the value of a passage's metadata, by the passage's key."""
     rows = {key: metadata_of(text) for key, text in store.metadata(corpus)}
-    if not any(name in one for one in rows.values()):
-        known = sorted({field for one in rows.values() for field in one})
+    if not any(name in values for values in rows.values()):
+        known = sorted({field for values in rows.values() for field in values})
         has = f"it has {', '.join(known)}" if known else "it has none: name columns in the corpus's `metadata`"
         raise UsageError(f"generation.stratify: {name!r} is no metadata of the corpus ({has})")
-    return {key: canonical_json(one.get(name)) for key, one in rows.items()}
+    return {key: canonical_json(values.get(name)) for key, values in rows.items()}
 
 
 def _evenly(drawn: Iterable[tuple[str, str]], strata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The samples with keys whose order takes one passage of each value in turn: its place among those of its value
-    stands before the rest of the key."""
+    """Yield the samples with keys whose order takes one passage of each value in turn: its place among those of its
+    value stands before the rest of the key."""
     places: Counter[str] = Counter()
     for key, passage in sorted(drawn):
         value = strata.get(passage, "")

@@ -7,9 +7,11 @@ _TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checkin
 
 
 SCENARIO = draw_one_stage(
-    "scenario", Character, Scenario,
+    "scenario",
+    Character,
+    Scenario,
     given=lambda lineage: {"character": lineage.one(Character).text},
     tokens=(60, 37),
     stand_in="Something does not work as expected, and the reason must be found today.",
     scripted=lambda topic: [f"{task} about {topic}" for task in _TASKS],
-)  # fmt: skip
+)

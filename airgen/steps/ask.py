@@ -42,7 +42,7 @@ V = TypeVar("V")
 
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
-    """The connection to one LLM, which has its own folder in `folder`, as with other settings. `rules`: see
+    """Return the connection to one LLM, which has its own folder in `folder`, as with other settings. `rules`: see
     `Backend.make`. Raises SettingsError without its key."""
     kind = backend_class(llm)
     backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)
@@ -54,7 +54,8 @@ def _own_folder(llm: LlmSettings) -> str:
 
 
 def workers_of(*llms: LlmSettings) -> int:
-    """How many items to work on at a time: enough for the LLM of these that can have the most calls in flight."""
+    """Return how many items to work on at a time: enough for the LLM of these that can have the most calls in
+    flight."""
     return max(llm.workers for llm in llms)
 
 
@@ -68,7 +69,7 @@ def make_engine(
     say: Callable[[str], None] | None = None,
     live: bool = False,
 ) -> Engine:
-    """One engine, one budget, for the generator and the judges; it remembers what was learnt of the models.
+    """Return one engine, one budget, for the generator and the judges; it remembers what was learnt of the models.
 
     rules: stage -> answer of the scripted backend. say: see `Engine`. live: no batches. Raises SettingsError for a
     budget on an LLM without a known price, UsageError for a budget below 0.
@@ -86,22 +87,22 @@ def make_engine(
         }
     llms = {where: connect(llm, folder, rules or {}) for where, llm in settings.items()}
     owned = {_own_folder(llm) for llm in settings.values()}
-    for left in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
-        if say and BatchFile.unfinished(left):
-            say(f"{left}: a batch of an LLM or of settings that the pipeline no longer has; its server may bill it")
+    for stale in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
+        if say and BatchFile.unfinished(stale):
+            say(f"{stale}: a batch of an LLM or of settings that the pipeline no longer has; its server may bill it")
     for where, profile in read_profiles(store.path.parent, settings.values()).items():
         llms[where].backend.remember(profile.known)
-    found, still_there = money(store), defaultdict[str, list[Reservation]](list)
-    for one in found.open:
-        where = (one.endpoint, one.model)
+    spending, still_there = money(store), defaultdict[str, list[Reservation]](list)
+    for reservation in spending.open:
+        where = (reservation.endpoint, reservation.model)
         if where in llms and llms[where].backend.RECOVERS:
-            still_there[one.answer].append(one)
+            still_there[reservation.answer].append(reservation)
     options = {} if say is None else {"say": say}
-    return Engine(store, llms, budget=Budget(limit, found.spent, still_there), retry_failed=retry_failed, **options)
+    return Engine(store, llms, budget=Budget(limit, spending.spent, still_there), retry_failed=retry_failed, **options)
 
 
 def health_of(pipeline: Pipeline, store: Store) -> Health:
-    """What stops a job whose stages reject everything; it knows what they have cost."""
+    """Return what stops a job whose stages reject everything; it knows what they have cost."""
 
     def cost(stage: str) -> str:
         where, values = ("WHERE stage = ?", [stage]) if stage else ("", [])
@@ -113,7 +114,8 @@ def health_of(pipeline: Pipeline, store: Store) -> Health:
 
 
 def unpriced(pipeline: Pipeline) -> list[str]:
-    """One line for each LLM of the job on which no budget can rest, because its price is unknown or only assumed."""
+    """Return one line for each LLM of the job on which no budget can rest, because its price is unknown or only
+    assumed."""
     prices = {llm.model: backend_class(llm).price(llm) for llm in pipeline.llms.values()}
     wrong = [model for model, price in prices.items() if price is None or price.assumed]
     return [f"a budget needs prices: {unknown_price(model)}" for model in wrong]
@@ -130,7 +132,7 @@ class Money:
     @property
     def lost(self) -> float:
         """The most that the open reservations can have cost."""
-        return math.fsum(one.usd for one in self.open)
+        return math.fsum(reservation.usd for reservation in self.open)
 
     @property
     def spent(self) -> float:
@@ -139,7 +141,7 @@ class Money:
 
 
 def money(store: Store) -> Money:
-    """The money in a work database. While a process works on it, its calls in flight are among the open ones."""
+    """Return the money in a work database. While a process works on it, its calls in flight are among the open ones."""
     (paid,) = store.query("SELECT coalesce(sum(usd), 0) FROM payment")[0]
     return Money(float(paid), store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)"))
 
@@ -157,7 +159,7 @@ async def ask_until(
     """Ask until `read` gives a value; returns it with the number of attempts, or a Problem after the last, or after a
     failed call, which the engine has repeated. `again(first request, bad answer, problem, attempt)`: the next request.
     """
-    sent, found = request, Problem("not asked", cause="settings")
+    sent, problem = request, Problem("not asked", cause="settings")
     answer = None
     for attempt in range(1, attempts + 1):
         answer = await llm.ask(sent)
@@ -168,18 +170,18 @@ async def ask_until(
         result = read(answer)
         if not isinstance(result, Problem):
             return result, attempt
-        found = result
-        sent = again(request, answer, found.text, attempt)
-    return replace(found, answer=answer.text if answer else "")
+        problem = result
+        sent = again(request, answer, problem.text, attempt)
+    return replace(problem, answer=answer.text if answer else "")
 
 
 def show_and_correct(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
-    """The next request shows the model its bad answer."""
+    """Return the next request shows the model its bad answer."""
     return corrective(request, answer.text, problem)
 
 
 def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
-    """A reader of answers that must fit a JSON schema."""
+    """Return a reader of answers that must fit a JSON schema."""
 
     def read(answer: Answer) -> Any:
         try:
@@ -191,7 +193,7 @@ def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
 
 
 def sampling(llm: LlmSettings) -> dict[str, Any]:
-    """The parameters of a generating call."""
+    """Return the parameters of a generating call."""
     return {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
 
 
@@ -210,7 +212,16 @@ async def ask(
     name = prompt_of or (stage.prompt and stage.prompt(tools.pipeline))
     assert name is not None
     attempts = ATTEMPTS if draft is None else 1
-    return await ask_prompt(tools, name, stage.name, values, check, pattern, first=draft or 0, attempts=attempts)
+    return await ask_prompt(
+        tools,
+        name,
+        stage.name,
+        values,
+        check=check,
+        pattern=pattern,
+        first=draft or 0,
+        attempts=attempts,
+    )
 
 
 async def ask_prompt(
@@ -243,9 +254,18 @@ async def ask_prompt(
     schema = prompt.constrained(pattern, values.get("count"))
     if schema is not None and left_out:
         wanted = {name: form for name, form in schema["properties"].items() if name not in left_out}
-        schema = {**schema, "properties": wanted, "required": [one for one in schema["required"] if one in wanted]}
+        required = [member for member in schema["required"] if member in wanted]
+        schema = {**schema, "properties": wanted, "required": required}
     messages = without_properties(prompt.render(**values), left_out)
-    request = Request(llm.model, messages, sampling(llm), schema, first, llm.endpoint, account)
+    request = Request(
+        llm.model,
+        messages=messages,
+        params=sampling(llm),
+        schema=schema,
+        sample=first,
+        endpoint=llm.endpoint,
+        stage=account,
+    )
     language = pipeline.language
     instructions = _spaced(_instructions(prompt, values), language)
     complaint = ""
@@ -267,11 +287,11 @@ async def ask_prompt(
         complaint = _spaced(added, language)
         return replace(sent, sample=first + attempt)
 
-    return await ask_until(tools.llm, request, read, again, attempts)
+    return await ask_until(tools.llm, request, read, again, attempts=attempts)
 
 
 def without_properties(messages: Sequence[Message], left_out: Collection[str]) -> tuple[Message, ...]:
-    """The messages, in which no worked example has the properties `left_out`.
+    """Return the messages, in which no worked example has the properties `left_out`.
 
     The grammar ends an answer before them. Where the examples go on there, a model would rather write on than end: all
     of 24 last questions of a 1.5B model ran on until they were cut off.
@@ -286,44 +306,45 @@ def without_properties(messages: Sequence[Message], left_out: Collection[str]) -
             return message
         if not isinstance(shown, dict):
             return message
-        kept = {name: text for name, text in shown.items() if name not in left_out}
-        return replace(message, content=json.dumps(kept, ensure_ascii=False))
+        remaining = {name: text for name, text in shown.items() if name not in left_out}
+        return replace(message, content=json.dumps(remaining, ensure_ascii=False))
 
     return tuple(shortened(message) for message in messages)
 
 
-def saw_answer(health: Health, name: str, found: object) -> None:
+def saw_answer(health: Health, name: str, value: object) -> None:
     """Count a value, or the Problem that stands for one. `name` begins with the stage."""
-    if isinstance(found, Problem):
-        cause = found.cause if found.cause in ("llm", "malformed") else "check"
-        health.saw(name, found.reason, f"{found.detail} {found.answer}", cause)
+    if isinstance(value, Problem):
+        cause = value.cause if value.cause in ("llm", "malformed") else "check"
+        health.saw(name, value.reason, f"{value.detail} {value.answer}", cause)
     else:
         health.saw(name)
 
 
 def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:
-    """Whether an answer to a prompt repeats the prompt's own words."""
+    """Return whether an answer to a prompt repeats the prompt's own words."""
     return _echo(value, _spaced(_instructions(prompt, values), language), language)
 
 
 def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
-    """A prompt's own words: rendered without the material."""
+    """Return a prompt's own words: rendered without the material."""
     empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
     return "\n".join(message.content for message in prompt.render(**empty))
 
 
 def _spaced(text: str, language: str) -> str:
-    """The text in small letters with one space between words, in languages that are written without spaces, too."""
+    """Return the text in small letters with one space between words, in languages that are written without spaces,
+    too."""
     folded = text.casefold()
     return " ".join(words(folded, language) if language in SPACELESS else folded.split())
 
 
 def _echo(value: Any, instructions: str, language: str) -> Problem | None:
-    """Whether an answer repeats the prompt, as small models repeat its examples."""
+    """Return whether an answer repeats the prompt, as small models repeat its examples."""
     for text in _strings(value):
-        said = _spaced(text, language).split()
-        for start in range(len(said) - ECHO_WORDS + 1):
-            run = " ".join(said[start : start + ECHO_WORDS])
+        tokens = _spaced(text, language).split()
+        for start in range(len(tokens) - ECHO_WORDS + 1):
+            run = " ".join(tokens[start : start + ECHO_WORDS])
             if run in instructions:
                 return Problem("repeats the instructions", repr(run))
     return None
@@ -361,13 +382,13 @@ def ask_about(
     progress: Callable[[int], None] | None = None,
     rules: Mapping[str, Rule] | None = None,
 ) -> list[V]:
-    """One answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped, and
+    """Return one answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped, and
     LlmError where almost every value is a Problem.
 
     Answers are kept in `database`, as those of a job are: a second call asks nothing, a stopped one goes on. `rules`
     are the scripted backend's.
     """
-    found: dict[int, V] = {}
+    answers: dict[int, V] = {}
 
     async def main(store: Store) -> None:
         health = health_of(pipeline, store)
@@ -375,23 +396,26 @@ def ask_about(
             pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=rules
         ) as engine:
 
-            async def one(place: int) -> None:
-                found[place] = await ask_one(engine, items[place])
-                saw_answer(health, "answers", found[place])
+            async def ask_place(place: int) -> None:
+                answers[place] = await ask_one(engine, items[place])
+                saw_answer(health, "answers", answers[place])
                 health.check()
                 if progress:
-                    progress(len(found))
+                    progress(len(answers))
 
-            await ask_each(range(len(items)), one, workers_of(*pipeline.llms.values()))
+            await ask_each(range(len(items)), ask_place, workers_of(*pipeline.llms.values()))
 
     with Store.open(database) if isinstance(database, Path) else nullcontext(database) as store:
         run_to_end(main(store))
-    return [found[place] for place in range(len(items))]
+    return [answers[place] for place in range(len(items))]
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`. Where an event loop runs already, as in a notebook, it gets a loop and a thread of its own,
-    and this thread waits; Ctrl-C, or a notebook's stop button, lets the calls in flight finish. Raises Stopped then."""
+    """Return the result of `work`.
+
+    Where an event loop runs already, as in a notebook, it gets a loop and a thread of its own, and this thread waits;
+    Ctrl-C, or a notebook's stop button, lets the calls in flight finish. Raises Stopped then.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

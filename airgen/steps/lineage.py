@@ -27,29 +27,30 @@ class Lineage:
     partner: Passage | None = None
 
     def every(self, kind: type[R]) -> tuple[R, ...]:
-        """All rows of a type."""
+        """Return all rows of a type."""
         return tuple(row for row in (self.sample, *self.rows) if isinstance(row, kind))
 
     def one(self, kind: type[R]) -> R:
-        """The newest row of a type. Raises LookupError where there is none."""
-        found = self.every(kind)
-        if not found:
+        """Return the newest row of a type. Raises LookupError where there is none."""
+        rows = self.every(kind)
+        if not rows:
             raise LookupError(f"sample {self.sample.key} has no row of type {kind.__name__}")
-        return found[-1]
+        return rows[-1]
 
     def parent(self, reads: Sequence[type[Row]]) -> Row | None:
-        """The newest row of the first of these types that the lineage has: what a step that reads them starts from."""
+        """Return the newest row of the first of these types that the lineage has: what a step that reads them starts
+        from."""
         return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
-        """The key of that row. Raises LookupError where there is none."""
+        """Return the key of that row. Raises LookupError where there is none."""
         row = self.parent(reads)
         if row is None:
             raise LookupError(f"sample {self.sample.key} has no row of {', '.join(kind.__name__ for kind in reads)}")
         return row.key
 
     def extended(self, rows: Sequence[Row]) -> "Lineage":
-        """This lineage with the rows of one more step."""
+        """Return this lineage with the rows of one more step."""
         skips = {row.stage: row for row in rows if isinstance(row, Skip)}
         made = tuple(row for row in rows if not isinstance(row, Skip))
         return replace(self, rows=(*self.rows, *made), skips={**self.skips, **skips})

@@ -10,30 +10,30 @@ from airgen.store import Store
 
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Step], plan: Plan) -> list[Lineage]:
-    """The lineages of these samples, in their order, with every row of the plan that they have.
+    """Return the lineages of these samples, in their order, with every row of the plan that they have.
 
     A multi-hop sample whose second passage has left the corpus is left out.
     """
     seconds = {sample.second for sample in samples} - {""}
     here = {"", *(key for key, _ in (store.passage_names(plan["corpus"], seconds) if seconds else ()))}
     keys = [*{sample.parent for sample in samples} | seconds]
-    passages = {one.key: one for one in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
+    passages = {row.key: row for row in store.rows(Passage, "t.key IN (SELECT unnest(?))", [keys])}
     known = [
-        Lineage(passages[one.parent], one, partner=passages.get(one.second)) for one in samples if one.second in here
+        Lineage(passages[row.parent], row, partner=passages.get(row.second)) for row in samples if row.second in here
     ]
     return with_rows(store, known, stages, plan)
 
 
 def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Step], plan: Plan) -> list[Lineage]:
-    """The lineages with the rows that these stages of the plan made from them."""
+    """Return the lineages with the rows that these stages of the plan made from them."""
     if not lineages or not stages:
         return list(lineages)
     skips = defaultdict[tuple[str, str], list[Row]](list)
-    for skip in store.rows(Skip, "t.fingerprint IN (SELECT unnest(?))", [[plan[one.name] for one in stages]]):
+    for skip in store.rows(Skip, "t.fingerprint IN (SELECT unnest(?))", [[plan[stage.name] for stage in stages]]):
         skips[skip.stage, skip.fingerprint].append(skip)
-    found = list(lineages)
+    loaded = list(lineages)
     for stage in stages:
-        parents = [lineage.parent(stage.reads) for lineage in found]
+        parents = [lineage.parent(stage.reads) for lineage in loaded]
         if not any(parents):
             continue
         fingerprint = plan[stage.name]
@@ -43,7 +43,7 @@ def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Step],
             rows[row.parent].append(row)
         for place, parent in enumerate(parents):
             if parent is not None:
-                lineage, of = found[place], rows.get(parent.key, ())
-                own = [row for row in of if isinstance(row, Skip) or stage.belongs(row, lineage)]
-                found[place] = lineage.extended(own)
-    return found
+                lineage, candidates = loaded[place], rows.get(parent.key, ())
+                own = [row for row in candidates if isinstance(row, Skip) or stage.belongs(row, lineage)]
+                loaded[place] = lineage.extended(own)
+    return loaded

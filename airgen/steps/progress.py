@@ -24,11 +24,11 @@ STATUS = "status.json"
 STATUS_SECONDS = 1.0
 BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
 HEART_SECONDS = 5.0  # between two status files of a stage while nothing gets done
-_WIDE = 110  # columns of a terminal, from which on there is room for a long bar
-_RECENT = 20  # queries in the status file
-_TEXT = 200  # characters of each
-_LARGEST_FILE = 4 << 20  # bytes of a status file; its lists and texts are bounded when it is written
-_LARGEST = 1e15  # of any figure in a status file
+_WIDE_COLUMNS = 110  # columns of a terminal, from which on there is room for a long bar
+_RECENT_QUERIES = 20  # queries in the status file
+_QUERY_CHARACTERS = 200  # characters of each
+_MAX_STATUS_BYTES = 4 << 20  # bytes of a status file; its lists and texts are bounded when it is written
+_MAX_FIGURE = 1e15  # of any figure in a status file
 
 
 class Display:
@@ -57,7 +57,7 @@ class Display:
         self.figures: Callable[[], dict[str, Any]] = dict
         self.compute: Callable[[], dict[str, Any]] = dict
         self.counts: dict[str, Callable[[], dict[str, Any]]] = {}
-        self._recent: deque[dict[str, str]] = deque(maxlen=_RECENT)
+        self._recent: deque[dict[str, str]] = deque(maxlen=_RECENT_QUERIES)
         self._writing = threading.Lock()
         self.console = Console(quiet=True) if log is not None else console or Console(stderr=True)
         self.log = log
@@ -73,7 +73,7 @@ class Display:
         note = terminal_text(note)
         columns = (
             TextColumn("{task.description:<16}"),
-            BarColumn(bar_width=24 if self.console.width >= _WIDE else 6),
+            BarColumn(bar_width=24 if self.console.width >= _WIDE_COLUMNS else 6),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
@@ -85,7 +85,7 @@ class Display:
         interactive = self.console.is_terminal
         with Progress(*columns, console=self.console, disable=not interactive, expand=True) as progress:
             task = progress.add_task(name, total=total, completed=done, rate="", note=note)
-            bar = Bar(self, progress, task, name, total, done)
+            bar = Bar(self, progress, task, name=name, total=total, done=done)
             self.update(name, total=total, done=done)
             ended = threading.Event()
             lines = not interactive and not self.console.quiet
@@ -107,22 +107,28 @@ class Display:
                     self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
 
     def _event(self, bar: "Bar", seconds: float) -> dict[str, Any]:
-        """What the log says of a stage that has ended; money and calls are the job's so far."""
+        """Return what the log says of a stage that has ended; money and calls are the job's so far."""
         figures = self.figures()
         calls = sum(int(stage.get("calls", 0)) for stage in figures.get("usage", {}).values())
         return {
-            "event": "stage", "stage": bar.name, "done": bar.done, "total": bar.total, "seconds": round(seconds, 3),
-            "calls": calls, "spent_usd": figures.get("spent_usd", 0.0), "note": bar.note,
-        }  # fmt: skip
+            "event": "stage",
+            "stage": bar.name,
+            "done": bar.done,
+            "total": bar.total,
+            "seconds": round(seconds, 3),
+            "calls": calls,
+            "spent_usd": figures.get("spent_usd", 0.0),
+            "note": bar.note,
+        }
 
     def _beat(self, bar: "Bar", ended: threading.Event, lines: bool) -> None:
-        said = time.monotonic()
+        last_line = time.monotonic()
         while not ended.wait(min(self.every, HEART_SECONDS) if lines else HEART_SECONDS):
             now = time.monotonic()
             if now - self._written >= HEART_SECONDS:
                 self.write()
-            if lines and now - said >= self.every:
-                said = now
+            if lines and now - last_line >= self.every:
+                last_line = now
                 self._line(bar.line(self.bill()))
 
     @contextmanager
@@ -143,14 +149,14 @@ class Display:
         self.write(ended={"how": "done", "why": ""})
 
     def saw_query(self, text: str, problem: str = "") -> None:
-        """A query was made; `problem` says why it was not accepted. The status file holds the last ones."""
-        self._recent.append({"text": text[:_TEXT], "problem": problem[:_TEXT]})
+        """Note a query; `problem` says why it was not accepted. The status file holds the last ones."""
+        self._recent.append({"text": text[:_QUERY_CHARACTERS], "problem": problem[:_QUERY_CHARACTERS]})
 
     def _line(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """One line above the bars, or an event of the log."""
+        """Print a line above the bars, or log it as an event."""
         if self.log is not None:
             self.log({"event": "note", "text": terminal_text(text)})
         self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
@@ -208,7 +214,7 @@ class Bar:
         self._start = done
 
     def line(self, bill: str = "") -> str:
-        """Where the stage stands: count, rate, cost, time left, and the last note."""
+        """Return where the stage stands: count, rate, cost, time left, and the last note."""
         seconds = self._display.clock() - self.began
         rate = (self.done - self._start) / max(seconds, 1e-6)
         of = "" if self.total is None else f" of {self.total:,}"
@@ -227,9 +233,9 @@ class Bar:
         self._display.update(self.name, done=self.done, total=self.total, rate=round(rate, 4), note=self.note, **values)
 
     def encoding(self, note: str, done: int, total: int) -> None:
-        """A model has encoded so many passages, which the next item waits for; `note` is what is said afterwards."""
-        what = f"encoding {done:,} of {total:,} passages" if done < total else ""
-        self.advance(0, ": ".join(filter(None, (note, what))))
+        """Show how many passages a model has encoded for the next item; `note` is shown afterwards."""
+        progress = f"encoding {done:,} of {total:,} passages" if done < total else ""
+        self.advance(0, ": ".join(filter(None, (note, progress))))
 
 
 def _rate(rate: float) -> str:
@@ -242,10 +248,13 @@ def _duration(seconds: float) -> str:
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """The content of the status file, or None where there is no complete one. Its `pid` is an integer, `updated` a
-    number, `stages` an object of objects whose figures are numbers or None; what the file has instead is left out."""
+    """Return the content of the status file, or None where there is no complete one.
+
+    Its `pid` is an integer, `updated` a number, `stages` an object of objects whose figures are numbers or None; what
+    the file has instead is left out.
+    """
     try:
-        if path.stat().st_size > _LARGEST_FILE:
+        if path.stat().st_size > _MAX_STATUS_BYTES:
             return None
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -261,12 +270,12 @@ def read_status(path: Path) -> dict[str, Any] | None:
 
 
 def _figures(stage: dict[str, Any]) -> dict[str, Any]:
-    found = {name: number(stage.get(name)) for name in ("done", "total", "rate", "seconds")}
-    return {**stage, **found, "done": found["done"] or 0, "note": str(stage.get("note", ""))}
+    figures = {name: number(stage.get(name)) for name in ("done", "total", "rate", "seconds")}
+    return {**stage, **figures, "done": figures["done"] or 0, "note": str(stage.get("note", ""))}
 
 
 def number(value: object) -> int | float | None:
-    """A finite number of bounded size, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST < value < _LARGEST:
+    """Return a finite number of bounded size, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_MAX_FIGURE < value < _MAX_FIGURE:
         return None
     return value

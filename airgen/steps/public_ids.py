@@ -24,7 +24,7 @@ class PublicIds:
     secret: Secret | None
 
     def query(self, lineage: Lineage) -> str:
-        """A query's id. It depends on the key of the final text, so it stays when the target grows.
+        """Return a query's id. It depends on the key of the final text, so it stays when the target grows.
 
         With `ids: original` a query of the user's own has the id that its file gives.
         """
@@ -33,17 +33,20 @@ class PublicIds:
         return "q" + self._made("query", lineage.final.key)
 
     def sample(self, lineage: Lineage) -> str:
-        """The id of a lineage that has no query."""
+        """Return the id of a lineage that has no query."""
         return "s" + self._made("sample", lineage.sample.key)
 
     def document(self, id_: str) -> str:
-        """A document's id. An opaque one does not tell a generated negative from the rest; see also `fitting_id`."""
+        """Return a document's id.
+
+        An opaque one does not tell a generated negative from the rest; see also `fitting_id`.
+        """
         if self.pipeline.export.ids == "original":
             return fitting_id(id_)
         return opaque_document_id(self.pipeline.name, id_, self.secret)
 
     def split(self, lineage: Lineage) -> str:
-        """The split of a query. It does not change with prompts or with the target.
+        """Return the split of a query. It does not change with prompts or with the target.
 
         With a secret, all queries of one passage are in one split, and with multi-hop queries all of one document: the
         labels of dev must not tell sources of test.
@@ -51,7 +54,8 @@ class PublicIds:
         return split_of(self._split_place(self._source(lineage)), self.pipeline.export.splits)
 
     def splits(self, lineages: Sequence[Lineage]) -> dict[str, str]:
-        """The splits of a dataset's queries, given in the order in which they were accepted, by the final query's key.
+        """Return the splits of a dataset's queries, given in the order in which they were accepted, by the final
+        query's key.
 
         With `export.exact`, the counts are those of the ratio; where a passage has several queries, it counts once.
         """
@@ -63,7 +67,7 @@ class PublicIds:
         return {key: splits[source] for key, source in sources.items()}
 
     def _source(self, lineage: Lineage) -> str:
-        """What a query's split depends on: all queries with the same source are in one split."""
+        """Return what a query's split depends on: all queries with the same source are in one split."""
         if self.secret is None:
             return lineage.sample.key
         if lineage.own is not None:
@@ -74,7 +78,7 @@ class PublicIds:
         return source if self.secret is None else self._made("split", source)
 
     def place(self, key: str) -> str:
-        """What decides which queries lose their answers: with a secret, nobody else can compute it."""
+        """Return what decides which queries lose their answers: with a secret, nobody else can compute it."""
         if self.secret is None:
             return row_key("unanswerable", key, "")
         return self.secret.text(self.pipeline.name, "unanswerable", key)

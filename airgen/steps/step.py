@@ -97,15 +97,15 @@ class Parent(Protocol):
     def skips(self) -> Mapping[str, Skip]: ...
 
     def every(self, kind: type[R]) -> tuple[R, ...]:
-        """All rows of a type."""
+        """Return all rows of a type."""
         ...
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
-        """The key that rows of a step that reads these types have as their parent."""
+        """Return the key that rows of a step that reads these types have as their parent."""
         ...
 
     def extended(self, rows: Sequence[Row]) -> Self:
-        """The same with the rows of one more step."""
+        """Return the same with the rows of one more step."""
         ...
 
 
@@ -236,14 +236,14 @@ class Step:
     write: Callable[[Any, RowBatch], None] = put_rows
 
     def fingerprint(self, *given: Any, **named: Any) -> str:
-        """The hash of all that this step's rows depend on besides their parents. It takes what `parts` takes."""
+        """Return the hash of all that this step's rows depend on besides their parents. It takes what `parts` takes."""
         parts = self.parts(*given, **named)
         if self.whole:  # what stands behind the colon is the place of one of several equal steps: prelabel:0
             return fingerprint(stage=self.name.partition(":")[0], version=self.version, **parts)
         return fingerprint(stage=self.name, version=self.version, **{**parts, **self._asked(*given)})
 
     def _asked(self, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-        """What the rows of a step for one parent depend on: its settings, prompt, LLM, languages and code."""
+        """Return what the rows of a step for one parent depend on: its settings, prompt, LLM, languages and code."""
         values = answer_settings(pipeline.generation)
         asked: dict[str, Any] = {"settings": {name: values[name] for name in self.settings}}
         if self.prompt is not None:
@@ -259,7 +259,10 @@ class Step:
         return asked
 
     async def run(self, parent: Parent, tools: Tools) -> list[Row]:
-        """The rows of one piece of work. Raises AirgenError for whatever it raises: a step may be the user's own."""
+        """Return the rows of one piece of work.
+
+        Raises AirgenError for whatever it raises: a step may be the user's own.
+        """
         with guarded(f"stage {self.name}", AirgenError):
             rows = await cast(Work, self.work)(parent, tools)
         if isinstance(rows, list):
@@ -267,19 +270,19 @@ class Step:
         return [skip(self.name, parent.parent_key(self.reads), tools, rows)]
 
     def batches(self, whole: Whole, model: Any) -> Iterator[RowBatch]:
-        """The rows of a whole step, batch by batch."""
+        """Return the rows of a whole step, batch by batch."""
         return cast(WholeWork, self.work)(whole, model)
 
     def done(self, parent: Parent) -> bool:
-        """Whether the step was through with a parent: it made rows, or said why not."""
+        """Return whether the step was through with a parent: it made rows, or said why not."""
         return self.name in parent.skips or bool(parent.every(self.writes))
 
     def stopped(self, parent: Parent) -> bool:
-        """Whether a lineage ended here."""
+        """Return whether a lineage ended here."""
         return self.ends and self.name in parent.skips
 
     def pending(self, whole: Whole, fingerprint: str) -> list[str]:
-        """The keys of the parents of a whole step that have no row of this fingerprint."""
+        """Return the keys of the parents of a whole step that have no row of this fingerprint."""
         if self.complete is not None:
             return [] if self.complete(whole.store, fingerprint) else list(whole.parents)
         rows = () if self.always else whole.store.made(self.writes, fingerprint, whole.parents)
@@ -287,7 +290,7 @@ class Step:
         return [key for key in whole.parents if key not in known]
 
     def asks(self, pipeline: Pipeline) -> bool:
-        """Whether the pipeline's settings let this step ask its prompt at all."""
+        """Return whether the pipeline's settings let this step ask its prompt at all."""
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
@@ -296,7 +299,8 @@ QUERY_PROMPTS = frozenset({"query", "searches", "query_like", "query_two_passage
 
 
 def asked_language(pipeline: Pipeline) -> str:
-    """The language that a query's prompt asks for, in words; it names the document's, too, where it is another one."""
+    """Return the language that a query's prompt asks for, in words; it names the document's, too, where it is another
+    one."""
     if not pipeline.cross_lingual:
         return language_name(pipeline.language)
     source = language_name(pipeline.language)
@@ -304,7 +308,7 @@ def asked_language(pipeline: Pipeline) -> str:
 
 
 def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
-    """The prompt that a step asks: the variant that the pipeline names, else the one of its family.
+    """Return the prompt that a step asks: the variant that the pipeline names, else the one of its family.
 
     Its instructions are in the language of the answer where there is a translation, shipped or beside the pipeline.
     Elsewhere they are in English and name that language, as in the paper.
@@ -315,14 +319,35 @@ def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
     return prompts.get(prompts.in_language(generation.variants.get(name, family), language))
 
 
-def made(kind: type[R], stage: str, parent: str, tools: Tools, ordinal: int, *values: Any) -> R:
-    """A row of a step: the number `ordinal` of those that it makes of one parent."""
+def make_row(
+    kind: type[R], stage: str, parent: str, tools: Tools, /, ordinal: int = 0, *values: Any, **fields: Any
+) -> R:
+    """Make a row of a step.
+
+    Args:
+        kind: The type of the row.
+        stage: The name of the step.
+        parent: The key of the parent row.
+        tools: The tools of the step, whose plan has its fingerprint.
+        ordinal: The row's number among those that the step makes from one parent.
+        *values: Further fields of the row, by position or by name.
+        **fields: The same.
+    """
     fp = tools.plan[stage]
-    return kind(row_key(stage, parent, fp, ordinal), parent, fp, ordinal, *values)
+    return kind(row_key(stage, parent, fp, ordinal), parent, fp, ordinal, *values, **fields)
 
 
-def skip(stage: str, parent: str, tools: Tools, why: Problem) -> Skip:
-    """The row that says why a piece of work ended without one."""
+def skip(stage: str, parent: str, tools: Tools, problem: Problem) -> Skip:
+    """Return the row that says why a piece of work ended without one."""
     fp = tools.plan[stage]
-    detail = "\n".join(part for part in (why.detail, why.answer) if part)[:2000]
-    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, why.reason, detail, why.cause)
+    detail = "\n".join(part for part in (problem.detail, problem.answer) if part)[:2000]
+    return Skip(
+        key=row_key(f"skip/{stage}", parent, fp),
+        parent=parent,
+        fingerprint=fp,
+        ordinal=0,
+        stage=stage,
+        reason=problem.reason,
+        detail=detail,
+        cause=problem.cause,
+    )

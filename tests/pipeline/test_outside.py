@@ -21,7 +21,7 @@ import json
 
 from airgen.steps.ask import ask
 from airgen.control.judge import Verdict
-from airgen.steps.step import Cost, Problem, Step, made
+from airgen.steps.step import Cost, Problem, Step, make_row
 from airgen.records import Query, Row
 
 
@@ -41,7 +41,7 @@ async def work(lineage, tools):
     word = found[0]["subject"]
     if len(word) < 8:
         return Problem("subject too common", word)
-    return [made(Subject, "subject", query.key, tools, 0, word)]
+    return [make_row(Subject, "subject", query.key, tools, 0, word)]
 
 
 def longest_word(request):
