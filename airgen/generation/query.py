@@ -344,8 +344,18 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     information = attributes["information_class"]
     if model:
         length, kind, information = model.length, model.form, ""
-    drawn = {"length": length, "type": kind, "information": information}
-    return [*rows, make_row(Query, STAGE.name, parent, tools, text=text, **drawn, attempts=attempts)]
+    query = make_row(
+        Query,
+        STAGE.name,
+        parent,
+        tools,
+        text=text,
+        length=length,
+        type=kind,
+        information=information,
+        attempts=attempts,
+    )
+    return [*rows, query]
 
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:

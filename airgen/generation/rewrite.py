@@ -39,8 +39,18 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
             continue
         value, attempts = result
         text = " ".join(value["query"].split())
-        drawn = {"text": text, "style": style, "attempts": attempts}
-        rows.append(make_row(Rewrite, STAGE.name, original.key, tools, ordinal=turn, **drawn))
+        rows.append(
+            make_row(
+                Rewrite,
+                STAGE.name,
+                original.key,
+                tools,
+                ordinal=turn,
+                text=text,
+                style=style,
+                attempts=attempts,
+            )
+        )
     if rows and (lost := await _lost(lineage, tools, text)):
         return replace(lost, answer=text)
     return rows or refusal
