@@ -16,7 +16,7 @@ from airgen.records import Character, Judgment, Recall, Row, Scenario, Skip
 from airgen.steps.lineage import R
 from airgen.steps.loops import run_whole, walk, walk_each
 from airgen.steps.progress import Display
-from airgen.steps.step import Problem, RowBatch, Step, Whole, made
+from airgen.steps.step import Problem, RowBatch, Step, Whole, make_row
 from airgen.store import Store
 
 
@@ -51,11 +51,11 @@ TOOLS: Any = SimpleNamespace(plan={"character": "f1", "scenario": "f2"})
 async def _character(topic: Topic, tools: Any) -> list[Row] | Problem:
     if topic.key.startswith("bad"):
         return Problem("is bad", topic.key)
-    return [made(Character, "character", topic.key, tools, 0, f"reads {topic.key}", [])]
+    return [make_row(Character, "character", topic.key, tools, 0, f"reads {topic.key}", [])]
 
 
 async def _scenario(topic: Topic, tools: Any) -> list[Row] | Problem:
-    return [made(Scenario, "scenario", topic.every(Character)[0].key, tools, 0, "in a hurry", [])]
+    return [make_row(Scenario, "scenario", topic.every(Character)[0].key, tools, 0, "in a hurry", [])]
 
 
 STEPS = [
