@@ -12,7 +12,7 @@ import pytest
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import Interval
 from airgen.kept import plain, read_kept, write_json
-from airgen.study import Column, Html, P, Study, Table, body, columns, shown, span
+from airgen.study import Column, Html, P, Plain, Study, Table, body, columns, shown, span
 
 EVIL = "<b>|x|</b>\x1b[31m=1"
 ROWS = [(EVIL, 0.5, (0.4, 0.6)), ("=2", 0.25, (0.1, 0.3)), ("c", None, (math.nan, math.nan))]
@@ -86,3 +86,19 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, text: str, words: str) -> No
     assert read_kept(Example, path, "thing of airgen", "make one") == Example((), {})
     with pytest.raises(DatasetError, match=r"none\.json: no thing: make one"):
         read_kept(Example, tmp_path / "none.json", "thing of airgen", "make one")
+
+
+def test_plain_text_is_escaped_by_each_output_and_keeps_its_columns() -> None:
+    table = Plain("a   b\n1 *2* <i>")
+    study = Study("x", ["## Kept *apart*", Plain("one <b>|*line*"), table, "*stress* \\*none\\* &lt;b&gt;"])
+    text = "x\n\nKept *apart*\none <b>|*line*\na   b\n1 *2* <i>\n*stress* *none* <b>"
+    assert study.text() == text and study.text(title=False) == text.removeprefix("x\n\n")
+    assert r"one &lt;b&gt;\|\*line\*" in study.markdown() and "    a   b\n    1 *2* <i>" in study.markdown()
+    page = study.html()
+    assert "one &lt;b&gt;|*line*</p>" in page and "<pre" in page and "a   b\n1 *2* &lt;i&gt;</pre>" in page
+    assert "<i>" not in page and "<em>stress</em>" in page
+
+
+def test_a_table_without_titles_has_no_head_on_a_terminal() -> None:
+    rows = [("q1", "bees fly", ""), ("query2", "tides", "(dropped)")]
+    assert Table(rows, columns("", "", "", left=(1, 2))).text() == "q1      bees fly\nquery2  tides     (dropped)"
