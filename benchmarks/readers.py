@@ -151,11 +151,11 @@ def docx_words(path: Path) -> str:
     space = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
     with zipfile.ZipFile(path) as members:
         root = ElementTree.fromstring(members.read("word/document.xml"))
-    paragraphs = []
-    for paragraph in root.iter(f"{space}p"):
-        runs = (one for one in paragraph.iter() if one.tag in (f"{space}t", f"{space}tab", f"{space}br"))
-        paragraphs.append("".join((one.text or "") if one.tag == f"{space}t" else " " for one in runs))
-    return "\n".join(paragraphs)
+    for parent in [*root.iter()]:  # a shape of Word has its text a second time, for programs that know no shapes
+        for child in [one for one in parent if one.tag.endswith("}Fallback")]:
+            parent.remove(child)
+    signs = {f"{space}p": "\n", f"{space}tab": " ", f"{space}br": " "}
+    return "".join((one.text or "") if one.tag == f"{space}t" else signs.get(one.tag, "") for one in root.iter())
 
 
 def epub_words(path: Path) -> str:
