@@ -41,7 +41,7 @@ from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
-BLOCK = 32  # tokens of one prompt batch; a cached prefix is reused in whole blocks
+BLOCK = 64  # tokens of one prompt batch; a cached prefix is reused in whole blocks. 32 read a passage 5 to 20 % slower
 MAX_TOKENS = 1024  # for a request without a limit: a small model may never stop by itself
 
 _OPEN, _CLOSE = "\ue000", "\ue001"  # private use: they mark a message's place while the template is rendered
