@@ -147,8 +147,8 @@ def test_a_judge_that_takes_no_call_leaves_a_funnel_and_words_in_status_and_show
     assert "Funnel" in printed and "judgment of the own document" in printed and " llm: http_400" in printed
     status = status_study(read_report(job)).text()
     rows = [re.split(" {2,}", line) for line in status.splitlines()]
-    (failed,) = [row for row in rows if row[0] == "failed"]  # grouped
-    (skipped,) = [row for row in rows if row[0] == "skipped"]
+    (failed,) = [row for row in rows if row[0] == "failed" and row[3] == "http_400"]  # grouped
+    (skipped,) = [row for row in rows if row[0] == "skipped" and row[3] == "llm: http_400"]
     assert failed[1] == "judgment" and failed[3:] == ["http_400", WORDS]
     assert skipped[1] == "judgment" and skipped[3:] == ["llm: http_400", WORDS]
     with job.open_store(read_only=True) as store:
