@@ -1,4 +1,4 @@
-"""AIR-Bench 24.05 as a suite: all 69 datasets load, are priced without a download, and stand in the docs as they are.
+"""AIR-Bench 24.05 as a suite: all 69 datasets load, are estimated without a download, and match the table in the docs.
 
 `python tests/publishing/test_airbench.py` writes the table of docs/airbench-24.05.md.
 """
@@ -44,8 +44,8 @@ def datasets() -> list[tuple[str, Pipeline, CorpusSettings, Any]]:
 
 def state(corpus: CorpusSettings) -> str:
     if corpus.fetch is None or corpus.fetch.kind != "hub":
-        return "a file that you get yourself"
-    return f"Hub; a double is read; schema: {DOUBLES[corpus.fetch.package]['schema']}"
+        return "a file that you provide"
+    return f"Hub; schema confirmed by {DOUBLES[corpus.fetch.package]['schema']}"
 
 
 def table() -> str:
