@@ -45,6 +45,10 @@ _FRONT = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _FRONT_WORDS = 200
+_OF_THANKS = re.compile(  # a whole heading: "Delayed acknowledgments" is a subject
+    r"[\W\d]*(?:acknowledge?ments?|danksagung|remerciements|agradecimientos|ucapan terima kasih|致谢|благодарности)\W*",
+    re.IGNORECASE,
+)
 _TO_A_PAGE = re.compile(
     r"(?:\.[^\S\n]?){4,99}[^\S\n]{0,9}\d{1,5}[^\S\n]{0,9}$|\S[^\S\n]{3,99}\d{1,4}[^\S\n]{0,9}$", re.MULTILINE
 )
@@ -73,6 +77,8 @@ def unasked(title: str, text: str, language: str) -> str:
     if len(lines) >= 4 and len(_TO_A_PAGE.findall(text)) * 2 >= len(lines):
         return FRONT_MATTER
     if count <= _FRONT_WORDS and len(_FRONT.findall(text)) >= 2:
+        return FRONT_MATTER
+    if any(_OF_THANKS.fullmatch(part) for part in title.split(" > ")):
         return FRONT_MATTER
     if sum(unicodedata.category(char)[0] in "LM" for char in dense) < _LEAST_LETTERS * len(dense):
         return NO_PROSE

@@ -38,6 +38,7 @@ def test_prose_is_asked_about(language: str) -> None:
         ("", CONTENTS, FRONT_MATTER),
         ("Bees", "Copyright © 2019 A. Dubois. All rights reserved. No part of this book may be copied. ISBN 0-00-1.",
          FRONT_MATTER),
+        ("7. Acknowledgements > From the first author", PROSE["en"], FRONT_MATTER),
         ("Yields", "12.4 33.1 9.80 | 41.2 8.77 | 55.1 -- 6.02 / 17.3 18.2 11 12 13 14 15 16 17 (18) [19] 20", NO_PROSE),
         ("Index", ", ".join(f"honeycomb{place}" for place in "abcdefghijklmnopqrstuvwxyz" * 2), NO_PROSE),
     ],
@@ -50,4 +51,5 @@ def test_prose_that_cites_or_shows_figures_is_asked_about() -> None:
     """One citation is no list, and a long text may begin with a caption."""
     assert unasked("", f"{PROSE['en']} This was first shown by Adler (2011), see p. 45.", "en") == ""
     assert unasked("", f"Figure 3. {' '.join([PROSE['en']] * 4)}", "en") == ""
+    assert unasked("Delayed acknowledgements > Timers", PROSE["en"], "en") == ""
     assert unasked("", f"References to bees in old books. {PROSE['en']}", "en") == ""
