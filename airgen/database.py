@@ -87,8 +87,8 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
 def explain(path: Path, error: duckdb.Error) -> AirgenError:
     """Return DuckDB's error as one line with what to do.
 
-    Most causes have no class of their own in DuckDB. An error of the operating system is recognised by the words of its
-    number (`os.strerror`), a lock by DuckDB's own sentence. The path is taken out first, as it may contain any words.
+    Most causes have no exception class in DuckDB. An error of the operating system is recognised by the text of its
+    number (`os.strerror`), a lock by DuckDB's own sentence. The path is removed first, as it may contain any words.
     """
     import duckdb
 
@@ -99,7 +99,7 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
         if os.strerror(code) in ours:
             return disk_error(OSError(code, os.strerror(code), str(path)), StoreError)
     if isinstance(error, duckdb.IOException) and "Could not set lock on file" in ours:
-        return StoreError(f"{path} is in use by another process: wait for it; `airgen show JOB` says how far it is")
+        return StoreError(f"{path} is in use by another process: wait for it; `airgen show JOB` shows its progress")
     if isinstance(error, duckdb.OutOfMemoryException):
         return StoreError(f"{path}: not enough memory or temporary disk space ({words}): free some and run it again")
     if torn := _TORN.search(ours):

@@ -74,7 +74,7 @@ def check_device(device: str | None, subject: str) -> str:
         if is_out_of_memory(error):
             raise
         raise ModelError(
-            f"{subject}: device {chosen}: {(str(error).splitlines() or ['it is not there'])[0]}"
+            f"{subject}: device {chosen}: {(str(error).splitlines() or ['it is not available'])[0]}"
         ) from error
     return chosen
 

@@ -189,7 +189,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                 f"{url}: there is no such object: check the bucket, the name and the keys in the environment"
             )
         if len(names) > MOST_OBJECTS:
-            raise FetchError(f"{path}: {len(names):,} objects match, more than {MOST_OBJECTS:,}: name fewer")
+            raise FetchError(f"{path}: {len(names):,} objects match, more than {MOST_OBJECTS:,}: narrow the pattern")
         with locked(folder / ".lock"):
             for name in names:
                 place = name.removeprefix(path.partition("*")[0].rpartition("/")[0]).lstrip("/")
@@ -392,7 +392,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield from _tar(tar)
                 return
         if archive.name.lower().endswith(_ARCHIVES):  # a server's page of an error, or a file that was cut
-            raise FetchError(f"{archive.name}: is no zip or tar archive, though its name says so; fetch it again")
+            raise FetchError(f"{archive.name}: is not a zip or tar archive, although its name says so; fetch it again")
         with archive.open("rb") as stream:
             yield archive.name, stream
 

@@ -56,7 +56,8 @@ Received = tuple[int, Mapping[str, str], bytes]
 class TransportError(Exception):
     """No answer that can be read. `kind`: the address is none, the way to it is wrong (a certificate that is not
     trusted, a dead proxy, no HTTPS there), there is no connection (so nothing was sent), the connection broke, the body
-    is damaged, or it is too large."""
+    is damaged, or it is too large.
+    """
 
     def __init__(
         self, kind: Literal["address", "way", "unreached", "broken", "body", "large"], words: str, status: int = 0
@@ -66,7 +67,10 @@ class TransportError(Exception):
 
 
 class HttpClient:
-    """Connections of one event loop. `secrets` are what no message may show; `connections`: 0 for as many as needed."""
+    """Connections of one event loop.
+
+    `secrets` must not appear in a message. `connections` is the largest number, or 0 for as many as needed.
+    """
 
     def __init__(
         self,
@@ -183,7 +187,7 @@ class _Body:
         self._status, self._largest, self._length, self._first = response.status, largest, 0, True
         plain = self._coding in ("", "identity")
         if not plain and self._coding not in codings:
-            raise TransportError("body", f"Content-Encoding {scrub(self._coding)[:40]!r} was not asked for")
+            raise TransportError("body", f"Content-Encoding {scrub(self._coding)[:40]!r} was not requested")
         self._inflate = None if plain else zlib.decompressobj(zlib.MAX_WBITS | 32)
 
     def inflated(self, piece: bytes) -> bytes:

@@ -33,7 +33,7 @@ def write_examples(directory: Path, examples: Sequence[JudgeExample]) -> Path:
 
 
 def read_examples(path: Path) -> list[JudgeExample]:
-    """Return the examples in a file. Raises SettingsError where it is missing or damaged."""
+    """Return the examples in a file. Raises SettingsError if it is missing or damaged."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
         return [JudgeExample.model_validate(json.loads(line)) for line in lines if line.strip()]

@@ -84,13 +84,14 @@ class Levels:
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
         """Return the level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`; a problem where there are two
-        levels."""
+        levels.
+        """
         levels = set(_LEVEL.findall(_SCALE.sub("", answer.text.translate(_PLAIN))))
         return Verdict(int(levels.pop())) if len(levels) == 1 else malformed("no level from 0 to 3")
 
 
 class YesNo:
-    """The probability of "Yes" from the first token: for small models, whose levels mean nothing."""
+    """Reads the probability of "Yes" from the first token: for small models, whose levels are unreliable."""
 
     PROMPT, FORM = "small/judge_yes_no", "yes_no"
     SUBJECT = ("small/judge_yes_no_subject", 2)
@@ -140,7 +141,7 @@ class Rubric:
 
 
 class OwnJudge:
-    """A function of the user's own, whose backend (`python-judge`) calls it: a level, or a probability, as JSON."""
+    """The user's own function, which the backend `python-judge` calls: it returns a level or a probability as JSON."""
 
     PROMPT, FORM = "judge_python", "pair"
     SUBJECT = ("judge_python", 2)

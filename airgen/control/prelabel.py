@@ -69,7 +69,7 @@ class Unscored:
         if len(scores) != len(self.pairs):
             raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
         if not np.isfinite(scores).all():
-            raise ModelError(f"re-ranker {reranker}: gave a score that is not a number")
+            raise ModelError(f"re-ranker {reranker}: returned a score that is not a number")
         new = zip(self.wanted, scores, strict=True)
         known = {**self.known, **{(query, self.marks[id_]): round(float(score), 6) for (query, id_), score in new}}
         rows = []

@@ -58,7 +58,8 @@ def pairs_to_judge(
     query: str, positive: str, negatives: Sequence[str], prelabels: Sequence[Prelabel], thresholds: Thresholds
 ) -> list[Pair]:
     """Table 2's second column for one query: the documents that the LLM judges besides the original positive. More than
-    half of the re-rankers must agree. Negatives of other queries are documents of the corpus like any other here."""
+    half of the re-rankers must agree. Negatives of other queries are documents of the corpus like any other here.
+    """
     counts = votes(prelabels, thresholds, set(negatives))
     chosen = [id_ for id_, count in counts.items() if count * 2 > len(prelabels) and id_ != positive]
     return [Pair(query, id_) for id_ in sorted(chosen)]
@@ -76,9 +77,9 @@ def decide(
 ) -> list[Decision]:
     """Apply Table 2 to one query: rows of actions with reasons.
 
-    A query of the user's own has no original positive: each judged passage is a positive or not. `judgments` are this
-    query's, by document id; `dropped` are generated negatives that any query's judgment removed from the corpus. A
-    document that was dropped elsewhere is not added.
+    A query of the user's own has no original positive: each judged passage is a positive or not. `judgments` has the
+    query's judgments by document id; `dropped` has the generated negatives that a judgment for any query removed from
+    the corpus. A document that was dropped elsewhere is not added.
     """
     rows: list[Decision] = []
 

@@ -180,11 +180,11 @@ def _funnel_label(cleaner: str, reason: str) -> str:
 
 
 def checks_of(language: str) -> dict[str, str]:
-    """Return what a language has; `none` where it has nothing, so that nothing is checked or changed.
+    """Return what airgen supports for a language; `none` means that nothing is checked or changed.
 
-    words: what splits them. stemmer, stopwords: of BM25. filter: of the corpus. offensive: a list of such words.
-    answers: how generated text is checked. phrases: whether references to "this document" are found. paper: whether
-    it is one of AIR-Bench's 13.
+    words: how text is split into words. stemmer, stopwords: for BM25. filter: the corpus's language filter. offensive:
+    a list of offensive words. answers: how generated text is checked. phrases: whether references to "this document"
+    are recognised. paper: whether it is one of AIR-Bench's 13 languages.
     """
     package = importlib.util.find_spec("glin_profanity") is not None
     paper = language in LANGUAGES

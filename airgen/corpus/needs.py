@@ -48,9 +48,9 @@ def open_reader(settings: CorpusSettings) -> Reader:
 
 
 def read_documents(reader: Reader) -> Iterator[Document | Dropped]:
-    """Return what a reader gives, in its order.
+    """Return the documents of a reader, in order.
 
-    Raises CorpusError for whatever it raises: a reader may be the user's own.
+    Raises CorpusError for any exception in the reader, which may be the user's own.
     """
     kind = type(reader)
     return guarded_rows(reader.read, f"reader {kind.__module__}:{kind.__qualname__}", CorpusError)

@@ -99,7 +99,7 @@ class _Recipe:
         if others := [name for name in self.versions if self.versions[name] != installed[name]]:
             first = others[0]
             raise CorpusError(
-                f"compute: the node {socket.gethostname()} cleans a corpus with other packages ({first} "
+                f"compute: node {socket.gethostname()} has other versions of the cleaning packages ({first} "
                 f"{installed[first] or 'is missing'}, and here it is {self.versions[first]}): install the same there"
             )
         return _PartCleaner(self.settings, self.reader).look

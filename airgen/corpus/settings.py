@@ -124,7 +124,7 @@ class CleanSettings(Settings):
     @classmethod
     def _with_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if "text" not in value:
-            raise ValueError("needs text: documents of one title are not duplicates")
+            raise ValueError("must include text: documents with the same title are not duplicates")
         return value
 
     @model_validator(mode="after")
@@ -147,9 +147,9 @@ class ChunkSettings(Settings):
     def _one_way(self) -> ChunkSettings:
         own = self.model_fields_set & {"size", "overlap", "by"}
         if self.parser is not None and own:
-            raise ValueError(f"{', '.join(sorted(own))}: a parser has its own: write them in `arguments`")
+            raise ValueError(f"{', '.join(sorted(own))}: not allowed with `parser`: write its settings in `arguments`")
         if self.parser is None and self.arguments:
-            raise ValueError("arguments: belong to a `parser`")
+            raise ValueError("arguments: only a `parser` has them")
         return self
 
     @model_validator(mode="after")

@@ -114,7 +114,7 @@ def download(
     pages, more = site.pages(url, most)
     if not pages:
         raise CorpusError(
-            f"{one_line(url, 200)}: no page of {site.host} is named in it; is it a sitemap (sitemap.xml)?"
+            f"{one_line(url, 200)}: no page of {site.host} is listed in it; is it a sitemap (sitemap.xml)?"
         )
     result, used_paths, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
     for number, page in enumerate(pages):
@@ -242,7 +242,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         if not self._site.owns(newurl):
             fp.close()
             elsewhere = one_line(urlsplit(newurl).netloc or newurl, 80)
-            raise CorpusError(f"{one_line(req.full_url, 200)}: leads to another host, {elsewhere}")
+            raise CorpusError(f"{one_line(req.full_url, 200)}: redirects to another host, {elsewhere}")
         return super().redirect_request(req, fp, code, msg, headers=headers, newurl=newurl)
 
 
@@ -293,13 +293,14 @@ def _inflated(named: str, raw: bytes, most: int) -> bytes:
                 raise CorpusError(f"{named}: unpacks to more than {most >> 20} MB")
             raw = inflater.unused_data if inflater.unused_data.startswith(b"\x1f\x8b") else b""
     except zlib.error as error:
-        raise CorpusError(f"{named}: is packed, and damaged: {error}") from error
+        raise CorpusError(f"{named}: is compressed and damaged: {error}") from error
     return bytes(content)
 
 
 def _ending(url: str, answer: _Answer) -> str:
     """Return the ending of the file of an answer: by its first bytes, its media type, its address; empty for no
-    text."""
+    text.
+    """
     known = [suffix for suffixes in endings().values() for suffix in suffixes]
     written = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
     start = answer.content[:1024].lstrip()
@@ -319,7 +320,8 @@ def _ending(url: str, answer: _Answer) -> str:
 
 def _with_charset(answer: _Answer, ending: str) -> bytes:
     """Return the bytes to write: in UTF-8 with its mark where the HTTP header names another charset, which no file can
-    say."""
+    say.
+    """
     if ending not in _TEXTS or not answer.charset or answer.content.startswith(codecs.BOM_UTF8):
         return answer.content
     if browsers_encoding(answer.charset) == "utf-8":

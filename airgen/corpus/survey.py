@@ -142,7 +142,7 @@ class Survey:
         lengths = f"{spread} {self.words(0.9):,}" if count > 1 else f"{self.words(1):,} words"
         lines.append(f"{sample}{f' (cut: {split})' if split else ''}: {languages}; {lengths}")
         for name in (name for fmt in self.formats for name in fmt.repeating):
-            lines.append(f"  ! {name} repeats the pages beside it, so what they have is left out of it")
+            lines.append(f"  ! {name} repeats the pages beside it, so the repeated text is left out of it")
         lines += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
         if self.dropped:
             lines.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
@@ -185,7 +185,7 @@ def survey(path: Path) -> Survey:
         seen = ", ".join(f"{count} {ending}" for ending, count in others.most_common(5))
         hints = "".join(f"; {known}: {words}" for known in others if (words := advice(f"x{known}")))
         raise CorpusError(
-            f"{path}: there is no file that airgen reads{f' (there are: {seen})' if seen else ''}{hints}; readers: "
+            f"{path}: there is no file that airgen can read{f' (there are: {seen})' if seen else ''}{hints}; readers: "
             f"{', '.join(endings())}"
         )
     beir = [fmt for fmt in formats if fmt.kind == "beir"]
@@ -329,7 +329,8 @@ _KINDS_WITH_ENCODING = ("parquet", "pdf", "docx", "epub", "odt", "pptx", "email"
 
 def _language(fmt: Format) -> str:
     """Return the language of files in old encodings, looked at together, as a few words alone leave it open; English
-    for files in UTF-8."""
+    for files in UTF-8.
+    """
     if fmt.kind in _KINDS_WITH_ENCODING:
         return "en"
 
@@ -414,7 +415,8 @@ def languages_of(texts: Iterable[str]) -> Counter[str]:
 
 def _of_short(text: str, others: Counter[str]) -> str:
     """Return the language of short texts together: where it is not sure, by function words, then that of the
-    `others`."""
+    `others`.
+    """
     if others and len("".join(filter(str.isalpha, text)).encode("utf-8", "replace")) < _MIN_LETTER_BYTES:
         return others.most_common(1)[0][0]
     code, probability = _identified(text)

@@ -46,7 +46,8 @@ Row = Mapping[str, Any]
 class OwnTable:
     """The rows of a file, each with the number of its line, from 1. `form`: `json`, `jsonl`, `topics`, `table` or
     `lines`. `invented`: no header names the columns. `notes`: what was odd, in words.
-    `names`: the header, or names that say the place."""
+    `names`: the header, or names that say the place.
+    """
 
     path: Path
     form: str
@@ -72,7 +73,7 @@ def read_text(path: Path, language: str) -> str:
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from error
     if len(raw) > MAX_BYTES:
-        raise DatasetError(f"{path}: has more than {MAX_BYTES >> 20} MB: take a part of it")
+        raise DatasetError(f"{path}: has more than {MAX_BYTES >> 20} MB: use a part of it")
     if raw[:2] not in _BYTE_ORDER_MARKS and b"\x00" in raw[:4096]:
         raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
     try:
@@ -118,7 +119,7 @@ def read_table(
     if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text):
         lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
         if suffix in _DOCUMENTS:
-            raise DatasetError(f"{path}: is a document: write one value a line in a .txt file, or a table")
+            raise DatasetError(f"{path}: is a document: write one value per line in a .txt file, or a table")
         lines, note = _without_marks(lines)
         numbered_lines = [(number, {VALUE: line}) for number, line in enumerate(lines, 1)]
         return OwnTable(path, "lines", numbered_lines, notes=[note] if note else [])
@@ -184,7 +185,7 @@ def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise DatasetError(f"{path}: not YAML ({' '.join(str(error).split())[:200]})") from error
     if not isinstance(value, list | dict):
-        raise DatasetError(f"{path}: holds no list and no mapping")
+        raise DatasetError(f"{path}: contains neither a list nor a mapping")
     try:
         rows = json_rows(value, members)
     except ValueError as error:
@@ -194,7 +195,8 @@ def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
 
 def _rated_lines(text: str) -> list[tuple[int, Row]]:
     """Return labels as learning to rank writes them: `2 qid:7 1:0.5 # d1 the query`; nothing if one line has another
-    form."""
+    form.
+    """
     rows: list[tuple[int, Row]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith("#"):

@@ -34,7 +34,7 @@ class AirBenchFiles:
 
     @property
     def folder(self) -> Path:
-        """The folder of corpus and queries."""
+        """Return the folder of corpus and queries."""
         return self.corpus.parent
 
     @property
@@ -84,7 +84,7 @@ def air_bench_files(path: Path) -> AirBenchFiles | None:
     if len(datasets) > 1:
         shown = ", ".join(str(dataset.folder.relative_to(path.resolve())) for dataset in datasets[:_MOST_SHOWN])
         more = f" and {len(datasets) - _MOST_SHOWN} more" if len(datasets) > _MOST_SHOWN else ""
-        raise DatasetError(f"{path} holds {len(datasets)} datasets: name the folder of one ({shown}{more})")
+        raise DatasetError(f"{path} contains {len(datasets)} datasets: name the folder of one ({shown}{more})")
     return datasets[0] if datasets else None
 
 

@@ -118,7 +118,8 @@ class BeirDataset:
     @classmethod
     def open(cls, path: str | Path) -> "BeirDataset":
         """Check that the directory holds the files of a dataset. A word that is no directory names a fetched collection
-        (`scifact`). Raises DatasetError if a file is missing or cut."""
+        (`scifact`). Raises DatasetError if a file is missing or cut.
+        """
         path = Path(path)
         if not path.is_dir():
             path = fetched_collection(path) or path
@@ -185,7 +186,7 @@ class BeirDataset:
 
     @property
     def name(self) -> str:
-        """The manifest's name, else the directory's."""
+        """Return the name in the manifest, or else the directory's name."""
         return self.called or str(self.info.get("name") or self.path.resolve().name)
 
     @cached_property
@@ -361,7 +362,7 @@ def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
                 continue
             order = _order(path)
         if len(cells) != len(order):
-            raise DatasetError(f"{where}: {len(cells)} columns after lines of {len(order)}")
+            raise DatasetError(f"{where}: {len(cells)} columns, but earlier lines have {len(order)}")
         query, passage, label = (cells[place] for place in order[:3])
         yield where, query, passage, _label(label, where)
 
@@ -504,7 +505,7 @@ def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, di
         if any(type(row.get(name)) is not kind for name, kind in fields.items()):
             *others, last = [f"`{name}`{' (a number)' if kind is int else ''}" for name, kind in fields.items()]
             wanted = f"{', '.join(others)} and {last}" if others else last
-            raise DatasetError(f"{where}: a line needs the texts {wanted}")
+            raise DatasetError(f"{where}: a line needs the text fields {wanted}")
         yield str(where), row
 
 

@@ -72,7 +72,7 @@ def check_redistribution(licence: str, *, permission: str = "") -> None:
         if pattern.search(licence):
             raise DatasetError(
                 f"the source's licence is {licence!r}: {reason}. It is not published; "
-                "if the holder of the rights allows it, give their words with --permission"
+                "if the holder of the rights allows it, quote them with --permission"
             )
     if _UNKNOWN.match(licence):
         raise DatasetError(
@@ -225,11 +225,11 @@ class DatasetContent:
 
     Attributes:
         corpus: The passages; may be a stream in any order.
-        lineage: Rows on which document a query was made from, and so on; never published with the queries.
+        lineage: Rows that name the document from which each query was generated; never published with the queries.
         count_tokens: Counts tokens for the statistics. Default: `count_words_and_characters`.
-        secret: What ids and splits depend on, if they do.
-        parents: The place of each passage in its document, if passages are chunks; written beside the lineage, because
-            a generated document has none.
+        secret: The secret on which ids and splits depend, if any.
+        parents: The position of each passage in its document, if passages are chunks; written beside the lineage,
+            because a generated document has none.
         notes: Notes for the manifest.
     """
 
@@ -272,7 +272,7 @@ _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 def check_id(identifier: str, kind: str) -> None:
     """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
-        raise DatasetError(f"{kind} id {identifier!r} is empty or contains white space: TREC files cannot carry it")
+        raise DatasetError(f"{kind} id {identifier!r} is empty or contains white space: TREC files cannot contain it")
     try:
         identifier.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -234,7 +234,9 @@ def with_peoples_labels(
     present = {row["_id"] for row in read_rows(source / "corpus.jsonl") if row["_id"] in labelled}
     rows, left, change = override(qrels, of_split, labels, manifest.info.relevant_from, absent=labelled - present)
     if not left:
-        raise DatasetError(f"{source}: by people's answers no query of {split} has a relevant passage: nothing is left")
+        raise DatasetError(
+            f"{source}: according to people's answers, no query of {split} has a relevant passage: nothing is left"
+        )
     remaining = {row.id: row for row in left}
     variants = tuple(dict.fromkeys((*manifest.variants, *[PEOPLE] * bool(change.labels))))
     with building(out) as directory:

@@ -53,7 +53,7 @@ def write_text(path: Path, text: str | Iterable[str]) -> tuple[int, str]:
 
 
 def sort_by_id(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Sort (id, line) pairs by id, on disk if there are many. Equal ids are neighbours."""
+    """Sort (id, line) pairs by id, on disk if there are many. Equal ids are adjacent."""
     with on_disk("CREATE TABLE row (id TEXT, line TEXT)", "sorting") as base:
         base.executemany("INSERT INTO row VALUES (?, ?)", lines)
         yield from base.execute("SELECT id, line FROM row ORDER BY id, line")

@@ -45,7 +45,7 @@ class Secret:
 
     @property
     def name(self) -> str:
-        """16 hex digits by which the parts of one dataset recognise each other. They can be public."""
+        """Return 16 hex digits, which can be public, by which the parts of one dataset recognise each other."""
         return self.text("name")[:16]
 
     @property

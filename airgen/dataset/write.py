@@ -222,7 +222,7 @@ def _write_corpus(
     if not passages:
         raise DatasetError("the corpus is empty: there is nothing to export")
     if missing:
-        raise DatasetError(f"{len(missing)} labelled document(s) are not in the corpus, {min(missing)!r} for one")
+        raise DatasetError(f"{len(missing)} labelled document(s) are not in the corpus, for example {min(missing)!r}")
     return passages, tokens
 
 

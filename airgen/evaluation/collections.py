@@ -29,11 +29,16 @@ Name = Annotated[str, Field(pattern=_NAME)]
 
 
 class Collection(Settings):
-    """One set of a benchmark. A set without `md5` is not public, and `get` says how to come by it.
+    """A dataset of a benchmark.
 
-    bytes: size of the archive. split: the split that is reported. parts: the folders of a set whose score is the mean
-    over several corpora. in_domain: models are trained on it, so it is left out of the mean. ignore_identical_ids: the
-    queries are passages, too, and no query may find itself.
+    A dataset without `md5` is not public, and `get` says how to obtain it.
+
+    Attributes:
+        bytes: Size of the archive.
+        split: The split that is reported.
+        parts: Folders of a dataset whose score is the mean over several corpora.
+        in_domain: Whether models are trained on it, so that it is left out of the mean.
+        ignore_identical_ids: Whether queries are also passages, so that no query may retrieve itself.
     """
 
     name: Name
@@ -56,7 +61,7 @@ class Collection(Settings):
         if (self.md5 is None) != (self.bytes is None):
             raise ValueError(f"{self.name}: md5 and bytes belong together")
         if self.md5 is None and not self.get:
-            raise ValueError(f"{self.name}: a set without md5 is not public, so `get` must say how to come by it")
+            raise ValueError(f"{self.name}: a set without md5 is not public, so `get` must say how to obtain it")
         return self
 
     @property
@@ -66,7 +71,11 @@ class Collection(Settings):
 
 
 class CollectionList(Settings):
-    """LIST.yaml. `address` is where archives are; `{name}` stands for the set's name."""
+    """The file LIST.yaml.
+
+    Attributes:
+        address: Address of the archives; `{name}` stands for the dataset's name.
+    """
 
     name: Name
     title: str = ""
@@ -86,7 +95,7 @@ class CollectionList(Settings):
             if collection.name == name:
                 return collection
         known = [collection.name for collection in self.collections]
-        raise UsageError(f"{self.name} has no set {name!r}{closest(name, known)} (it has: {', '.join(known)})")
+        raise UsageError(f"{self.name} has no dataset {name!r}{closest(name, known)} (it has: {', '.join(known)})")
 
     def place(self, collection: Collection) -> Path:
         """Return the folder of a fetched set. A set that is not public can be put there by hand."""

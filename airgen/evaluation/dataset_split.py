@@ -258,7 +258,8 @@ class DatasetSplit:
     @cached_property
     def of_relevant(self) -> dict[str, dict[str, str]]:
         """{attribute: {query id: value}}: `metadata.product` that most of the passages have which are relevant to
-        a query; `several` if two have it equally often. Rare values of an attribute with many are `other`."""
+        a query; `several` if two have it equally often. Rare values of an attribute with many are `other`.
+        """
         if not self.corpus.metadata or self.split in self.dataset.withheld:
             return {}
         places = {key: place for place, key in enumerate(self.corpus.ids)}
@@ -283,7 +284,8 @@ class DatasetSplit:
     @cached_property
     def generated(self) -> frozenset[str]:
         """The generated hard negatives of the corpus; empty if the dataset came without private/. Quality control
-        drops some, which the lineage still names. Raises DatasetError."""
+        drops some, which the lineage still names. Raises DatasetError.
+        """
         rows = typed_rows(self.dataset.path / LINEAGE, {"query": str})
         return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ()).intersection(
             self.corpus.ids
@@ -291,7 +293,7 @@ class DatasetSplit:
 
     @cached_property
     def ids(self) -> IdLookup:
-        """Finds passages by their ids, or by those that they had in the corpus."""
+        """Return the mapping from ids, or from ids in the original corpus, to passages."""
         return IdLookup(self.corpus.ids, self.dataset)
 
     @cached_property

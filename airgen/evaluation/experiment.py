@@ -494,9 +494,9 @@ def run_without_labels(
     started: Callable[[str], None] | None = None,
     failed: Failed | None = None,
 ) -> list[Searched]:
-    """Search all queries of a withheld split with every system; one Searched a system, in the order given.
+    """Search all queries of a withheld split with every system, and return one Searched per system, in the order given.
 
-    The arguments are those of `evaluate`. Raises what it raises.
+    The arguments and errors are those of `evaluate`.
     """
     experiment = _Experiment(dataset, systems, out, options, started=started)
     run_all(experiment.systems, experiment.search, failed)

@@ -103,10 +103,10 @@ class OwnSearch:
             filters: Filters by query id.
 
         Returns:
-            {query id: {passage id: score}}, and counts of what is left out.
+            {query id: {passage id: score}}, and counts of the hits that were left out.
 
         Raises:
-            DatasetError: An answer has another form, or no hit at all is in the dataset.
+            DatasetError: An answer has an unexpected form, or none of the hits is in the dataset.
         """
         answers = self._answers(queries, k, filters or {})
         counts: Counter[str] = Counter()

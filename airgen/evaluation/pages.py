@@ -36,8 +36,8 @@ class PageLookup:
             self._sections.setdefault(page, []).append(place)
         if len(self._sections) == len(corpus):
             raise DatasetError(
-                "level: document: no two passages of this dataset are of one page: its ids hold no `#`, and it has no "
-                "private/parents.jsonl (export it with `ids: original`), so leave `level` out"
+                "level: document: no two passages of this dataset belong to the same page: its ids contain no `#`, and "
+                "it has no private/parents.jsonl; export it with `ids: original`, or leave `level` out"
             )
         self._tails: dict[str, str | None] = {}  # the last part of a page's path -> the page; None for several
         for page in self._sections:

@@ -315,7 +315,7 @@ def _checked(run: Run) -> Run:
         place = int(bad[0])
         raise DatasetError(
             f"query {run.query_ids[rows[place]]!r}: passage {run.passage_ids[run.passages[place]]!r} has the score "
-            f"{run.scores[place]}, a finite float32 is needed"
+            f"{run.scores[place]}, but scores must be finite float32 numbers"
         )
     pairs = rows * np.int64(max(1, len(run.passage_ids))) + run.passages
     pairs.sort()

@@ -37,9 +37,10 @@ Failed = Callable[[str, AirgenError], None]
 
 
 class RunSystem(Settings):
-    """A TREC run file that exists already; `{dataset}` and `{split}` in the path are filled in.
+    """An existing TREC run file; `{dataset}` and `{split}` in the path are filled in.
 
-    level: what a hit is; `document`: a page, which counts for the best of its sections.
+    Attributes:
+        level: What a hit is. `document` is a page, which counts as the best of its sections.
     """
 
     path: Annotated[str, FILE]
@@ -54,7 +55,7 @@ class RerankSystem(RerankingSettings):
 
 
 class FuseSystem(FusionSettings):
-    """Join other systems' rankings: reciprocal rank fusion (with its constant), or a weighted sum of scores."""
+    """Fuse other systems' rankings by reciprocal rank fusion (with its constant) or by a weighted sum of scores."""
 
     systems: list[str] = Field(min_length=2)
 
@@ -80,10 +81,11 @@ def _is_called(value: Any) -> bool:
 
 
 class SystemSettings(Settings):
-    """One system: a name, a kind, and the kind's own settings beside them.
+    """A system: a name, a kind, and the settings of the kind next to them.
 
-    `datasets: {quora: {embedder: {passage_prefix: "query: "}}}`: on Quora it has these settings besides its own, as E5
-    takes other prefixes there, and other models other instructions.
+    Attributes:
+        datasets: Settings that replace the system's own on a dataset, such as {quora: {embedder: {passage_prefix:
+            "query: "}}}, because E5 has other prefixes there.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -362,7 +362,7 @@ def _by_refusal(results: Sequence[Result]) -> list[str | Table]:
     parts: list[str | Table] = []
     if count := results[0].refusal.get("queries", 0):
         parts.append(
-            f"{count:.0f} queries that no passage answers. AUROC: how probable it is that a query with an answer "
+            f"{count:.0f} queries that no passage answers. AUROC: the probability that a query with an answer "
             "has a higher best score than one without. Threshold: the highest that refuses at most 5 % of the "
             "queries with an answer (false refusals); false hits are the queries without an answer that reach it."
         )

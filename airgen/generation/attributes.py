@@ -1,5 +1,6 @@
 """The attributes of a query, drawn from the item's own key (paper, appendix A.2.1); and the checks of an answer: each
-returns a `Problem`, whose text the model is told for its next attempt, or None."""
+returns a `Problem`, whose text the model is told for its next attempt, or None.
+"""
 
 import math
 import re
@@ -130,7 +131,8 @@ _BEGIN = {
 
 def form_pattern(length: str, kind: str, language: str) -> str | None:
     """Return a regular expression that a query of this length and type matches, as a small model cannot count its
-    words; None for a language that has none. See `run_together` for what the model does at the end."""
+    words; None for a language that has none. See `run_together` for what the model does at the end.
+    """
     least, most = WORDS[length]
     begin = _BEGIN.get((kind, language), "")
     least, most = max(least, _MIN_WORDS.get(length, 1)), most or _MAX_PATTERN_WORDS
@@ -298,7 +300,8 @@ def copied(query: str, document: str, language: str, most: int) -> Problem | Non
 
 def overlap(query: str, document: str, language: str) -> float:
     """Return the share of the query's distinct content words that stand in the document, 0 to 1: a formal style has
-    more function words, and every document has them."""
+    more function words, and every document has them.
+    """
     content = set(folded_words(query, language)) - function_words(language)
     return len(content & set(folded_words(document, language))) / len(content) if content else 0.0
 
@@ -321,7 +324,8 @@ def _shared(query: str, document: str, language: str) -> int:
 
 def too_near(query: str, title: str, document: str, pipeline: Pipeline) -> Problem | None:
     """Return whether a query shares too many words with its document or with its title, by the pipeline's bounds; words
-    of two languages are not compared."""
+    of two languages are not compared.
+    """
     generation, language = pipeline.generation, pipeline.language
     for reason, most, whole, other, of in (
         ("uses too many of the document's words", generation.max_overlap, query, document, ""),
@@ -368,16 +372,18 @@ def query_problem(
 
 def names_character(query: str, character: str) -> Problem | None:
     """Return whether a query speaks of "the engineer", whom only the prompt knows (in English only: other languages
-    have cases and genders)."""
+    have cases and genders).
+    """
     who = re.escape(character.strip().rstrip("s")).replace(r"\ ", r"\s+")
     if who and re.search(rf"\bthe\s+{who}(?:s|'s|’s)?\b", query, re.IGNORECASE):
-        return Problem("speaks of its character", f"it says 'the {character.strip()}'")
+        return Problem("mentions its character", f"it says 'the {character.strip()}'")
     return None
 
 
 def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> Problem | None:
     """Return whether an original query shares no content word with its document or scenario, but for those that name
-    the character."""
+    the character.
+    """
     _, named = borrowed(query, f"{document}\n{scenario}", language)
     _, of_character = borrowed(query, character, language)
     if set(named) - set(of_character):

@@ -23,7 +23,7 @@ async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
         return None
     kinds = [unasked(passage.title, passage.text, pipeline.language) for passage in lineage.sources]
     if kind := next(filter(None, kinds), ""):
-        return Problem(f"nobody looks for {kind}", cause="settings")
+        return Problem(f"users do not search for {kind}", cause="settings")
     if tools.apart is not None and (lead := await tools.apart(lineage)) < LEAST_APART:
         return Problem("another passage says nearly the same", f"it is ahead by {lead:.2f}", cause="settings")
     return None

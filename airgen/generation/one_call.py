@@ -176,10 +176,10 @@ def search_problem(
         if len(strays) >= _STRAY and len(strays) * 2 >= len(own)
         else None,
         _poor_keywords(said, own) if kind == "keywords" else None,
-        Problem("has a number that its document has not", ", ".join(numbers)) if numbers else None,
+        Problem("has a number that is not in its document", ", ".join(numbers)) if numbers else None,
         Problem("copies the title", "with its marks") if " > " in text else None,
         names_character(text, character),
-        Problem("speaks of its character", "it names the searcher's role") if role & set(new) else None,
+        Problem("mentions its character", "it names the searcher's role") if role & set(new) else None,
         off_subject(text, source, scenario, character, language),
         query_problem(
             text, source, pipeline, echo_of(prompt, values, text, pipeline.language), kind=kind,

@@ -1,5 +1,6 @@
 """Rewriting, several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1). A round
-that gives nothing usable leaves the query of the round before."""
+that gives nothing usable leaves the query of the round before.
+"""
 
 import json
 from dataclasses import replace
@@ -28,7 +29,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     original = lineage.one(Query)
     rounds = tools.pipeline.generation.rewrites
     if not rounds:
-        return Problem("no rewriting asked for", cause="settings")
+        return Problem("no rewrite requested", cause="settings")
     rows: list[Row] = []
     text, refusal = original.text, Problem("")
     for turn in range(1, rounds + 1):

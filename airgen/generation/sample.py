@@ -100,13 +100,14 @@ def _strata(store: Store, corpus: str, name: str) -> dict[str, str]:
     if not any(name in values for values in rows.values()):
         known = sorted({field for values in rows.values() for field in values})
         has = f"it has {', '.join(known)}" if known else "it has none: name columns in the corpus's `metadata`"
-        raise UsageError(f"generation.stratify: {name!r} is no metadata of the corpus ({has})")
+        raise UsageError(f"generation.stratify: {name!r} is not metadata of the corpus ({has})")
     return {key: canonical_json(values.get(name)) for key, values in rows.items()}
 
 
 def _evenly(drawn: Iterable[tuple[str, str]], strata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the samples with keys whose order takes one passage of each value in turn: its place among those of its
-    value stands before the rest of the key."""
+    value stands before the rest of the key.
+    """
     places: Counter[str] = Counter()
     for key, passage in sorted(drawn):
         value = strata.get(passage, "")

@@ -95,7 +95,7 @@ class Reply:
 
     @property
     def usage(self) -> Usage:
-        """What the server bills."""
+        """Return the token counts that the server bills."""
         if self.estimated:
             return Usage()
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens, self.thinking_tokens)
@@ -190,7 +190,7 @@ class Backend:
 
     @classmethod
     def missing(cls, settings: Any) -> list[str]:
-        """Return what these settings need and this machine lacks: one line each, for `airgen check`."""
+        """Return what these settings need but this machine lacks, one line each, for `airgen check`."""
         return []
 
     @classmethod
@@ -211,7 +211,8 @@ class Backend:
 
     def room(self, request: Request) -> int:
         """Return how many tokens the model may need for thinking, beyond the request's maximum: the budget reserves
-        them."""
+        them.
+        """
         return 0
 
     def known(self) -> dict[str, Any]:
@@ -219,7 +220,7 @@ class Backend:
         return {}
 
     def remember(self, known: Mapping[str, Any]) -> None:
-        """Take over what an earlier process has learnt."""
+        """Restore what an earlier process has learnt about the model."""
 
     async def send(self, request: Request) -> Reply:
         """Send one request once. Raises Retry, Refused, or LlmError for what will never work."""
@@ -235,7 +236,8 @@ class Backend:
 
     def leave(self) -> list[str]:
         """Wait no longer for calls that a later process gets the answers to: they are cancelled. Returns what stays
-        with the server, a line each."""
+        with the server, a line each.
+        """
         return []
 
     async def close(self) -> None:
@@ -277,7 +279,8 @@ def _guarded_call(method: Callable[..., Awaitable[Any]], name: str) -> Callable[
 
 def answer_key(request: Request, settings: Mapping[str, Any]) -> str:
     """Return the identity of the answer to a request; `settings` are those of the backend itself that change an
-    answer."""
+    answer.
+    """
     return content_key({"request": request.key, **settings}) if settings else request.key
 
 

@@ -153,7 +153,7 @@ class BatchBackend(LearningBackend):
             self.send_collected()
 
     def send_collected(self) -> None:
-        """Submit one batch of what was kept."""
+        """Submit the collected requests as one batch."""
         lines, self._unsent, self._unsent_bytes = self._unsent, {}, 0
         if lines:
             state = {"url": self._endpoint.base_url, "keys": sorted(lines)}
@@ -197,7 +197,7 @@ class BatchBackend(LearningBackend):
             outcomes = dict.fromkeys(batch.keys, problem)
         except Malformed as error:
             problem = LlmError(
-                f"{self._endpoint.where} does not answer as the Batch API does: {error} has another form; batch "
+                f"{self._endpoint.where} does not follow the Batch API: {error} has an unexpected form; batch "
                 f"{batch.name} is kept: {batch.remedy}"
             )
             outcomes = dict.fromkeys(batch.keys, problem)
@@ -283,7 +283,7 @@ class BatchBackend(LearningBackend):
             if after in seen:
                 raise Malformed("the list of batches (a page that repeats an earlier one)")
             seen.add(after)
-        raise Malformed(f"the list of batches ({MAX_PAGES} pages without an end)")
+        raise Malformed(f"the list of batches ({MAX_PAGES} pages and no end)")
 
     async def _wait(self, batch: BatchFile) -> Mapping[str, Any]:
         clock = asyncio.get_running_loop().time
@@ -321,7 +321,8 @@ class BatchBackend(LearningBackend):
 
     async def _read_results(self, file: str, batch: BatchFile, outcomes: dict[str, Reply | AirgenError]) -> None:
         """Add the outcomes in a file of the server. What was paid for stays, whatever other lines say of its request:
-        an answer counts before a refusal, and that before a failure which may pass."""
+        an answer counts before a refusal, and that before a failure which may pass.
+        """
         async for line, whole in self._lines(file, batch):
             key, outcome = self._outcome(line, whole)
             if key in batch.keys and _weight(outcome) > _weight(outcomes.get(key)):
@@ -329,7 +330,8 @@ class BatchBackend(LearningBackend):
 
     async def _lines(self, file: str, batch: BatchFile) -> AsyncIterator[tuple[bytes, bool]]:
         """Yield (line, whether it is whole) of a file at the server; of a line that no answer can have, the
-        beginning."""
+        beginning.
+        """
         line, skipping = bytearray(), False
         async for piece in self._endpoint.pieces(file, batch.remedy):
             *ended, rest = piece.split(b"\n")

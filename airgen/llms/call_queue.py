@@ -272,7 +272,7 @@ class CallQueue:
         if max(wait, now - self._held_since) >= SILENT_SECONDS and now >= self._say_again:
             self._say_again = now + max(60.0, wait)
             self._shared.say(
-                f"{who}: the next call waits {_duration(wait)} ({reason}); Ctrl-C stops, and keeps the rest"
+                f"{who}: the next call waits {_duration(wait)} ({reason}); Ctrl-C stops and keeps the answers so far"
             )
         self._timer = asyncio.get_running_loop().call_later(wait, self._end_wait)
 

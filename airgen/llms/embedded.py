@@ -52,7 +52,7 @@ _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "frequen
 
 
 class EmbeddedSettings(LlmSettings):
-    """One call at a time, and a long time-out, because it includes the wait for the call before."""
+    """Settings of the embedded backend: one call at a time; the time-out includes waiting for earlier calls."""
 
     backend: Annotated[str, SPEED] = "embedded"
     model: Annotated[str, MODEL] = DEFAULT_MODEL
@@ -172,7 +172,8 @@ class EmbeddedBackend(Backend):
 
     def _align(self, tokens: list[int]) -> tuple[int, int]:
         """Return the slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins
-        with."""
+        with.
+        """
         common = {}
         for slot, slot_tokens in self._held.items():
             pairs = enumerate(zip(slot_tokens, tokens, strict=False))

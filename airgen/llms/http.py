@@ -198,10 +198,11 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
 
 def no_api(content: bytes, kind: str) -> str:
     """Return what stands in place of JSON, where asking again gives the same: a page for people, or a stream of
-    events."""
+    events.
+    """
     start = content[:200].lstrip().lower()
     if "event-stream" in kind.lower() or start.startswith((b"data:", b"event:", b": ")):
-        return "answers with a stream of events (SSE), which was not asked for: turn streaming off there"
+        return "answers with a stream of events (SSE), which was not requested: turn streaming off there"
     if "html" in kind.lower() or start.startswith((b"<!doctype html", b"<html")):
         return "answers with a web page in place of JSON (a login page, or the wrong path): check llm.base_url"
     return ""
@@ -216,7 +217,8 @@ def status_in(payload: Mapping[str, Any]) -> int:
 
 def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
     """Return the headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them;
-    None where there are none."""
+    None where there are none.
+    """
     for names in _LIMITS:
         if any(headers.get(limit) for limit, _, _ in names):
             requests, tokens = (

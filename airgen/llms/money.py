@@ -107,7 +107,8 @@ def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price 
 
 def unknown_price(model: str) -> str:
     """Return the message for a model whose price is unknown, with what to do and the known model of nearly the same
-    name."""
+    name.
+    """
     from genai_prices.data import providers
 
     known = sorted({entry.id for provider in providers for entry in provider.models} - {model})
@@ -157,11 +158,11 @@ def _published(model: str, base_url: str) -> Price | None:
 
 
 class Budget:
-    """What a job may cost in all (`limit`, US dollars, None for no limit) and what it has cost (`spent`).
+    """The budget of a job: its `limit` (US dollars, None for no limit) and what has been `spent`.
 
-    `spent` includes the reservations that a killed process left open. `open` are those of them, by the answer's key,
-    whose call is still with the server: a new call for the same answer replaces them. Raises UsageError for a limit
-    that is below 0 or no number.
+    `spent` includes the reservations that a killed process left open. `open` holds, by the answer's key, those whose
+    call is still with the server: a new call for the same answer replaces them. Raises UsageError for a limit that is
+    negative or not a number.
     """
 
     def __init__(

@@ -32,8 +32,11 @@ _PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a
 
 
 class OpenAISettings(KeyAccess, LlmSettings):
-    """Where the endpoint is, which variables hold its secrets, what else each call says, and whether calls are sent
-    live or in batches."""
+    """Settings of an OpenAI-compatible endpoint.
+
+    They are its address, the variables with its secrets, additional parameters, and whether calls are sent live or in
+    batches.
+    """
 
     DROPPED: ClassVar[tuple[str, ...]] = ()  # parameters that no model behind the endpoint takes
 
@@ -48,7 +51,7 @@ class OpenAISettings(KeyAccess, LlmSettings):
     @classmethod
     def _one_address_without_a_key(cls, value: object) -> object:
         if isinstance(value, list):
-            raise hidden("is one address: of several servers, give the address of a router in front of them")
+            raise hidden("must be a single address: for several servers, give the address of a router in front of them")
         if isinstance(value, str):
             check_address(value)
         return value
@@ -59,7 +62,7 @@ class OpenAISettings(KeyAccess, LlmSettings):
         if taken := sorted(_OURS & value.keys()):
             raise ValueError(f"must not hold {', '.join(taken)}: airgen sets it (llm.model, llm.max_tokens)")
         if any(looks_like_a_key(text) for text in _strings(value)):
-            raise hidden("holds what looks like a key: put it into llm.headers as ${NAME}, an environment variable")
+            raise hidden("contains what looks like a key: put it into llm.headers as ${NAME}, an environment variable")
         return value
 
     @property
@@ -125,7 +128,8 @@ class OpenAIBackend(LearningBackend):
     @classmethod
     def limits(cls, settings: OpenAISettings) -> CallLimits:
         """In batch mode all calls of a stage are out at a time, and the batch, not the call, has a time limit. The
-        limits a minute are those of live calls."""
+        limits a minute are those of live calls.
+        """
         limits = super().limits(settings)
         if settings.mode == "live":
             return limits
@@ -196,7 +200,7 @@ class OpenAIBackend(LearningBackend):
             reply = dataclasses.replace(reply, limits=limits)
         if self.dialect.cut_off(request, reply):
             allowed = most_output(request) + request.room
-            raise Retry("thinking", detail=f"it thought until its {allowed:,} tokens were used up", usage=reply.usage)
+            raise Retry("thinking", detail=f"it used all of its {allowed:,} tokens for thinking", usage=reply.usage)
         return reply
 
 

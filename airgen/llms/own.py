@@ -24,7 +24,12 @@ from airgen.text.display import one_line
 
 
 class OwnLlmSettings(LlmSettings):
-    """A function: `model` is its name. `place`: `module:name`, where another process can import it."""
+    """Settings of an LLM that is a Python function.
+
+    Attributes:
+        model: Name of the function.
+        place: `module:name`, if another process can import it.
+    """
 
     backend: str = PYTHON
     version: str = ""
@@ -34,7 +39,8 @@ class OwnLlmSettings(LlmSettings):
 
 class OwnBackend(Backend):
     """Calls a function with the messages, `[{"role": ..., "content": ...}]`, and with what else it has a name for:
-    `schema`, the JSON schema of the answer, `temperature` and `max_tokens`."""
+    `schema`, the JSON schema of the answer, `temperature` and `max_tokens`.
+    """
 
     Settings = OwnLlmSettings
 
@@ -77,7 +83,7 @@ class OwnBackend(Backend):
         answer = foreign(lambda: self._function(messages, **more), where, LlmError)
         content = getattr(answer, "content", answer)  # of a message of LangChain
         if not isinstance(content, str):
-            raise LlmError(f"{where} must return the text of the answer, and returned {one_line(repr(answer), 80)}")
+            raise LlmError(f"{where} must return the text of the answer, but returned {one_line(repr(answer), 80)}")
         return content
 
 
@@ -91,7 +97,7 @@ class JudgeBackend(OwnBackend):
             pair = json.loads(request.messages[-1].content)
         except ValueError as error:
             raise LlmError(
-                f"the judge {self._name} reads pairs of a query and a passage, and writes nothing"
+                f"the judge {self._name} only judges pairs of a query and a passage; it cannot write text"
             ) from error
         where = f"the judge {self._name}"
         returned = foreign(lambda: self._function(pair["query"], [pair["document"]]), where, LlmError)
@@ -106,5 +112,5 @@ class JudgeBackend(OwnBackend):
             return json.dumps({"probability": value})
         raise LlmError(
             f"{where} must return, for each passage, a level of 0, 1, 2 or 3, a probability of 0.0 to 1.0, or whether "
-            f"it is relevant, and returned {one_line(repr(returned), 80)}"
+            f"it is relevant, but returned {one_line(repr(returned), 80)}"
         )

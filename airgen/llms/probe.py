@@ -91,8 +91,8 @@ class ModelProfile:
         if self.together is not None and self.together < MIN_PARALLEL_GAIN:
             parts.append("one call at a time")
         if self.thinking:
-            parts.append(f"thinks about {self.thinking:,.0f} tokens a call")
-        parts.append(f"counts {self.tokens:.2f} tokens for one counted here")
+            parts.append(f"thinks about {self.thinking:,.0f} tokens per call")
+        parts.append(f"counts {self.tokens:.2f} tokens for each one that airgen counts")
         return ", ".join([*parts, *self.problems])
 
 
@@ -134,7 +134,8 @@ async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, trie
 
 def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Request]:
     """Return a generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then
-    what is measured: a short judgment, a long one, a generation, and two generations that are asked at once."""
+    what is measured: a short judgment, a long one, a generation, and two generations that are asked at once.
+    """
     # Answers are kept without the server's address, and those of another server say nothing about this one.
     server = content_key([getattr(settings, "base_url", None)])
     sample = tried + (int(server[:6], 16) << 8)
@@ -163,7 +164,8 @@ def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Reques
 
 def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[str, Any]:
     """Return latency, reading and writing from three calls that differ in one of them each; and the gain of two at a
-    time."""
+    time.
+    """
     if any(answer.error for answer in alone):
         return {}
     calls = np.array([[1.0, answer.prompt_tokens, answer.completion_tokens] for answer in alone])

@@ -43,7 +43,12 @@ _FILLER = (
 
 
 class ScriptedSettings(LlmSettings):
-    """What can go wrong, for tests: `faults` is fault -> share of the requests, `latency` seconds a call."""
+    """Settings of the scripted backend for tests.
+
+    Attributes:
+        faults: Share of the requests that fail, by kind of fault.
+        latency: Seconds per call.
+    """
 
     backend: str = "scripted"
     model: str = "scripted"
@@ -118,7 +123,8 @@ def _prompt_text(request: Request) -> str:
 
 def document(request: Request) -> str:
     """Return the document in the prompt: the first <document> (or <passage>, <text>) block, else the longest
-    paragraph."""
+    paragraph.
+    """
     text = _prompt_text(request)
     if match := _TABLE_8.search(text):
         return match[2]

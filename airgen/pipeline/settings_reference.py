@@ -174,9 +174,24 @@ def _model(
 
 
 def _about(model: Any) -> str:
-    """The docstring, but not an inherited one."""
-    text = inspect.cleandoc(model.__dict__.get("__doc__") or "")
+    """Return the model's own docstring without its attributes, which are in the table of keys."""
+    text, _ = _own_docstring(model)
+    if text.startswith("Settings of "):  # a summary for readers of the code; here the heading has it
+        text = text.partition("\n\n")[2]
     return "" if text in ("No settings.", "") else re.sub(r"\n(?!\n)(?<!\n\n)", " ", text).replace("\n ", "\n\n")
+
+
+def _own_docstring(model: Any) -> tuple[str, dict[str, str]]:
+    """Split a docstring that is not inherited into its text and the descriptions under `Attributes:`."""
+    text, _, section = inspect.cleandoc(model.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
+    described = re.findall(r"^    (\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
+    return text, {name: _as_cell(" ".join(words.split())) for name, words in described}
+
+
+def _as_cell(words: str) -> str:
+    """Write a description like the comments beside keys: begin with a small letter, drop a single full stop."""
+    small = words if words[1:2].isupper() else words[:1].lower() + words[1:]
+    return small if ". " in small else small.removesuffix(".")
 
 
 @functools.cache  # Python looks for a class by parsing its whole module
@@ -185,10 +200,11 @@ def _source(model: type[BaseModel]) -> str:
 
 
 def _words(model: type[BaseModel]) -> dict[str, str]:
-    """What is said of each key: its description, or the comment beside it, also of a model that this one extends."""
+    """Return the description of each key, from its docstring or the comment beside it, including inherited keys."""
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if issubclass(one, BaseModel) and one is not BaseModel:
+            found.update(_own_docstring(one)[1])
             for match in _COMMENT.finditer(_source(one)):
                 found[match[1]] = match[2].strip()
     speed = {name for name, _ in marked(model, "speed")}

@@ -1,4 +1,4 @@
-"""A benchmark in the forms of other tools: ranx, mteb, ragas, deepeval, promptfoo. Each is imported when it is used."""
+"""Convert a benchmark for other tools: ranx, mteb, ragas, deepeval, promptfoo. Each is imported when it is used."""
 
 import importlib
 import json
@@ -16,7 +16,16 @@ Labelled = Any
 
 
 def package(name: str, what: str, distribution: str = "") -> Any:
-    """The other tool. Raises UsageError with the command that installs it."""
+    """Import another tool.
+
+    Args:
+        name: The module to import.
+        what: What needs it, for the message.
+        distribution: Name of the package, if it differs from the module's.
+
+    Raises:
+        UsageError: The package is not installed; the message has the command that installs it.
+    """
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -27,13 +36,13 @@ def package(name: str, what: str, distribution: str = "") -> Any:
 
 
 def ranx_qrels(bench: Labelled) -> Any:
-    """`ranx.Qrels`. Labels of 0 are left out, as ranx takes every label for relevant."""
+    """Return a `ranx.Qrels`. Labels of 0 are left out, because ranx treats every label as relevant."""
     labels = {query: {key: int(label) for key, label in row.items() if label > 0} for query, row in bench.qrels.items()}
     return package("ranx", "to_ranx()").Qrels({query: row for query, row in labels.items() if row}, name=bench.name)
 
 
 def mteb_task(bench: Labelled, name: str) -> Any:
-    """A task of mteb 2 whose data are in memory: nothing is fetched."""
+    """Return a task of mteb 2 with its data in memory, so that nothing is downloaded."""
     abstasks = package("mteb.abstasks.retrieval", "to_mteb()", "mteb")
     metadata_of = package("mteb.abstasks.task_metadata", "to_mteb()", "mteb").TaskMetadata
     datasets = package("datasets", "to_mteb()")
@@ -63,7 +72,7 @@ def mteb_task(bench: Labelled, name: str) -> Any:
 
 
 def _samples(bench: Labelled) -> Iterator[tuple[str, str, list[str], list[str], str]]:
-    """(query id, query, ids and texts of its relevant passages, reference answer or nothing)."""
+    """Yield (query id, query, ids of its relevant passages, their texts, reference answer or "")."""
     for key, text in bench.queries.items():
         ids = bench.relevant(key)
         passages = [bench.corpus[one] for one in ids if one in bench.corpus]
@@ -72,7 +81,7 @@ def _samples(bench: Labelled) -> Iterator[tuple[str, str, list[str], list[str], 
 
 
 def ragas_dataset(bench: Labelled) -> Any:
-    """`ragas.EvaluationDataset` of single-turn samples; responses and retrieved contexts are yours to add."""
+    """Return a `ragas.EvaluationDataset` of single-turn samples, without responses and retrieved contexts."""
     ragas = package("ragas", "to_ragas()")
     return ragas.EvaluationDataset(
         samples=[
@@ -87,7 +96,7 @@ def ragas_dataset(bench: Labelled) -> Any:
 
 
 def deepeval_dataset(bench: Labelled) -> Any:
-    """`deepeval.dataset.EvaluationDataset` of goldens; actual outputs are yours to add."""
+    """Return a `deepeval.dataset.EvaluationDataset` of goldens, without actual outputs."""
     deepeval = package("deepeval.dataset", "to_deepeval()", "deepeval")
     goldens = [
         deepeval.Golden(
@@ -100,7 +109,15 @@ def deepeval_dataset(bench: Labelled) -> Any:
 
 
 def promptfoo_tests(bench: Labelled, path: str | Path | None) -> list[dict[str, Any]]:
-    """Test cases with the variables `query` and `context`; written to a file where one is named."""
+    """Return test cases for promptfoo with the variables `query` and `context`.
+
+    Args:
+        bench: The benchmark.
+        path: A .yaml or .json file to which they are also written.
+
+    Raises:
+        UsageError: The file name has another ending.
+    """
     tests: list[dict[str, Any]] = []
     for key, text, ids, texts, answer in _samples(bench):
         test: dict[str, Any] = {

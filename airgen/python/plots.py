@@ -18,12 +18,20 @@ _KINDS = ("intervals", "cost", "pairs", "wins")
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as SVG, which a notebook shows; `save` writes it."""
+    """A chart as SVG, which a notebook displays.
+
+    Attributes:
+        svg: The chart's source.
+    """
 
     svg: str
 
     def save(self, path: str | Path) -> Path:
-        """Write it as .svg or .png."""
+        """Write the chart as .svg or .png, and return the path.
+
+        Raises:
+            UsageError: The file name has another ending.
+        """
         path = Path(path)
         if path.suffix.lower() == ".png":
             import vl_convert
@@ -43,7 +51,19 @@ class Chart:
 
 
 def drawn(results: Sequence[Result], kind: str, ax: Any) -> Any:
-    """The chart of a kind, or the axes that it was drawn on."""
+    """Draw a chart.
+
+    Args:
+        results: Results of systems on the same queries.
+        kind: intervals, cost, pairs or wins.
+        ax: Axes of matplotlib to draw on, or None for SVG.
+
+    Returns:
+        A `Chart`, or `ax`.
+
+    Raises:
+        UsageError: The kind is unknown, or the results have nothing to draw.
+    """
     if kind not in _KINDS:
         raise UsageError(f"plot: no chart {kind!r}{closest(kind, list(_KINDS))}; there are: {', '.join(_KINDS)}")
     if not results:
@@ -57,7 +77,7 @@ def drawn(results: Sequence[Result], kind: str, ax: Any) -> Any:
 
 
 def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, str]]:
-    """The points of a chart, and the labels of its axes."""
+    """Return the points of a chart, and the labels of its axes."""
     ranked = sorted(results, key=lambda one: -one.score)
     head = ranked[0].headline
     if kind == "intervals":
@@ -90,7 +110,7 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
 
 
 def _alone(scores: Any) -> Any:
-    """For each query whether one system alone is the best."""
+    """Return whether a single system is the best, for each query."""
     return (scores == scores.max(axis=0)).sum(axis=0) == 1
 
 
@@ -131,7 +151,7 @@ def _specification(rows: list[Row], kind: str, labels: tuple[str, str], results:
 
 
 def _on_axes(ax: Any, rows: list[Row], kind: str, labels: tuple[str, str]) -> Any:
-    """The same on axes of matplotlib."""
+    """Draw a chart on axes of matplotlib."""
     names, places = [row["name"] for row in rows], list(range(len(rows)))
     values = [row["value"] for row in rows]
     if kind == "cost":

@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 
 def rows_of(data: Any) -> Iterator[Row]:
-    """The rows of any table, in their order. Raises UsageError for what contains no rows."""
+    """Yield the rows of any table, in order. Raises UsageError for an object without rows."""
     package, kind = type(data).__module__.partition(".")[0], type(data).__name__
     if package == "pandas" and kind == "DataFrame":
         for first in range(0, len(data), 10_000):
@@ -44,7 +44,7 @@ def rows_of(data: Any) -> Iterator[Row]:
 
 
 def _row(one: Any, number: int) -> Row:
-    """One item of an iterable: a mapping, a text, or a document of LangChain or llama-index."""
+    """Return an item of an iterable as a row: a mapping, a text, or a document of LangChain or llama-index."""
     if isinstance(one, Mapping):
         return _clean(one)
     if isinstance(one, str):
@@ -66,7 +66,7 @@ def _clean(row: Mapping[Any, Any]) -> Row:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to one that JSON can represent."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

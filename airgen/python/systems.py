@@ -1,4 +1,4 @@
-"""Systems as Python has them: names, specs, runs, functions, models, retrievers, components; each becomes a setting.
+"""Turn Python's systems into settings: names, specs, runs, functions, models, retrievers, components.
 
     systems_of({"bm25": "bm25", "new": SentenceTransformer("..."), "site": my_search, "old": {"q1": {"d3": 0.7}}})
 
@@ -29,16 +29,19 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 def systems_of(given: Any) -> tuple[list[SystemSettings], Path]:
-    """The systems in order, each after those that it builds on, and the folder where their relative paths start.
+    """Return the systems in order, each after those that it builds on.
 
     Args:
         given: A systems YAML or its name; one system; a mapping of names to systems; or a list of systems. A system is
             a kind ("bm25"), a model's name, a run file, a mapping with `kind`, a run {query id: {passage id: score}}, a
             function, an object with `encode`, a retriever of llama-index or LangChain, or a component of airgen.
 
+    Returns:
+        The systems, and the folder where their relative paths start.
+
     Raises:
         SettingsError: Settings of a system are wrong.
-        UsageError: Something is no system, or is called where the function itself is needed.
+        UsageError: An object is not a system, or is the result of a call instead of the function itself.
     """
     if isinstance(given, str | Path) and (path := _file(given)) is not None:
         return load_systems(path), path.resolve().parent
@@ -59,12 +62,12 @@ def systems_of(given: Any) -> tuple[list[SystemSettings], Path]:
 
 
 def _is_many(given: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is names and systems, not the settings of one system or the hits of one run."""
+    """Return whether a mapping holds systems by name, not the settings of one system or the hits of one run."""
     return not (isinstance(given.get("kind"), str) or is_run(given))
 
 
 def is_run(given: Any) -> bool:
-    """Whether it is {query id: {passage id: score}}, as pytrec_eval and ranx have it."""
+    """Return whether an object is a run as pytrec_eval and ranx have it: {query id: {passage id: score}}."""
     if not isinstance(given, Mapping) or not given:
         return False
     rows = list(given.values())
@@ -75,7 +78,7 @@ def is_run(given: Any) -> bool:
 
 
 def _file(given: str | Path) -> Path | None:
-    """The systems YAML that a name means; None for the name of one system."""
+    """Return the systems YAML that a name refers to, or None for the name of a single system."""
     text = str(given)
     if text in REGISTRY["retriever"] or text.lower().endswith(_RUNS):
         return None
@@ -87,7 +90,7 @@ def _file(given: str | Path) -> Path | None:
 
 
 def _settings(name: str, value: Any) -> dict[str, Any]:
-    """One system as a systems YAML would have it."""
+    """Return a system as an entry of a systems YAML."""
     given = value.value if isinstance(value, Function) else value
     called = name or (value.name if isinstance(value, Function) else "")
     if isinstance(given, str | Path):
@@ -129,7 +132,7 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
 
 
 def _own(name: str, value: Any) -> dict[str, Any]:
-    """An object as a system of the kind `python`."""
+    """Return an object as a system of the kind `python`."""
     given = value if isinstance(value, Function) else Function(value)
     name = _plain(name or given.name or name_of(given.value))
     made = named(Function(given.value, name, given.version))
@@ -137,7 +140,7 @@ def _own(name: str, value: Any) -> dict[str, Any]:
 
 
 def _by_name(name: str, given: str | Path) -> dict[str, Any]:
-    """A kind of retriever with its defaults, a run file, or a dense system of a model."""
+    """Return a kind of retriever with its defaults, a run file, or a dense system with a model."""
     text = str(given)
     if isinstance(given, Path) or text.lower().endswith(_RUNS):
         path = Path(given)
@@ -153,7 +156,7 @@ def _by_name(name: str, given: str | Path) -> dict[str, Any]:
 
 
 def _checked_run(name: str, given: Mapping[Any, Any]) -> dict[str, dict[str, float]]:
-    """A run with ids as text and scores as numbers. Raises UsageError for text in place of scores."""
+    """Return a run with ids as text and scores as numbers. Raises UsageError for scores that are text."""
     found: dict[str, dict[str, float]] = {}
     for query, hits in given.items():
         row = found[str(query)] = {}
@@ -167,12 +170,17 @@ def _checked_run(name: str, given: Mapping[Any, Any]) -> dict[str, dict[str, flo
 
 
 def _plain(name: str) -> str:
-    """A name that a system can have: of letters, digits and `._+-`."""
+    """Return a valid name for a system, with only letters, digits and `._+-`."""
     return _NO_NAME.sub("-", name).strip("-._+")[:100]
 
 
 def run_given(given: Any, name: str) -> Run:
-    """A run from a file, or from {query id: {passage id: score}}. Raises DatasetError and UsageError."""
+    """Read a run from a file or from {query id: {passage id: score}}.
+
+    Raises:
+        DatasetError: The file is not a run.
+        UsageError: The object is not a run.
+    """
     if isinstance(given, str | Path):
         return read_run(given)
     values = given.to_dict() if hasattr(given, "to_dict") else given
@@ -184,7 +192,12 @@ def run_given(given: Any, name: str) -> Run:
 
 
 def labels_given(given: Any) -> dict[str, dict[str, float]]:
-    """Labels from a file of qrels, from {query id: {passage id: label}}, or of a Benchmark. Raises as `run_given`."""
+    """Read labels from a file of qrels, from {query id: {passage id: label}}, or from a Benchmark.
+
+    Raises:
+        DatasetError: The file is not a file of qrels.
+        UsageError: The object has no labels.
+    """
     if isinstance(given, str | Path):
         return read_qrels(given).labels
     values = getattr(given, "qrels", given)

@@ -123,7 +123,7 @@ DEPTH = 1000
 
 
 class FusionSettings(Component.Settings):
-    """How rankings are joined."""
+    """How rankings are fused."""
 
     method: Literal["rrf", "sum"] = "rrf"
     weights: list[float] = Field(default=[])
@@ -148,7 +148,11 @@ class Fused(Component):
     """
 
     class Settings(FusionSettings):
-        """`systems`: the retrievers to join."""
+        """Settings of a fusion.
+
+        Attributes:
+            systems: The retrievers to fuse.
+        """
 
         systems: list[Annotated[Any, Part("retriever")]] = Field(min_length=1)
 
@@ -191,7 +195,11 @@ _QUERIES_AT_ONCE = 16  # whose pairs are scored in one call, more on a GPU: boun
 
 
 class RerankingSettings(Component.Settings):
-    """`reranker`: what orders the first stage's best `top` hits."""
+    """Settings of re-ranking.
+
+    Attributes:
+        reranker: The model that orders the best `top` hits of the first stage.
+    """
 
     reranker: Annotated[Any, Part("reranker")]
     top: int = Field(default=100, ge=1)
@@ -209,7 +217,11 @@ class RerankedRetriever(Component):
     """
 
     class Settings(RerankingSettings):
-        """`first`: the retriever whose hits are re-ranked."""
+        """Settings of a re-ranked retriever.
+
+        Attributes:
+            first: The retriever whose hits are re-ranked.
+        """
 
         first: Annotated[Any, Part("retriever")]
 

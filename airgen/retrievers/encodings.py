@@ -245,7 +245,10 @@ def root_of(model: Any, root: Path | None) -> Path | None:
 
 
 class CacheSettings(SettingsWithModel):
-    """What the retriever and the re-ranker of a kind of model share. `shared_encodings` may name a root as well."""
+    """Settings shared by the retriever and the re-ranker of a kind of model.
+
+    `shared_encodings` can also set the cache's root folder.
+    """
 
     model: Any
     cache: Annotated[Path | None, SPEED, FILE] = None  # root folder for encodings of passages, each made once

@@ -49,7 +49,12 @@ class SearchEngine(Remote):
     """The base of all engines. A subclass defines the requests, which it sends with `_call`."""
 
     class Settings(Remote.Settings):
-        """`index_settings` and `search_settings` are added to the engine's own requests to create and to search."""
+        """Settings of a search engine.
+
+        Attributes:
+            index_settings: Added to the engine's request that creates the index.
+            search_settings: Added to the engine's search requests.
+        """
 
         url: Annotated[Address, SPEED]
         index_settings: dict[str, Any] = Field(default={})
@@ -91,8 +96,8 @@ class SearchEngine(Remote):
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             words = f"{type(error).__name__} {str(error)[:100]}"
             raise ModelError(
-                f"{self.engine}: {self._url} answered in a form that is not known ({words}): is it {self.engine}, and "
-                "not much older or newer?"
+                f"{self.engine}: {self._url} answered in an unknown format ({words}): is it {self.engine}, in a "
+                "version that airgen supports?"
             ) from error
 
     def index(self, corpus: Corpus) -> None:
@@ -199,7 +204,12 @@ class SearchEngine(Remote):
 
 class _VectorEngine(SearchEngine):
     class Settings(SearchEngine.Settings, EmbedderSettings):
-        """`embedder` makes the vectors; `cache` keeps them."""
+        """Settings of a vector engine.
+
+        Attributes:
+            embedder: The model that computes the vectors.
+            cache: The folder that keeps them.
+        """
 
     settings: Settings
     embedder: Embedder
@@ -254,7 +264,12 @@ class Chroma(_VectorEngine):
     """A collection of Chroma (1.0 or newer). index_settings: {hnsw: {ef_search: 200}}."""
 
     class Settings(_VectorEngine.Settings):
-        """`tenant` and `database` are where the collection is made."""
+        """Settings of Chroma.
+
+        Attributes:
+            tenant: The tenant in which the collection is created.
+            database: The database in which the collection is created.
+        """
 
         tenant: Annotated[str, SPEED] = Field(default="default_tenant", pattern=r"^[\w-]+$")
         database: Annotated[str, SPEED] = Field(default="default_database", pattern=r"^[\w-]+$")

@@ -64,7 +64,12 @@ class FlagModel(TorchModel):
     """A model that FlagEmbedding runs. Code that comes with a model is never run."""
 
     class Settings(TorchModel.Settings):
-        """`revision` is one of the Hub's. `dtype`: on a CPU the library computes in fp32."""
+        """Settings of a model that FlagEmbedding runs.
+
+        Attributes:
+            revision: A revision on the Hub.
+            dtype: Type of the weights on a GPU; the library uses fp32 on a CPU.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("FlagEmbedding",)
         device: Annotated[str | None, SPEED] = None
@@ -166,10 +171,12 @@ class BgeM3(FlagModel):
     """A model of bge-m3's architecture; a subclass gives one of its outputs."""
 
     class Settings(FlagModel.Settings):
-        """`max_length` counts tokens, at most 8,192.
+        """Settings of bge-m3.
 
-        `keep`: outputs that a pass also keeps where passages are cached: name them where systems of one model run in
-        turn. Vectors and sparse rows are small; token vectors have 2 KB a token.
+        Attributes:
+            max_length: Number of tokens, at most 8,192.
+            keep: Outputs that each pass also stores in the cache, for systems of the same model that run one after the
+                other. Vectors and sparse rows are small; token vectors take 2 KB per token.
         """
 
         model: Annotated[str, MODEL] = "BAAI/bge-m3"
@@ -292,9 +299,12 @@ class FlagEmbedder(FlagModel):
     """A bge embedder other than bge-m3, with the pooling and the form of instructions that the library knows for it."""
 
     class Settings(FlagModel.Settings):
-        """`model_class` and `pooling` are for a model whose name the library does not know.
+        """Settings of a bge embedder.
 
-        `instruction` stands before queries, in the form that the model was trained with.
+        Attributes:
+            model_class: Class of a model whose name the library does not know.
+            pooling: Pooling of a model whose name the library does not know.
+            instruction: Put before queries, in the form that the model was trained with.
         """
 
         max_length: int = Field(default=512, ge=1)
@@ -365,11 +375,14 @@ class FlagReranker(FlagModel):
     """Cross-encoders, LLMs that answer Yes, and layer-wise LLMs, by FlagEmbedding. Scores are raw logits."""
 
     class Settings(FlagModel.Settings):
-        """`model_class`: how the model scores; None: as its name or its config.json says.
+        """Settings of a bge re-ranker.
 
-        `max_length` counts the tokens of a pair, of which the query may have three quarters (`query_max_length`).
-        `cutoff_layer`: of a layer-wise model, the layer whose score is taken; None: the last. An LLM is asked `prompt`
-        (None: the one that it was trained with).
+        Attributes:
+            model_class: How the model scores. Default: according to its name or its config.json.
+            max_length: Number of tokens of a pair.
+            query_max_length: Number of tokens of the query. Default: three quarters of `max_length`.
+            cutoff_layer: Layer whose score is used, for a layer-wise model. Default: the last.
+            prompt: The prompt for an LLM. Default: the one that it was trained with.
         """
 
         model: Annotated[str, MODEL] = "BAAI/bge-reranker-large"
@@ -395,7 +408,7 @@ class FlagReranker(FlagModel):
         ):
             if any(name.endswith(ending) for name in names):
                 if kind == "decoder-only-lightweight":
-                    raise ModelError(f"{self.name}: FlagEmbedding runs this kind of model with transformers 4.46 alone")
+                    raise ModelError(f"{self.name}: FlagEmbedding runs this kind of model only with transformers 4.46")
                 return kind
         reason = f"its config.json names {', '.join(names) or 'no architecture'}"
         raise ModelError(f"{self.name} is not a re-ranker ({reason}): name another model, or set `model_class`")

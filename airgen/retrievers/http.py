@@ -31,7 +31,7 @@ class Remote(Component):
     """A component whose work a service does."""
 
     class Settings(Component.Settings, ServiceAccess):
-        """How the service is asked."""
+        """How requests to a service are sent."""
 
         timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
         concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
@@ -52,7 +52,12 @@ class Remote(Component):
 
 class _Endpoint(Remote):
     class Settings(Remote.Settings):
-        """`max_chars` cuts texts before they are sent: many endpoints refuse what is longer than the model."""
+        """Settings of an endpoint for models.
+
+        Attributes:
+            max_chars: Texts are cut to this length before they are sent, because many endpoints refuse texts longer
+                than the model's limit.
+        """
 
         max_chars: int = Field(default=24_000, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=64, ge=1)
@@ -80,7 +85,12 @@ class HttpEmbedder(_Endpoint):
     """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp), by the package `openai`."""
 
     class Settings(_Endpoint.Settings):
-        """`base_url` is the part before `/embeddings`. `dimensions` asks for shorter vectors."""
+        """Settings of an endpoint for embeddings.
+
+        Attributes:
+            base_url: The URL up to, but without, `/embeddings`.
+            dimensions: Requests shorter vectors.
+        """
 
         model: Annotated[str, SERVED]
         base_url: Annotated[Address, SPEED] = "https://api.openai.com/v1"
@@ -181,7 +191,11 @@ class HttpReranker(_Endpoint):
     """
 
     class Settings(_Endpoint.Settings):
-        """`url` is the whole address, e.g. `http://localhost:8000/v1/rerank`."""
+        """Settings of an endpoint for re-ranking.
+
+        Attributes:
+            url: The complete URL, such as `http://localhost:8000/v1/rerank`.
+        """
 
         url: Annotated[Address, SPEED]
         model: Annotated[str, SERVED] = ""
@@ -220,7 +234,7 @@ class HttpReranker(_Endpoint):
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelError(f"{url} did not answer in the form of a re-ranker") from error
         if len(scores) != len(items) or not set(scores) <= set(range(len(passages))):
-            raise ModelError(f"{url} returned scores for documents that were not sent, or two for one")
+            raise ModelError(f"{url} returned scores for documents that were not sent, or two scores for one document")
         if len(scores) != len(passages):
             raise ModelError(f"{url} returned {len(scores)} scores for {len(passages)} documents")
         return [scores[place] for place in range(len(passages))]

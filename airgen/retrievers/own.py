@@ -71,7 +71,11 @@ class OwnEmbedder(Own):
     """Texts to vectors: a function of texts, or an object with `encode`, `embed_documents` or the like."""
 
     class Settings(Own.Settings):
-        """With the similarity `dot`, vectors keep their lengths; by default it is what the model says, else cosine."""
+        """Settings of your own embedder.
+
+        Attributes:
+            similarity: With `dot`, vectors keep their lengths. Default: what the model defines, else cosine.
+        """
 
         similarity: Literal["cosine", "dot"] | None = None
 
@@ -123,7 +127,7 @@ class OwnEmbedder(Own):
             )
         if "dim" in self.__dict__ and array.shape[1] != self.dim:
             raise ModelError(
-                f"the embedder {self.name} returned vectors of {array.shape[1]} numbers, and of {self.dim} before"
+                f"the embedder {self.name} returned vectors of {array.shape[1]} numbers after vectors of {self.dim}"
             )
         return array
 

@@ -54,9 +54,11 @@ class CrossEncoder(LibraryModel):
     """
 
     class Settings(LibraryModel.Settings):
-        """`max_length` counts the tokens of a pair; `batch_size` are pairs at once.
+        """Settings of a cross-encoder.
 
-        By default a batch on a CPU has a number of tokens, and one on a GPU what its memory holds.
+        Attributes:
+            max_length: Number of tokens of a pair.
+            batch_size: Pairs per batch. Default: a fixed number of tokens on a CPU, and as many pairs as fit on a GPU.
         """
 
         max_length: int = Field(default=512, ge=1)
@@ -164,7 +166,11 @@ class DenseReranker(Component):
     """The inner product of an embedder's vectors, as `Dense` gives it. The vectors of the latest texts are kept."""
 
     class Settings(Component.Settings):
-        """`embedder`: a model's name, or its settings."""
+        """Settings of re-ranking by embeddings.
+
+        Attributes:
+            embedder: A model's name, or its settings.
+        """
 
         embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
 

@@ -54,7 +54,11 @@ class EmbeddedSplade(EmbeddedModel):
     """
 
     class Settings(EmbeddedModel.Settings):
-        """`model`: a name of the catalogue, or a folder with config.json, model.safetensors and tokenizer.json."""
+        """Settings of SPLADE without torch.
+
+        Attributes:
+            model: A name in the catalogue, or a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers", "onnx", "onnxruntime")
         model: Annotated[str, MODEL] = "splade-bert-tiny"
@@ -87,7 +91,11 @@ class SparseEncoder(LibraryModel):
     """Any SPLADE-like model that sentence-transformers' SparseEncoder can load, by Hub name or folder."""
 
     class Settings(LibraryModel.Settings):
-        """`max_length` counts tokens (None: the model's own limit)."""
+        """Settings of a sparse encoder of sentence-transformers.
+
+        Attributes:
+            max_length: Number of tokens. Default: the model's own limit.
+        """
 
         max_length: int | None = Field(default=256, ge=1)
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
@@ -169,7 +177,11 @@ class _WithRows(Component):
     """The base of the retriever and the re-ranker, which share a model of sparse rows."""
 
     class Settings(CacheSettings):
-        """`model`: a SPLADE-like model. Its own settings may stand beside it."""
+        """Settings of a component with a sparse encoder.
+
+        Attributes:
+            model: A model like SPLADE. Its own settings can be given next to it.
+        """
 
         model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
 
@@ -228,9 +240,13 @@ class SpartaEncoder(TorchModel):
     """A transformer and its own input embeddings as impacts, by folder or Hub name."""
 
     class Settings(TorchModel.Settings):
-        """`max_length` counts tokens. `top_terms`: how many impacts of each passage are kept (None: all).
+        """Settings of a SPARTA encoder.
 
-        `bias` is b of a checkpoint that does not name it. BEIR's has none (0), and its special tokens have no impact.
+        Attributes:
+            max_length: Number of tokens.
+            top_terms: Number of impacts kept per passage. Default: all.
+            bias: The bias b, for a checkpoint that does not contain it. BEIR's has none (0), and its special tokens
+                have no impact.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -331,7 +347,11 @@ class Sparta(Sparse):
     """SPARTA over the inverted index of impacts."""
 
     class Settings(CacheSettings):
-        """`model`: a folder or Hub name. The settings of `SpartaEncoder` may stand beside it."""
+        """Settings of SPARTA.
+
+        Attributes:
+            model: A folder or Hub name. The settings of `SpartaEncoder` can be given next to it.
+        """
 
         model: Annotated[Any, Part("sparta-encoder")]
 

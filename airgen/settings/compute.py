@@ -12,11 +12,17 @@ _Address = Annotated[str, Field(pattern=r"^(auto|ray://.+:\d{1,5})$")]
 
 
 class ComputeSettings(Settings):
-    """Where heavy work runs. The results are the same bytes everywhere.
+    """Where heavy work runs.
 
-    local: `workers` processes of this machine; without `workers`, this process alone does everything. ray: `workers`
-    tasks at a time on the cluster at `address` (without `workers`: as many as it has room for), each with
-    `gpus_per_worker` and `cpus_per_worker`. Processes share the cores where `cpus_per_worker` is not given.
+    The results are byte-identical everywhere.
+
+    Attributes:
+        kind: `local` uses processes on this machine, `ray` a Ray cluster.
+        workers: Number of processes or tasks. Default: this process alone, or as many tasks as the cluster has room
+            for.
+        address: Address of the cluster.
+        gpus_per_worker: GPUs per task.
+        cpus_per_worker: Cores per worker. Default: processes share the cores.
     """
 
     kind: Annotated[Literal["local", "ray"], SPEED] = "local"

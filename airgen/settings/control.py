@@ -14,9 +14,9 @@ VOTES = "votes"  # the kind of judge that asks no LLM
 
 
 def about_the_subject(judge: dict[str, Any]) -> dict[str, Any]:
-    """A judge as written, with the prompts and the cut that `relevance: subject` means where it names none.
+    """Return a judge with the default prompts and cutoff of `relevance: subject`, unless it sets its own.
 
-    A panel whose judges have different cuts keeps that of answers.
+    A panel whose judges have different cutoffs keeps the cutoff for answers.
     """
     judges = [_about_the_subject(member) for member in judge.get("panel") or [judge]]
     cuts = {cut for _, cut in judges}

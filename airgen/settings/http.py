@@ -92,15 +92,15 @@ Variable = Annotated[str, AfterValidator(variable_name)]
 
 
 class KeyAccess(Settings):
-    """The key of a server, and what else is sent with each request. Nothing here changes what a model answers."""
+    """The key of a server, and additional headers. None of these settings changes a model's answers."""
 
     headers: Annotated[Headers, SPEED, KEY] = Field(default={})  # more headers; secrets as ${NAME} of the environment
     api_key_env: Annotated[Variable | None, SPEED, KEY] = None
 
     def access(self) -> tuple[dict[str, str], list[str]]:
-        """All headers as they are sent, and the secrets in them, which no message may show.
+        """Return all headers as they are sent, and the secrets in them, which must not appear in a message.
 
-        Raises SettingsError for a variable that is not set, or whose value is not one line of ASCII.
+        Raises SettingsError for a variable that is not set, or whose value is not a single line of ASCII.
         """
         if problems := unset_variables(self):
             raise SettingsError(problems)

@@ -31,9 +31,9 @@ Seconds = Annotated[float, SPEED, Field(gt=0)]
 
 
 class LlmSettings(Settings):
-    """Which model answers, and how fast, how often and at what price it may be asked.
+    """The LLM, and how fast, how often and at what price it may be called.
 
-    The fields marked SPEED cannot change an answer: they may be changed at any time, and nothing is asked again.
+    Fields marked SPEED do not affect answers: you can change them at any time, and no call is repeated.
     """
 
     backend: str = "openai"  # a name of the registry, or `module:Class`

@@ -15,14 +15,18 @@ PYTHON = "python"
 
 
 class OwnSettings(Settings):
-    """What `airgen.functions.named` says. `place`: `module:name`, where another process can import it."""
+    """Identity of a Python function, as returned by `airgen.functions.named`.
+
+    Attributes:
+        place: `module:name`, if another process can import it.
+    """
 
     name: str
     version: str
     place: Annotated[str, SPEED] = ""
 
     def lacks(self, folder: Path | None) -> list[str]:
-        """One line where the function is neither known to this process nor to be imported."""
+        """Return one line if the function is neither known to this process nor importable."""
         try:
             self.found(folder)
         except UsageError as error:

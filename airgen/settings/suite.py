@@ -25,7 +25,12 @@ Figures = tuple[int, int, int, int]
 
 
 class Member(Settings):
-    """One pipeline of a suite. `split` and `max_passages` replace the suite's settings."""
+    """A pipeline of a suite.
+
+    Attributes:
+        split: Replaces the suite's setting.
+        max_passages: Replaces the suite's setting.
+    """
 
     path: Path
     split: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
@@ -33,9 +38,11 @@ class Member(Settings):
 
 
 class PublishedSizes(Settings):
-    """What is published of a dataset that is built again; `airgen check` prices by it what is not on this machine.
+    """Published figures of a dataset that is rebuilt; `airgen check` uses them to estimate what is not on this machine.
 
-    dev, test: queries, their mean tokens, positives, hard negatives.
+    Attributes:
+        dev: Queries, their mean tokens, positives, hard negatives.
+        test: Queries, their mean tokens, positives, hard negatives.
     """
 
     passages: int = Field(ge=1)  # with the generated ones
@@ -50,7 +57,7 @@ class PublishedSizes(Settings):
 
 
 class SuiteDataset(Settings):
-    """One dataset of a suite without a file of its own; its values replace those of the suite's `common`."""
+    """A dataset of a suite without a file of its own; its values replace those in the suite's `common`."""
 
     task: str | None = None
     domain: str | None = None
@@ -64,7 +71,12 @@ class SuiteDataset(Settings):
 
 
 class Suite(Settings):
-    """SUITE.yaml: pipelines in files (`pipelines`), and without (`datasets`: NAME -> what is its own)."""
+    """The file SUITE.yaml.
+
+    Attributes:
+        pipelines: Pipelines in files of their own.
+        datasets: Datasets without a file, as NAME -> settings that differ from `common`.
+    """
 
     name: str = Field(pattern=f"^{NAME}$")
     version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")

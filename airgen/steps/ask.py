@@ -43,7 +43,8 @@ V = TypeVar("V")
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
     """Return the connection to one LLM, which has its own folder in `folder`, as with other settings. `rules`: see
-    `Backend.make`. Raises SettingsError without its key."""
+    `Backend.make`. Raises SettingsError without its key.
+    """
     kind = backend_class(llm)
     backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)
     return Connection(backend, kind.limits(llm), kind.price(llm), own_answer_settings(llm))
@@ -55,7 +56,8 @@ def _own_folder(llm: LlmSettings) -> str:
 
 def workers_of(*llms: LlmSettings) -> int:
     """Return how many items to work on at a time: enough for the LLM of these that can have the most calls in
-    flight."""
+    flight.
+    """
     return max(llm.workers for llm in llms)
 
 
@@ -89,7 +91,7 @@ def make_engine(
     owned = {_own_folder(llm) for llm in settings.values()}
     for stale in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
         if say and BatchFile.unfinished(stale):
-            say(f"{stale}: a batch of an LLM or of settings that the pipeline no longer has; its server may bill it")
+            say(f"{stale}: a batch for an LLM or settings that the pipeline no longer uses; the server may bill it")
     for where, profile in read_profiles(store.path.parent, settings.values()).items():
         llms[where].backend.remember(profile.known)
     spending, still_there = money(store), defaultdict[str, list[Reservation]](list)
@@ -115,7 +117,8 @@ def health_of(pipeline: Pipeline, store: Store) -> Health:
 
 def unpriced(pipeline: Pipeline) -> list[str]:
     """Return one line for each LLM of the job on which no budget can rest, because its price is unknown or only
-    assumed."""
+    assumed.
+    """
     prices = {llm.model: backend_class(llm).price(llm) for llm in pipeline.llms.values()}
     wrong = [model for model, price in prices.items() if price is None or price.assumed]
     return [f"a budget needs prices: {unknown_price(model)}" for model in wrong]
@@ -124,7 +127,8 @@ def unpriced(pipeline: Pipeline) -> list[str]:
 @dataclass(frozen=True)
 class Money:
     """What a job has cost, in US dollars: attempts whose cost is known, and reservations that a kill or a crash left
-    without an outcome, whose calls may have been billed."""
+    without an outcome, whose calls may have been billed.
+    """
 
     paid: float
     open: list[Reservation]
@@ -313,7 +317,7 @@ def without_properties(messages: Sequence[Message], left_out: Collection[str]) -
 
 
 def saw_answer(health: Health, name: str, value: object) -> None:
-    """Count a value, or the Problem that stands for one. `name` begins with the stage."""
+    """Count a value, or the Problem in its place. `name` begins with the stage."""
     if isinstance(value, Problem):
         cause = value.cause if value.cause in ("llm", "malformed") else "check"
         health.saw(name, value.reason, f"{value.detail} {value.answer}", cause)
@@ -334,7 +338,8 @@ def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
 
 def _spaced(text: str, language: str) -> str:
     """Return the text in small letters with one space between words, in languages that are written without spaces,
-    too."""
+    too.
+    """
     folded = text.casefold()
     return " ".join(words(folded, language) if language in SPACELESS else folded.split())
 

@@ -31,7 +31,7 @@ class Lineage:
         return tuple(row for row in (self.sample, *self.rows) if isinstance(row, kind))
 
     def one(self, kind: type[R]) -> R:
-        """Return the newest row of a type. Raises LookupError where there is none."""
+        """Return the newest row of a type. Raises LookupError if there is none."""
         rows = self.every(kind)
         if not rows:
             raise LookupError(f"sample {self.sample.key} has no row of type {kind.__name__}")
@@ -43,7 +43,7 @@ class Lineage:
         return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
-        """Return the key of that row. Raises LookupError where there is none."""
+        """Return the key of that row. Raises LookupError if there is none."""
         row = self.parent(reads)
         if row is None:
             raise LookupError(f"sample {self.sample.key} has no row of {', '.join(kind.__name__ for kind in reads)}")

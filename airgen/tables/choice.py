@@ -35,7 +35,8 @@ def is_number(text: str) -> bool:
 
 def whole_number(text: str) -> int | None:
     """Return a cell as a whole number of 0 or more, also where thousands are grouped (1,234 or 1.234); None for
-    others."""
+    others.
+    """
     plain = re.sub(r"[\u00a0\u202f ']", "", text)
     parts = plain.replace(".", ",").split(",")
     if len(parts) > 1 and all(len(part) == 3 for part in parts[1:]):
@@ -62,7 +63,7 @@ class TableColumn:
 
     @cached_property
     def words(self) -> set[str]:
-        """The words of its name, folded, each as it is and in the singular."""
+        """Return the folded words of the column's name, each as it is and in the singular."""
         parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).casefold())
         return {word for part in parts if part for word in (part, re.sub("ies$", "y", part).removesuffix("s"))}
 
@@ -116,7 +117,7 @@ class TableColumn:
         return short and sum(any(map(str.isdigit, text)) for text in self.texts) >= 0.9 * len(self.texts)
 
     def identifies(self, share: float = 1.0) -> bool:
-        """Return whether (nearly) every row has a value of its own that can be an id."""
+        """Return whether (nearly) every row has a distinct value that can be an id."""
         enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
         return bool(self.texts) and enough and max(map(len, self.texts)) <= _MAX_ID_CHARACTERS
 
@@ -171,7 +172,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which column plays which role; None for none."""
+    """Which column has which role; None for none."""
 
     columns: Mapping[str, str | None]
     known: Sequence[str]

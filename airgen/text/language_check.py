@@ -94,9 +94,9 @@ def untranslated(text: str, language: str, source: str) -> str | None:
 
 
 def wrong_script(text: str, language: str) -> str | None:
-    """Return what is wrong if most words of a text are in another script than the language's.
+    """Return a problem if most words of a text are in another script than the language's.
 
-    Each ideograph is a word.
+    Each ideograph counts as a word.
     """
     wanted = _SCRIPTS.get(language, ("LATIN",))
     right = alien = 0

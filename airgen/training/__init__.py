@@ -90,7 +90,7 @@ def train(kind: str, request: TrainingRequest) -> Trained:
     datasets = request.datasets
     several = len(datasets) > 1 or datasets[0].weight != 1
     if several and not task.weighted:
-        raise UsageError(f"{kind} learns passages by themselves, so it takes one dataset without a weight")
+        raise UsageError(f"{kind} learns from passages alone, so it accepts one dataset without a weight")
     reserved = {text for entry in datasets for text in reserved_wordings(entry.path)} if several else set()
     sets = [
         with_own_teacher(

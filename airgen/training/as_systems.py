@@ -55,7 +55,7 @@ def _home() -> Path:
 
 
 def hours(parameters: float | None, tokens: float, operations: int) -> str:
-    """Say how long this many tokens take; "" for a model of unknown size."""
+    """Return how long this many tokens take, in words; "" for a model of unknown size."""
     if parameters is None:
         return ""
     work, cores = operations * parameters * tokens, os.cpu_count() or 1
@@ -128,9 +128,13 @@ class TrainedSystem(_Made):
     name = "trained"
 
     class Settings(Component.Settings):
-        """`train`: a kind of `airgen train`, whose model is a system. `dataset`: in BEIR format, or a fetched one.
+        """Settings of a system that is trained first.
 
-        `set`: settings of its recipe. `millions`: parameters of the base, for the estimate of the cost.
+        Attributes:
+            train: The kind of `airgen train` whose model is the system.
+            dataset: A dataset in BEIR format, or a fetched one.
+            set: Settings of its recipe.
+            millions: Millions of parameters of the base, to estimate the cost.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -244,9 +248,12 @@ class _Writing(_Made):
     """What has queries written for every passage of its corpus."""
 
     class Settings(BM25Settings):
-        """`writer`: a sequence-to-sequence model. `queries`: how many it writes for each passage.
+        """Settings of a system that generates queries first.
 
-        `millions`: its parameters, for the estimate of the cost.
+        Attributes:
+            writer: A sequence-to-sequence model.
+            queries: Number of queries per passage.
+            millions: Millions of its parameters, to estimate the cost.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -312,9 +319,12 @@ class GenQ(_Writing):
     name = "genq"
 
     class Settings(_Writing.Settings):
-        """`base`: the encoder. `passages`: for so many, drawn at random, queries are written (BEIR: 100,000).
+        """Settings of GenQ.
 
-        `set`: settings of the encoder's recipe.
+        Attributes:
+            base: The encoder.
+            passages: Number of passages, drawn at random, for which queries are generated (BEIR: 100,000).
+            set: Settings of the encoder's recipe.
         """
 
         queries: int = Field(default=5, ge=1)

@@ -38,7 +38,7 @@ _CACHE_MIB = 16  # MiB of a temporary database in memory
 
 
 def key_of(text: str) -> int:
-    """Return a hash of 63 bits. Among a billion texts, two share one with a probability of 5 %."""
+    """Return a hash of 63 bits. Among a billion texts, the probability that any two share one is 5 %."""
     return int(text_key(text)[:16], 16) >> 1
 
 

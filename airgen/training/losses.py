@@ -43,7 +43,7 @@ def margin_error(student: Any, teacher: Any, masked: Any) -> Any:
 
 
 class TrainedEncoder(_torch.nn.Module):  # type: ignore[misc, name-defined]
-    """The state of an encoder's checkpoints: the encoder, and the queue of `E5Loss`; in bf16 or fp32."""
+    """The state in an encoder's checkpoints: the encoder and the queue of `E5Loss`, in bf16 or fp32."""
 
     def __init__(self, encoder: Any, precision: str) -> None:
         super().__init__()

@@ -110,16 +110,19 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def batches(self, epoch: int) -> Sequence[Any]:
-        """Yield the batches of an epoch, in order. The same epoch gives the same batches; every epoch has as many."""
+        """Yield the batches of an epoch, in order.
+
+        The same epoch gives the same batches, and every epoch has the same number of them.
+        """
 
     def part_of(self, batch: Any) -> Any:
         """Return the part of a batch that this process does; all processes have equally many examples."""
         return batch
 
     def prepare(self, batch: Any) -> Any:
-        """Prepare what can be made of a batch before its step, on the CPU in another thread: sampled texts, features.
+        """Prepare a batch before its step, on the CPU in another thread: sampled texts, features.
 
-        None: nothing. It must not draw from a random state that others use.
+        Returns None if there is nothing to prepare. It must not draw from a random state that others use.
         """
         return None
 

@@ -51,7 +51,9 @@ class FileScores:
         numbers, places = self._examples.find(pairs[:, 0]), passages.find(pairs[:, 1])
         known = (numbers >= 0) & (places >= 0)
         if not known.any():
-            raise DatasetError(f"{len(pairs):,} scores of a teacher, and none is of a training query and its corpus")
+            raise DatasetError(
+                f"{len(pairs):,} scores of a teacher, but none is for a training query and a passage of its corpus"
+            )
         order = np.flatnonzero(known)[np.argsort(numbers[known], kind="stable")]
         self._places, self._scores = places[order], np.asarray(scores)[order]
         self._starts = np.searchsorted(numbers[order], np.arange(len(ids) + 1))

@@ -259,7 +259,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_pa
             call("init", tmp_path / "nowhere", "--out", tmp_path / folder)
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"")
-    with pytest.raises(CorpusError, match=r"no file that airgen reads \(there are: 1 \.png\)"):
+    with pytest.raises(CorpusError, match=r"no file that airgen can read \(there are: 1 \.png\)"):
         call("init", tmp_path / "pictures", "--out", tmp_path / "other")
     assert not (tmp_path / "other").exists()
 

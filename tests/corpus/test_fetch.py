@@ -213,7 +213,7 @@ def test_a_server_that_sends_without_end_or_no_http(
 def test_what_is_named_as_an_archive_is_no_document(tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / name).write_bytes(body)
-    with pytest.raises(FetchError, match=r"^[aA]\..* is no zip or tar archive, though its name says so; "):
+    with pytest.raises(FetchError, match=r"^[aA]\..* is not a zip or tar archive, although its name says so; "):
         unpack(tmp_path / name, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -307,7 +307,7 @@ def test_a_wrong_parser_is_one_line_of_check(tmp_path: Path, chunk: dict[str, An
 
 def test_a_parser_and_our_own_way_do_not_mix(tmp_path: Path) -> None:
     for chunk in ({"parser": MARKDOWN, "size": 100}, {"arguments": {"chunk_size": 3}}):
-        with pytest.raises(ValidationError, match=r"a parser has its own|belong to a `parser`"):
+        with pytest.raises(ValidationError, match=r"not allowed with `parser`|only a `parser` has them"):
             corpus(tmp_path, {"kind": "text"}, chunk=chunk)
 
 

@@ -108,7 +108,7 @@ def test_check_lists_the_packages_of_every_reader(docs: Path, monkeypatch: pytes
     ("readers", "words"),
     [
         (["markdwon"], "did you mean 'markdown'"),
-        (["datasets"], "'datasets' is not a reader that knows its files by their ending"),
+        (["datasets"], "'datasets' is not a reader that recognises files by their extension"),
         (["files"], "'files' is not a reader that knows"),
         ([{"kind": "html", "splitt": "file"}], r"readers\.0: splitt: .*did you mean 'split'"),
         ([{"kind": "html", "path": "x"}], r"html: give `path` once"),

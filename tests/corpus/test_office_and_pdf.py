@@ -37,7 +37,7 @@ def test_equations_readings_and_what_mammoth_leaves_out(tmp_path: Path) -> None:
     assert "So E=mc^2 holds." in text and "base" in text and "Part | Price" in text
     assert "Inside the unknown" in text
     assert pieces == {
-        "reading of a word (ruby)": "reading", "header of the page": "At the top",
+        "pronunciation of a word (ruby)": "reading", "header of the page": "At the top",
         "footer of the page": "At the bottom", "comments": "Said aside",
     }  # fmt: skip
 

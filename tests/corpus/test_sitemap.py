@@ -135,7 +135,7 @@ def test_no_other_host_is_asked(tmp_path: Path) -> None:
         with answering(answer) as site:
             found = download(f"{site}/sitemap.xml", tmp_path)
     assert found.done == 1 and asked_there == [] and len(found.failed) == 2
-    assert "leads to another host" in found.failed[0]
+    assert "redirects to another host" in found.failed[0]
 
 
 def test_endless_sitemaps_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

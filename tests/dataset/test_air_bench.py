@@ -88,7 +88,7 @@ def test_the_first_version_has_no_splits_in_its_names(tmp_path: Path) -> None:
         lines(home / group / version / name / "queries.jsonl", {"id": "q", "text": "two"})
         lines(home / f"qrels-{group}" / version / name / "qrels.jsonl", {"qid": "q", "docid": "d", "relevance": 1})
     assert [one.name for one in air_bench_datasets(home)] == ["gpt3", "llm-survey"]
-    with pytest.raises(DatasetError, match=r"holds 2 datasets: name the folder of one \(gpt3, llm-survey\)"):
+    with pytest.raises(DatasetError, match=r"contains 2 datasets: name the folder of one \(gpt3, llm-survey\)"):
         BeirDataset.open(home / group / version)
     found = BeirDataset.open(home / group / version / "llm-survey")
     assert found.qrels("test").labels == {"q": {"d": 1.0}}

@@ -258,7 +258,7 @@ def test_what_a_public_part_must_not_hold(dataset: Path) -> None:
     assert said(dataset) == []
 
 
-NO_OBJECT, NO_ID = "is not a JSON object [line]", "is empty or contains white space: TREC files cannot carry it [id]"
+NO_OBJECT, NO_ID = "is not a JSON object [line]", "is empty or contains white space: TREC files cannot contain it [id]"
 LACKS = "line 7 lacks query-id, corpus-id or a number as score [line]"
 LABEL = {"query-id": "q-02", "corpus-id": "doc011", "score": 1}
 

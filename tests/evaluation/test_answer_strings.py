@@ -141,7 +141,7 @@ def test_evaluate_reports_it(folder: Path, tmp_path: Path) -> None:
 def test_a_damaged_file_and_a_withheld_split(folder: Path) -> None:
     (folder / "answers").mkdir()
     (folder / "answers" / "test.jsonl").write_text('{"query-id": "q1", "answer": 7, "quote": ""}\n')
-    with pytest.raises(DatasetError, match=r"test\.jsonl:1: a line needs the texts `query-id`, `answer` and `quote`"):
+    with pytest.raises(DatasetError, match=r"test\.jsonl:1: a line needs the text fields `query-id`, `answer` and"):
         _ = DatasetSplit(BeirDataset.open(folder), "test", "en").answers
     (folder / "manifest.json").write_text(json.dumps({"withheld": ["hidden"]}))
     task = DatasetSplit(BeirDataset.open(folder), "hidden", "en")

@@ -72,7 +72,7 @@ def test_the_best_section_is_the_labelled_one_else_the_nearest_in_words() -> Non
     assert lookup(labels=low).best("guide/reset", "q1", "camera") == "guide/reset#camera"
     flat = Corpus(["a", "b"], ["x", "y"])
     assert PageLookup(flat, {"a": "p", "b": "p"}, {}).find("p") == "p"
-    with pytest.raises(DatasetError, match="no two passages of this dataset are of one page"):
+    with pytest.raises(DatasetError, match="no two passages of this dataset belong to the same page"):
         PageLookup(flat, {}, {})
 
 

@@ -172,13 +172,13 @@ def test_a_paid_answer_is_never_replaced_by_an_error(
 @pytest.mark.parametrize(
     ("replies", "words"),
     [
-        ({"upload": {"object": "file"}}, "an id has another form"),
-        ({"upload": {"id": "../../admin"}}, "an id has another form"),
-        ({"create": {"id": ["a"]}}, "an id has another form"),
-        ({"wait": {"status": ["x"]}}, "the status of a batch has another form"),
+        ({"upload": {"object": "file"}}, "an id has an unexpected form"),
+        ({"upload": {"id": "../../admin"}}, "an id has an unexpected form"),
+        ({"create": {"id": ["a"]}}, "an id has an unexpected form"),
+        ({"wait": {"status": ["x"]}}, "the status of a batch has an unexpected form"),
         ({"wait": {"status": "failed", "errors": "no"}}, "refuses the batch: no"),
         ({"wait": {"status": "failed", "errors": [7]}}, "refuses the batch: 7"),
-        ({"list": {"data": ["a", "b"]}}, "the list of batches has another form"),
+        ({"list": {"data": ["a", "b"]}}, "the list of batches has an unexpected form"),
         ({"list": {"data": [{"id": "b"}], "has_more": True}}, "a page that repeats an earlier one"),
         (
             {"wait": (404, {"error": {"message": "no such batch"}})},
@@ -186,7 +186,7 @@ def test_a_paid_answer_is_never_replaced_by_an_error(
         ),
         ({"output": (404, "gone")}, r"gone \(run the same command.*delete .*json"),
         ({"upload": (400, {"error": {"message": "no files here"}})}, "refuses the batch .*no files here"),
-        ({"create": []}, "what /batches answers has another form"),
+        ({"create": []}, "what /batches answers has an unexpected form"),
     ],
 )
 def test_what_is_wrong_and_what_to_do_is_said_in_one_line(replies: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -203,4 +203,4 @@ def test_an_endless_list_is_left(tmp_path: Path) -> None:
     pages = iter(range(10_000))
     server = Server(list=lambda _: {"data": [{"id": f"b{next(pages)}"}], "has_more": True})
     check(found := run(server, tmp_path)[0])
-    assert "20 pages without an end" in str(found[0]) and next(pages) == 20
+    assert "20 pages and no end" in str(found[0]) and next(pages) == 20

@@ -95,9 +95,9 @@ def test_types_are_those_that_the_queries_have(run: Run, folder: Path, model_say
     [
         ({"keywords": "specimen search engine"}, "has a word of the instructions"),
         ({"keywords": "specimen led street lights caterpillars"}, "has words of the examples"),
-        ({"character": "a plumber", "keywords": "plumber specimen repair"}, "speaks of its character"),
+        ({"character": "a plumber", "keywords": "plumber specimen repair"}, "mentions its character"),
         ({"keywords": "specimen"}, "is vague"),
-        ({"question": "how does a specimen look after 1937 days"}, "has a number that its document has not"),
+        ({"question": "how does a specimen look after 1937 days"}, "has a number that is not in its document"),
         ({"question": "how does a thing " + " ".join(f"a{place}" for place in range(40))[:92]}, "is cut off"),
         ({"problem": "I need information on my specimen"}, "wrong type"),
         ({"claim": "A specimen is what this document is about"}, "has a word of the instructions"),
@@ -173,7 +173,7 @@ def test_passages_that_nobody_looks_for_are_counted_and_cost_nothing(
     result = run(changes={"target: 12": AT_ONCE["target: 12"].replace("target: 12", "target: 8")})
     assert result.manifest is not None
     (step,) = [step for step in result.manifest.funnel if step.stage == "character"]
-    assert step.reasons["nobody looks for a caption"] > 0
+    assert step.reasons["users do not search for a caption"] > 0
     written = [request.messages[-1].content for request in asked if request.stage == "query"]
     assert written and not any("seen from the north side" in text for text in written)
     assert "Figure 7" in (result.directory / "dataset" / "corpus.jsonl").read_text("utf-8")  # it stays in the corpus

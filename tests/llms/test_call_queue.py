@@ -218,7 +218,7 @@ WHY = "(the limits of requests and tokens a minute)"
 async def test_the_words_of_a_wait_and_of_one_that_is_too_long(seconds: int, words: str) -> None:
     line = Line(2, requests_per_minute=60 / seconds)
     if seconds <= 3600:
-        assert line.said == [f"{WHO}: the next call waits {words} {WHY}; Ctrl-C stops, and keeps the rest"]
+        assert line.said == [f"{WHO}: the next call waits {words} {WHY}; Ctrl-C stops and keeps the answers so far"]
         assert not line.stops
         return
     assert [str(stop) for stop in line.stops] == [

@@ -103,7 +103,7 @@ NAME, LOOKS, HOLDS = "must be the name of an environment variable", "looks like 
         ("extra_body: {metadata: [sk-proj-abc123]}", LOOKS),
         *((f"base_url: 'https://{url}'", HOLDS) for url in ("me:abc123@h/v1", "abc123@h/v1", "h/v1#abc123")),
         ("base_url: 'https://h/v1?api-version=abc123'", r"put parameters into llm\.query"),
-        ("base_url: ['https://me:abc123@h/v1', 'http://h']", "is one address.*a router"),
+        ("base_url: ['https://me:abc123@h/v1', 'http://h']", "must be a single address.*a router"),
         ("base_url: 'localhost:8000/v1'", r"llm\.base_url: 'localhost:8000/v1' is not an http"),
         *((f"base_url: '{url}'", "is not an http") for url in ("ftp://x/v1", "", "http://")),
         ("extra_body: {max_tokens: 9, n: 3}", "must not hold max_tokens, n"),

@@ -84,7 +84,7 @@ def test_what_a_function_must_return(here: Path) -> None:
         airgen.label(corpus(), ["glaciers attract visitors"], llm=answer, judge=judge, work="runs/own",
                      control=LEXICAL["control"], rerankers=["bm25"], quiet=True)  # fmt: skip
     broken: Any = lambda messages: {"text": "yes"}  # noqa: E731
-    with pytest.raises(LlmError, match="the LLM function must return the text of the answer, and returned"):
+    with pytest.raises(LlmError, match="the LLM function must return the text of the answer, but returned"):
         airgen.generate(corpus(), n=2, work="runs/two", **{**LEXICAL, "llm": broken})
 
 

@@ -208,7 +208,7 @@ def test_a_wrong_index_is_refused_where_it_is_written(settings: dict[str, Any], 
     ("index", "words"),
     [
         ("PQ7", "index 'PQ7' is refused by faiss .*multiple of the number of subquantizers"),
-        ("IVF4000,Flat", "learns 4,000 centroids, and the corpus has 3,000 passages: choose a smaller one"),
+        ("IVF4000,Flat", "learns 4,000 centroids, but the corpus has only 3,000 passages: choose a smaller one"),
         ("IVF64,PQ4x12", "learns 4,096 centroids"),
     ],
 )

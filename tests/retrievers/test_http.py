@@ -182,7 +182,7 @@ def test_reranking(service: Service, form: Answer) -> None:
     [
         ([{"index": 0, "relevance_score": 1.0}], "returned 1 scores for 2 documents"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 7, "relevance_score": 1.0}], "not sent"),
-        ([{"index": 0, "relevance_score": 1.0}, {"index": 0, "relevance_score": 2.0}], "two for one"),
+        ([{"index": 0, "relevance_score": 1.0}, {"index": 0, "relevance_score": 2.0}], "two scores for one document"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 1, "relevance_score": float("nan")}], "nan"),
         ([{"index": 0}, {"index": 1}], "form of a re-ranker"),
     ],

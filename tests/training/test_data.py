@@ -311,7 +311,7 @@ def test_a_mixed_training_goes_on_to_the_same_bytes(
 ) -> None:
     from airgen.training.kinds.encoder import EncoderTask
 
-    with pytest.raises(UsageError, match="deepct learns passages by themselves"):
+    with pytest.raises(UsageError, match="deepct learns from passages alone"):
         train("deepct", TrainingRequest(request_of("x").on, "none", Path("x")))
     whole = train("encoder", request_of("whole"))
     assert whole.steps == 10  # 24 queries and half of 24 in batches of 8, twice

@@ -153,7 +153,7 @@ def test_scores_of_a_file_teach_and_are_the_negatives(dataset: Path, bert: Path,
 
 def test_what_a_teacher_cannot_do_is_said(dataset: Path, bert: Path, tmp_path: Path) -> None:
     (tmp_path / "other.tsv").write_text("x\ty\t1\n")
-    with pytest.raises(DatasetError, match=r"other\.tsv: 1 scores of a teacher, and none is of a training query"):
+    with pytest.raises(DatasetError, match=r"other\.tsv: 1 scores of a teacher, but none is for a training query"):
         read(dataset, recipe_of(), str(tmp_path / "other.tsv"))
     (tmp_path / "bad.jsonl").write_text('{"query_id": "q0", "positives": {"doc_id": ["p1"], "score": []}}\n')
     with pytest.raises(DatasetError, match=r"bad\.jsonl.*:1: needs query_id, and positives and negatives"):

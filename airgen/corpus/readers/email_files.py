@@ -27,7 +27,11 @@ class EmailReader(FileReader):
     """One document for each message; a file of several messages has one for each."""
 
     class Settings(SectionSettings):
-        """`max_bytes` limits the file."""
+        """Settings of the e-mail reader.
+
+        Attributes:
+            max_bytes: Largest size of a file.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         max_bytes: int = 256 * 1024 * 1024
@@ -75,7 +79,8 @@ class EmailReader(FileReader):
 
     def _page(self, message: Message) -> Page:
         """Return the text of a message: of alternatives the first of plain text, else HTML; attachments are left
-        out."""
+        out.
+        """
         blocks: list[Block] = []
         left: list[tuple[str, str]] = []
         title = ""

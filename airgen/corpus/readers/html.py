@@ -36,8 +36,8 @@ _NEVER = frozenset(("script", "style", "template", "head", "link", "meta", "para
 _ASIDE = {
     "noscript": "shown without scripts only", "noframes": "shown without frames only", "iframe": "instead of a frame",
     "object": "instead of an object", "video": "instead of a video", "audio": "instead of a sound",
-    "canvas": "instead of a drawing", "svg": "words of a drawing", "rt": "reading of a word (ruby)",
-    "select": "choices of a form", "datalist": "choices of a form", "textarea": "field of a form",
+    "canvas": "instead of a drawing", "svg": "words of a drawing", "rt": "pronunciation of a word (ruby)",
+    "select": "options of a form field", "datalist": "options of a form field", "textarea": "field of a form",
 }  # fmt: skip
 _PLACES = {"nav": "navigation", "footer": "footer of the page", "header": "header of the page", "dialog": "dialog"}
 _ROLES = {
@@ -69,7 +69,8 @@ Extract = Literal["main", "page", "trafilatura"]
 @dataclass(frozen=True, slots=True)
 class _PlacedBlock:
     """A block of a page, and how many of its characters are links. `place`: where it is, if not among the text of the
-    page. `core`: it is in the page's `main`, or in an article."""
+    page. `core`: it is in the page's `main`, or in an article.
+    """
 
     block: Block
     place: str = ""
@@ -81,11 +82,14 @@ class HtmlReader(FileReader):
     """HTML pages: headings, paragraphs, list items, table rows and code, without scripts and navigation."""
 
     class Settings(SectionSettings):
-        """`content`: a CSS selector of the elements with the text; `remove`: selectors of elements to leave out.
+        """Settings of the HTML reader.
 
-        `extract`: `main` leaves out navigation, the site's header and footer, and what other pages repeat around their
-        text; `page` takes all text; `trafilatura` takes what that library takes. The default is `main`, and `page`
-        where `content` or `remove` say what the text is.
+        Attributes:
+            content: CSS selector of the elements that hold the text.
+            remove: CSS selectors of elements to leave out.
+            extract: `main` leaves out navigation, the site's header and footer, and what other pages repeat around
+                their text; `page` takes all text; `trafilatura` takes what that library selects. Default: `main`, or
+                `page` if `content` or `remove` is given.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
@@ -291,7 +295,8 @@ _NOFRAMES = re.compile(r"</?noframes\b[^<>]*>", re.IGNORECASE)
 
 def _as_shown(html: str) -> str:
     """Return the page with what a browser shows and the parser would not: the shadow tree of an element, CDATA of
-    XHTML, and the page instead of frames."""
+    XHTML, and the page instead of frames.
+    """
     if "shadowroot" in html:
         opened: list[bool] = []
 
@@ -491,14 +496,14 @@ class _Walk:
                 self._input(node.attributes)
                 continue
             if tag == "area":
-                self.left.append(("words for a picture", node.attributes.get("alt") or ""))
+                self.left.append(("alternative text of a picture", node.attributes.get("alt") or ""))
                 continue
             if tag == "img":
                 words = node.attributes.get("alt") or ""
                 if (node.attributes.get("class") or "") in _PICTURED:
                     self._held.append(f" {words} ")
                 else:
-                    self.left.append(("words for a picture", words))
+                    self.left.append(("alternative text of a picture", words))
                 continue
             enter = self._enter(node, tag)
             if enter is None:
@@ -621,7 +626,7 @@ class _Walk:
     def _input(self, attributes: Mapping[str, str | None]) -> None:
         kind = (attributes.get("type") or "text").lower()
         if kind == "image":
-            self.left.append(("words for a picture", attributes.get("alt") or ""))
+            self.left.append(("alternative text of a picture", attributes.get("alt") or ""))
         if kind in ("hidden", "password", "checkbox", "radio", "file", "color", "range"):
             return
         words = " ".join(filter(None, (attributes.get("value"), attributes.get("placeholder"))))
@@ -706,7 +711,8 @@ class _Walk:
 
 def _of_attributes(node: Any, tag: str) -> list[str]:
     """Return the words that a browser shows of an element's attributes: labels of choices, what is in an empty field,
-    the page in a frame."""
+    the page in a frame.
+    """
     if tag == "iframe" and (page := node.attributes.get("srcdoc")):
         return [_plain_words(page)]
     if tag in ("select", "datalist"):

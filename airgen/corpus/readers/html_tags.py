@@ -1,6 +1,6 @@
 """Bounds on the markup of a page, before a parser whose time grows with more than its size sees it.
 
-    html = bounded(html)        # raises Unusable for too many tags, or too many elements inside each other
+    html = bounded(html)        # raises Unusable for too many tags, or too many levels of nested elements
 
 A tag with thousands of attributes loses them: parsers compare each with all before it, and no text is in them.
 """
@@ -59,7 +59,7 @@ def _check_depth(html: str) -> None:
             opened[tag] += 1
             depth += 1
             if depth > limit:
-                raise Unusable("nested too deep", f"more than {limit} elements inside each other")
+                raise Unusable("nested too deep", f"more than {limit} levels of nested elements")
         elif opened[tag]:
             opened[tag] -= 1
             depth -= 1

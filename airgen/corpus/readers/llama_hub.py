@@ -65,7 +65,13 @@ class LlamaIndexReader:
     """The documents of a reader of LlamaHub, in its order."""
 
     class Settings(ReaderSettings):
-        """`reader`: its class, as module:Class. `id`, `title`: which metadata they are, where the usual ones fail."""
+        """Settings of a LlamaIndex reader.
+
+        Attributes:
+            reader: Its class, as `module:Class`.
+            id: Name of the metadata that is the id, if the usual names are missing.
+            title: Name of the metadata that is the title, if the usual names are missing.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("llama_index",)
         reader: str = Field(pattern=_CLASS)
@@ -90,7 +96,8 @@ class LlamaIndexReader:
 
         def problems(self) -> list[str]:
             """Return what keeps the reader from being called: its package, its class, its arguments, the
-            environment."""
+            environment.
+            """
             texts = [text for _, text in (*_texts(self.arguments), *_texts(self.load))]
             variables = (name for text in texts for name in VARIABLE.findall(text))
             unset = [name for name in dict.fromkeys(variables) if not secret(name)]

@@ -30,8 +30,12 @@ class FilesReader(PathReader):
     """Each file of a folder, by the reader of its ending."""
 
     class Settings(ReaderSettings):
-        """`readers`: names, or mappings with the settings of their kind but without `path`, and perhaps `only`: the
-        patterns of their files. Without `readers`: all that read files of text, but no tables."""
+        """Settings of the reader of folders with files of several kinds.
+
+        Attributes:
+            readers: Names of readers, or mappings with the settings of their kind (without `path`) and, optionally,
+                `only`: patterns of the files that they read. Default: every reader of text files, but no tables.
+        """
 
         path: Annotated[str, FILE]
         readers: tuple[Any, ...] = Field(default=_TEXTS, min_length=1, max_length=200)
@@ -53,7 +57,7 @@ class FilesReader(PathReader):
             kind, only = values.get("kind"), values.pop("only", [])
             if kind not in endings():
                 hint = closest(str(kind), list(endings()))
-                raise ValueError(f"{kind!r} is not a reader that knows its files by their ending{hint}")
+                raise ValueError(f"{kind!r} is not a reader that recognises files by their extension{hint}")
             patterns = only if isinstance(only, list) else [only]
             if not all(isinstance(pattern, str) for pattern in patterns):
                 raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")

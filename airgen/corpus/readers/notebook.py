@@ -23,7 +23,11 @@ class NotebookReader(FileReader):
     """One document for each notebook or section. Versions 3 and 4 of the format are read."""
 
     class Settings(SectionSettings):
-        """`outputs`: whether what the code printed is text of the document."""
+        """Settings of the notebook reader.
+
+        Attributes:
+            outputs: Whether printed output is part of the text.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         outputs: bool = False

@@ -37,7 +37,11 @@ class DocxReader(FileReader):
     """One document for each file or section."""
 
     class Settings(SectionSettings):
-        """`max_bytes` limits the file, and its XML after unpacking."""
+        """Settings of the DOCX reader.
+
+        Attributes:
+            max_bytes: Largest size of a file, and of its XML after unpacking.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("mammoth", "selectolax")
         max_bytes: int = 64 * 1024 * 1024
@@ -95,7 +99,11 @@ class EpubReader(FileReader):
     """One document for each book (for the Long-Doc task), chapter or section."""
 
     class Settings(SectionSettings):
-        """`split`: file, chapters or sections."""
+        """Settings of the EPUB reader.
+
+        Attributes:
+            split: What becomes a document: the file, its chapters, or their sections.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
         splits: ClassVar[tuple[str, ...]] = ("file", "chapters", "sections")
@@ -187,7 +195,8 @@ def _locked(book: zipfile.ZipFile) -> set[str]:
 
 def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
     """Return the title, the pages in reading order, {part: why it is no chapter, or ""}, and chapters that the book
-    lacks."""
+    lacks.
+    """
     root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     if root is None:
         raise ValueError("no rootfile in META-INF/container.xml")

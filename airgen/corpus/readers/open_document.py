@@ -15,7 +15,7 @@ from airgen.records import Document, Dropped
 # Elements that are no text of the document, and why.
 _BESIDE = {
     "annotation": "comments", "tracked-changes": "deleted text", "table-of-content": "table of contents",
-    "alphabetical-index": "index", "title": "words for a picture", "desc": "words for a picture",
+    "alphabetical-index": "index", "title": "alternative text of a picture", "desc": "alternative text of a picture",
 }  # fmt: skip
 _SKIPPED = ("forms", "sequence-decls", "variable-decls", "user-field-decls", "index-source", "note-citation")
 
@@ -24,7 +24,11 @@ class OpenDocumentReader(FileReader):
     """One document for each file or section."""
 
     class Settings(SectionSettings):
-        """`max_bytes` limits the file, and its XML after unpacking."""
+        """Settings of the OpenDocument reader.
+
+        Attributes:
+            max_bytes: Largest size of a file, and of its XML after unpacking.
+        """
 
         max_bytes: int = 256 * 1024 * 1024
         packages: ClassVar[tuple[str, ...]] = ()

@@ -22,7 +22,7 @@ class PackedXml:
 
     def __init__(self, raw: bytes, most: int) -> None:
         if raw.startswith(b"\xd0\xcf\x11\xe0"):
-            raise Unusable("password needed", "it is encrypted, or of an older format; save it anew without a password")
+            raise Unusable("password needed", "it is encrypted or in an older format; save it again without a password")
         self._members = zipfile.ZipFile(io.BytesIO(raw))
         # A member gives at most the size that the archive declares for it, so the sum is a bound.
         parts = [member for member in self._members.infolist() if member.filename.endswith((".xml", ".rels"))]

@@ -32,7 +32,12 @@ class PdfReader(FileReader):
     """One document for each file (for the Long-Doc task) or page."""
 
     class Settings(SectionSettings):
-        """`split`: file or pages. `max_bytes` limits the size of the file."""
+        """Settings of the PDF reader.
+
+        Attributes:
+            split: What becomes a document: the file or its pages.
+            max_bytes: Largest size of a file.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("pypdfium2",)
         splits: ClassVar[tuple[str, ...]] = ("file", "pages")
@@ -214,7 +219,8 @@ _PREFIXES = frozenset((
 
 def _is_compound(first: str, second: str, joined: Counter[str], compounds: Counter[str]) -> bool:
     """Return whether a hyphen at the end of a line belongs to the word: by the words of the document, else by the
-    parts."""
+    parts.
+    """
     whole, low = (first + second).casefold(), first.casefold()
     if compounds[f"{low}-{second.casefold()}"]:
         return True

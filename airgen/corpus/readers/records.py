@@ -34,7 +34,11 @@ class JsonLinesReader(PathReader):
     """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
 
     class Settings(ChosenRows):
-        """`path`: a file, glob or folder below the corpus's root."""
+        """Settings of the JSON Lines reader.
+
+        Attributes:
+            path: A file, glob or folder below the corpus's root.
+        """
 
         path: Annotated[str, FILE]
 
@@ -108,7 +112,11 @@ class JsonReader(PathReader):
     """
 
     class Settings(ChosenRows):
-        """`rows`: the dotted path of the list in the file. The members of an object are rows with a column `key`."""
+        """Settings of the JSON reader.
+
+        Attributes:
+            rows: Dotted path to the list in the file. The members of an object are rows with a column `key`.
+        """
 
         path: Annotated[str, FILE]
         rows: str = ""
@@ -158,7 +166,11 @@ class BeirReader(JsonLinesReader):
     """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
 
     class Settings(JsonLinesReader.Settings):
-        """`path`: the folder that holds the corpus file."""
+        """Settings of the BEIR reader.
+
+        Attributes:
+            path: The folder with the corpus file.
+        """
 
         path: Annotated[str, FILE] = "."
 
@@ -179,10 +191,14 @@ class DatasetsReader:
     """Splits of a data set, streamed and not downloaded whole. Code in a repository is never run."""
 
     class Settings(ChosenRows):
-        """`path`: the name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote.
+        """Settings of the reader of Hugging Face datasets.
 
-        config, split: one, or several, which are read one after the other. files: globs of the files to read, as if
-        they were the repository; they have no config, and their only split is `train`.
+        Attributes:
+            path: Name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote.
+            config: One configuration or several, read one after the other.
+            split: One split or several, read one after the other.
+            files: Globs of files to read as if they were the repository. They have no config, and their only split is
+                `train`.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("datasets",)

@@ -30,7 +30,11 @@ class SlidesReader(FileReader):
     """One document for each presentation or section."""
 
     class Settings(SectionSettings):
-        """`max_bytes` limits the file, and its XML after unpacking."""
+        """Settings of the reader of slides.
+
+        Attributes:
+            max_bytes: Largest size of a file, and of its XML after unpacking.
+        """
 
         max_bytes: int = 256 * 1024 * 1024
         packages: ClassVar[tuple[str, ...]] = ()
@@ -94,7 +98,7 @@ def _slide(slide: Element, left: Pieces, first: bool) -> Iterator[Block]:
             for text in (node.get("descr"), node.get("title"))
             if text
         ]:
-            left.append(("words for a picture", "\n".join(words)))
+            left.append(("alternative text of a picture", "\n".join(words)))
         kind = _placeholder(shape)
         paragraphs = list(_paragraphs(shape))
         if kind in _FURNITURE:

@@ -198,9 +198,9 @@ def row_document(
     Args:
         row: Values by column.
         fields: The columns that make a document.
-        place: What the corpus says about all documents.
-        source: The file or data set, for messages and rows.
-        position: The place of the row in it.
+        place: Settings of the corpus that apply to all documents.
+        source: The file or dataset, for messages and rows.
+        position: The position of the row in it.
         metadata: Names of columns that are kept besides the text.
     """
     texts = []
@@ -259,7 +259,8 @@ def _shown(row: Mapping[str, Any]) -> str:
 
 def text_of(value: Any) -> Any:
     """Return bytes as the text that they are in UTF-8: Parquet files of Spark, Hive and Impala do not mark text as
-    such."""
+    such.
+    """
     if isinstance(value, list):
         return [text_of(item) for item in value]
     if isinstance(value, Mapping):
@@ -317,7 +318,12 @@ class ParquetReader(PathReader):
     """Rows of Parquet files, in the order of files, then rows; only the columns of `fields` are read."""
 
     class Settings(RowSettings):
-        """`path`: a file, glob or folder; `where`: a condition on the columns, in DuckDB's SQL."""
+        """Settings of the Parquet reader.
+
+        Attributes:
+            path: A file, glob or folder.
+            where: A condition on the columns, in DuckDB's SQL.
+        """
 
         path: Annotated[str, FILE]
         where: str = ""
@@ -439,10 +445,12 @@ class CsvReader(PathReader):
     """Rows of CSV or TSV files, packed or not. All columns are text; an empty cell is no value."""
 
     class Settings(ParquetReader.Settings):
-        """How the files are written; what is not said is told by each file, see `airgen.tables`.
+        """How the files are written; whatever is not given is recognised per file (see `airgen.tables`).
 
-        `delimiter`: "" for a table of one column. `header`: false where the first row is no header; the columns are
-        then `column 1`, `column 2`, ... `encoding`: without one, UTF-8, else what is found by the bytes.
+        Attributes:
+            delimiter: The delimiter; "" for a table of one column.
+            header: False if the first row is not a header; the columns are then `column 1`, `column 2`, ...
+            encoding: The encoding. Default: UTF-8, else the one recognised from the bytes.
         """
 
         delimiter: str | None = Field(default=None, max_length=2)

@@ -212,7 +212,7 @@ class FileReader(PathReader):
         raise NotImplementedError
 
     def pieces(self, left: Iterable[tuple[str, str]], name: str, position: str = "") -> Iterator[Dropped]:
-        """Yield what is left out of the file of that name: (reason, text)."""
+        """Yield the pieces that are left out of a file, as (reason, text)."""
         for reason, text in left:
             yield left_out(reason, identity=self.identity(name), source=name, position=position, text=text)
 
@@ -256,8 +256,7 @@ def _beginning(path: Path) -> bytes:
 
 
 def damage(result: Decoded, identity: str, name: str) -> Dropped:
-    """Return the note on a text some of whose bytes were not in its encoding: how many, and the first lines with
-    them."""
+    """Return a note about bytes of a text that are not in its encoding: how many, and the first lines with them."""
     lines = [line.strip() for line in result.text.split("\n") if "\ufffd" in line]
     count = result.text.count("\ufffd")
     detail = f"{count:,} places are U+FFFD now"

@@ -81,7 +81,7 @@ class WordFile:
         return out.getvalue()
 
     def pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield what of the document is in none of these texts: (reason, text)."""
+        """Yield the pieces of the document that are in none of these texts, as (reason, text)."""
         yield from self._pieces
         keys = {letters for text in texts for letters in map(_letters, [text, *text.split("\n")])}
         whole = "".join(map(_letters, texts))
@@ -129,16 +129,18 @@ class WordFile:
         if tag in (f"{_W}del", f"{_W}moveFrom"):
             self._note("deleted text" if tag == f"{_W}del" else "moved text", "".join(_words(child)))
         elif tag == f"{_W}rt":
-            self._note("reading of a word (ruby)", "".join(_words(child)))
+            self._note("pronunciation of a word (ruby)", "".join(_words(child)))
             return []
         elif tag == f"{_W}sdtPr" or tag == f"{_W}ffData":
             names = {f"{_W}listItem": f"{_W}displayText", f"{_W}listEntry": f"{_W}val"}
             choices = [node.get(names[node.tag], "") for node in child.iter() if node.tag in names]
-            self._note("choices of a form", "\n".join(choices))
+            self._note("options of a form field", "\n".join(choices))
         elif tag == f"{_W}drawing":
             for node in child.iter():
                 if _local(node) == "docPr":
-                    self._note("words for a picture", " ".join(filter(None, (node.get("title"), node.get("descr")))))
+                    self._note(
+                        "alternative text of a picture", " ".join(filter(None, (node.get("title"), node.get("descr"))))
+                    )
             if boxes := list(child.iter(f"{_W}txbxContent")):
                 shape = Element(f"{_W}pict")
                 shape.extend(boxes)

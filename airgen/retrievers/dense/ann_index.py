@@ -38,13 +38,13 @@ _LOCAL_PRODUCTS = 1 << 22  # queries times rows: fewer are searched more quickly
 
 @dataclass(frozen=True)
 class AnnSpec:
-    """The kind of an index.
+    """Specification of an approximate index.
 
     Attributes:
         factory: faiss's factory string.
         build: Parameters that are set before the index is filled.
         search: Parameters that are set before it is searched.
-        sample: Number of rows on which it is trained.
+        sample: Number of rows on which the index is trained.
         parts: Number of parts.
     """
 
@@ -69,8 +69,8 @@ class AnnSpec:
         needed = _vectors_needed(_faiss(self.factory), self.made(dim))
         if passages < needed:
             raise ModelError(
-                f"index {self.factory!r} learns {needed:,} centroids, and the corpus has {passages:,} passages: choose "
-                "a smaller one, such as HNSW32"
+                f"index {self.factory!r} learns {needed:,} centroids, but the corpus has only {passages:,} passages: "
+                "choose a smaller one, such as HNSW32"
             )
 
 

@@ -131,10 +131,12 @@ class TorchModel(Component):
     """A component that runs a model with torch; it is loaded at its first use, and again after `release`."""
 
     class Settings(Component.Settings):
-        """`model` is a Hub name, a folder, or a name of the catalogue.
+        """Settings of a model that torch runs.
 
-        `dtype` of the weights: `auto` is bf16 on a GPU (fp16 for files in fp16, and where the GPU has no bf16), and
-        the files' own dtype on a CPU.
+        Attributes:
+            model: A Hub name, a folder, or a name in the catalogue.
+            dtype: Type of the weights. `auto` is bf16 on a GPU (fp16 for files in fp16, or if the GPU does not support
+                bf16), and the type in the files on a CPU.
         """
 
         model: Annotated[str, MODEL]
@@ -172,7 +174,7 @@ class TorchModel(Component):
 
     @property
     def gpu(self) -> bool:
-        """Whether it runs on a GPU."""
+        """Return whether the model runs on a GPU."""
         return devices.on_gpu(self.settings.device)
 
     @property
@@ -238,7 +240,12 @@ class LibraryModel(TorchModel):
     """A model of sentence-transformers."""
 
     class Settings(TorchModel.Settings):
-        """`revision` is one of the Hub's. `model_kwargs` are arguments of transformers' `from_pretrained`."""
+        """Settings of a model that sentence-transformers or FlagEmbedding loads.
+
+        Attributes:
+            revision: A revision on the Hub.
+            model_kwargs: Arguments for `from_pretrained` of transformers.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         revision: str | None = None
@@ -337,12 +344,16 @@ class SentenceTransformersEmbedder(LibraryModel):
     """An embedding model of sentence-transformers."""
 
     class Settings(LibraryModel.Settings):
-        """A prefix stands before every text; an instruction is a prefix.
+        """Settings of an embedder of sentence-transformers.
 
-        Prefixes that are not given are those that a local folder names as its prompts. `pooling` replaces the model's
-        own. `max_length` counts tokens and is cut to what the model can take. With the similarity `dot`, vectors keep
-        their lengths; by default it is what a local folder names, else the cosine. `query_model` is another encoder for
-        queries, as DPR has one. `batch_size`: texts at once; by default 32 on a CPU, and what a GPU's memory holds.
+        A prefix is put before every text; an instruction is a prefix. Default: the prompts that a local folder defines.
+
+        Attributes:
+            pooling: Replaces the model's own pooling.
+            max_length: Number of tokens, at most what the model supports.
+            similarity: With `dot`, vectors keep their lengths. Default: what a local folder defines, else cosine.
+            query_model: A separate encoder for queries, as in DPR.
+            batch_size: Texts per batch. Default: 32 on a CPU, and as many as fit on a GPU.
         """
 
         query_prefix: str | None = None
@@ -374,7 +385,7 @@ class SentenceTransformersEmbedder(LibraryModel):
         trained_for = model.similarity_fn_name
         if self.settings.similarity is None and trained_for != ("dot" if self._dot else "cosine"):
             reason = f"{self.name} was trained for the similarity {trained_for!r}"
-            raise ModelError(f"{reason}: beside it, set `similarity: dot` or `cosine`")
+            raise ModelError(f"{reason}: set `similarity: dot` or `cosine` beside the model")
         return model
 
     @cached_property

@@ -182,7 +182,11 @@ class LSA(Analysing):
     """
 
     class Settings(Analysing.Settings):
-        """`dim`: how many components."""
+        """Settings of LSA.
+
+        Attributes:
+            dim: Number of components.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("scipy", "numba")
         dim: int = Field(default=200, ge=1)

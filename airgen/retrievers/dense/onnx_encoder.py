@@ -75,7 +75,12 @@ class EmbeddedModel(Component):
     """A model that runs without torch, on the CPU; it is loaded at its first use."""
 
     class Settings(Component.Settings):
-        """`model` is a name of the catalogue, or a folder; `max_length` counts tokens, special ones included."""
+        """Settings of a model that needs no torch.
+
+        Attributes:
+            model: A name in the catalogue, or a folder.
+            max_length: Number of tokens, including special tokens.
+        """
 
         model: Annotated[str, MODEL]
         max_length: int = Field(default=256, ge=3, le=512)
@@ -121,7 +126,7 @@ class EmbeddedModel(Component):
 
     @property
     def facts(self) -> ModelFacts:
-        """The catalogue knows the parameters of its own models."""
+        """Return the model's facts; the catalogue has the number of parameters of its models."""
         known = models.catalogue().get(self.name)
         return ModelFacts(known.parameters if known else None, threads=self.threads)
 
@@ -130,7 +135,7 @@ class EmbeddedEmbedder(EmbeddedModel):
     """An `Embedder` of unit vectors."""
 
     class Settings(EmbeddedModel.Settings):
-        """A prefix stands before every text."""
+        """Settings of an embedder that needs no torch. A prefix is put before every text."""
 
         query_prefix: str = ""
         passage_prefix: str = ""
@@ -163,7 +168,7 @@ class OnnxModel(EmbeddedModel):
     """A model of ONNX Runtime: a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`."""
 
     class Settings(EmbeddedModel.Settings):
-        """As for every embedded model."""
+        """Settings of a model that ONNX Runtime runs."""
 
         packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers", "onnx")
 
@@ -215,7 +220,11 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
     """A BERT-like encoder in ONNX, and its token vectors for MaxSim."""
 
     class Settings(OnnxModel.Settings, EmbeddedEmbedder.Settings):
-        """`pooling`: the mean of all token vectors, or the first one."""
+        """Settings of an encoder that ONNX Runtime runs.
+
+        Attributes:
+            pooling: The mean of all token vectors, or the first one.
+        """
 
         model: Annotated[str, MODEL] = "all-minilm-l6-v2-int8"
         pooling: Literal["mean", "cls"] = "mean"
@@ -262,7 +271,11 @@ class OnnxCrossEncoder(OnnxModel):
     """A cross-encoder in ONNX (a `Reranker`): one logit per (query, passage) pair, whatever the other pairs are."""
 
     class Settings(OnnxModel.Settings):
-        """`max_length` counts the tokens of the pair; the longer of the two texts is cut first."""
+        """Settings of a cross-encoder that ONNX Runtime runs.
+
+        Attributes:
+            max_length: Number of tokens of a pair; the longer text is cut first.
+        """
 
         model: Annotated[str, MODEL] = "ms-marco-minilm-l12-int8"
         max_length: int = Field(default=512, ge=3, le=512)

@@ -37,7 +37,11 @@ _RECALL_DEPTH = 10  # hits that `ann_recall` looks at
 
 
 class EmbedderSettings(Component.Settings):
-    """`cache`: the root folder for embeddings, or None to keep them in memory, or where `shared_encodings` says."""
+    """Settings shared by all systems with an embedder.
+
+    Attributes:
+        cache: Root folder for embeddings. Default: the folder given by `shared_encodings`, else memory.
+    """
 
     embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
     cache: Annotated[Path | None, SPEED, FILE] = None
@@ -57,11 +61,15 @@ class Dense(Component):
     """
 
     class Settings(EmbedderSettings):
-        """`index`: a factory string of faiss (HNSW32; IVF1024,PQ32; HNSW32_SQ8); None: exact search.
+        """Settings of dense retrieval.
 
-        `search` and `build` are its parameters by faiss's names: {efSearch: 64}, {nprobe: 16}; {efConstruction: 200}.
-        It is trained on `training_sample` passages, and made of `index_parts` parts, each built and searched by itself.
-        With a `cache` it is made once.
+        Attributes:
+            index: A factory string of faiss (`HNSW32`, `IVF1024,PQ32`, `HNSW32_SQ8`). Default: exact search. With a
+                `cache`, the index is built once.
+            search: Search parameters under faiss's names, such as {efSearch: 64} or {nprobe: 16}.
+            build: Build parameters under faiss's names, such as {efConstruction: 200}.
+            training_sample: Number of passages on which the index is trained.
+            index_parts: Number of parts, each built and searched separately.
         """
 
         index: str | None = None

@@ -53,7 +53,11 @@ class PackedE5(EmbeddedEmbedder):
     """Mean-pooled unit vectors. The default prefixes are those that the model card asks for."""
 
     class Settings(EmbeddedEmbedder.Settings):
-        """`model` is a name of the catalogue, or a file."""
+        """Settings of a packed E5 model.
+
+        Attributes:
+            model: A name in the catalogue, or a file.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("tokenizers", "onnx", "onnxruntime")
         model: Annotated[str, MODEL] = "multilingual-e5-small-q4"
@@ -204,7 +208,11 @@ class StaticEmbedder(EmbeddedEmbedder):
     """
 
     class Settings(EmbeddedEmbedder.Settings):
-        """`model` is a name of the catalogue, or a folder with model.safetensors and tokenizer.json."""
+        """Settings of static embeddings.
+
+        Attributes:
+            model: A name in the catalogue, or a folder with `model.safetensors` and `tokenizer.json`.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
         model: Annotated[str, MODEL] = "wordllama-256"

@@ -63,7 +63,11 @@ class MultiVectorEncoder(LibraryModel):
     """A ColBERT-style model of sentence-transformers (5.4 or later), by Hub name or folder."""
 
     class Settings(LibraryModel.Settings):
-        """`batch_size`: texts at once; by default 32 on a CPU, and what a GPU's memory holds."""
+        """Settings of a late-interaction model.
+
+        Attributes:
+            batch_size: Texts per batch. Default: 32 on a CPU, and as many as fit on a GPU.
+        """
 
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
@@ -105,7 +109,11 @@ class _WithTokens(Component):
     """The base of the retriever and the re-ranker, which share a model of token vectors."""
 
     class Settings(CacheSettings):
-        """`model`: a model that gives token vectors. Its own settings may stand beside it."""
+        """Settings of a component with a late-interaction model.
+
+        Attributes:
+            model: The model that gives token vectors. Its own settings can be given next to it.
+        """
 
         model: Annotated[Any, Part("token-embedder")] = "all-minilm-l6-v2-int8"
 
@@ -120,12 +128,16 @@ class LateInteraction(_WithTokens):
     """MaxSim with every passage, or with candidates of a compressed index. `progress` may be set before `index`."""
 
     class Settings(_WithTokens.Settings):
-        """An exact index is in memory, with token vectors in fp16 of at most `LateInteraction.memory_bytes`.
+        """Settings of late interaction.
 
-        A compressed index is on disk: `bits` for each dimension, and one centroid for each token. In a search, each
-        query token looks at some centroids, and the best passages are scored by their decoded vectors. `cache` is then
-        the root folder of such indexes, each of which serves the same corpus and model again; None: a folder for the
-        time of the process.
+        An exact index is in memory, with token vectors in fp16 of at most `LateInteraction.memory_bytes`. A compressed
+        index is on disk; each query token visits a few centroids, and the best passages are scored by their decoded
+        vectors.
+
+        Attributes:
+            bits: Bits per dimension of a compressed index, in addition to one centroid per token.
+            cache: Root folder of compressed indexes, which are reused for the same corpus and model. Default: a
+                temporary folder.
         """
 
         index: Literal["exact", "compressed"] = "exact"
@@ -164,8 +176,8 @@ class LateInteraction(_WithTokens):
             if size > self.memory_bytes:
                 raise ModelError(
                     f"the token vectors of {len(tokens)} of {len(corpus)} passages need {size / 1e9:.1f} GB, and an "
-                    f"exact index holds {self.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank the hits of "
-                    "another retriever with MaxSim"
+                    f"exact index may use {self.memory_bytes / 1e9:.1f}: set `index: compressed`, or re-rank the hits "
+                    "of another retriever with MaxSim"
                 )
         self._there = None
         lengths = np.array([len(array) for array in tokens], np.int64)

@@ -216,7 +216,13 @@ class Augmented(LexicalRetriever):
     """BM25 over the model's terms (WordPiece, or words); the model adds terms to the queries and weights them."""
 
     class Settings(Component.Settings):
-        """`path`: the model's folder. `k1` and `b`: the model's own where they are not given."""
+        """Settings of augmented BM25.
+
+        Attributes:
+            path: The model's folder.
+            k1: Default: the model's own.
+            b: Default: the model's own.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
         path: Annotated[Path, FILE]

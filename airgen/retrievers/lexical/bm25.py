@@ -49,7 +49,11 @@ class BM25(LexicalRetriever):
     """
 
     class Settings(FieldSettings, BM25Settings):
-        """`lossy_lengths` rounds lengths to the one byte that Lucene keeps."""
+        """Settings of BM25.
+
+        Attributes:
+            lossy_lengths: Rounds lengths to the one byte that Lucene keeps.
+        """
 
         lossy_lengths: bool = False
 
@@ -65,7 +69,11 @@ class QueryLikelihood(LexicalRetriever):
     """A unigram language model of each passage with Dirichlet smoothing."""
 
     class Settings(FieldSettings):
-        """`mu`: how many terms of the whole corpus smooth the model of a passage."""
+        """Settings of query likelihood.
+
+        Attributes:
+            mu: Number of terms, drawn from the whole corpus, that smooth a passage's language model.
+        """
 
         mu: float = Field(default=1000.0, gt=0)
 
@@ -140,7 +148,12 @@ class RM3(Component):
     """Pseudo-relevance feedback: search, then search again with terms from the top passages added to the query."""
 
     class Settings(Component.Settings):
-        """`first`: a lexical retriever. `original_weight`: the share of the query in the expanded query."""
+        """Settings of RM3.
+
+        Attributes:
+            first: A lexical retriever.
+            original_weight: Weight of the original query in the expanded query.
+        """
 
         first: Annotated[Any, Part("retriever")] = "bm25"
         feedback_terms: int = Field(default=10, ge=1)

@@ -82,9 +82,11 @@ class Expanded(_Rewritten):
     """
 
     class Settings(BM25Settings):
-        """`expansions`: a file; in Python also {passage id: queries}. `queries`: how many of each are used (None: all).
+        """Settings of BM25 over expanded passages.
 
-        docT5query uses 40.
+        Attributes:
+            expansions: A file; in Python also {passage id: queries}.
+            queries: Number of queries used per passage (docT5query: 40). Default: all.
         """
 
         expansions: Annotated[Path, FILE, WrapValidator(lambda v, check: v if isinstance(v, Mapping) else check(v))]
@@ -118,7 +120,11 @@ class TermWeigher(TorchModel):
     """A token classifier with one output, as weights of words, by folder or Hub name."""
 
     class Settings(TorchModel.Settings):
-        """`max_length` counts tokens; what is beyond has no weight."""
+        """Settings of a model that weights terms.
+
+        Attributes:
+            max_length: Number of tokens; terms beyond it have no weight.
+        """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
         device: Annotated[str | None, SPEED] = None
@@ -219,7 +225,11 @@ class DeepCT(_Rewritten):
     """
 
     class Settings(SettingsWithModel, BM25Settings):
-        """`scale`: how often a pseudo-document holds a word of weight 1 (DeepCT: 100)."""
+        """Settings of DeepCT.
+
+        Attributes:
+            scale: How often a pseudo-document contains a word of weight 1 (DeepCT: 100).
+        """
 
         model: Annotated[Any, Part("term-weigher")]
         scale: int = Field(default=100, ge=1)

@@ -126,7 +126,11 @@ class Analysing(Component):
     """A component that splits texts into terms."""
 
     class Settings(Component.Settings):
-        """`analyser`: settings such as {stem: false}; in Python also an Analyser."""
+        """Settings of a component that splits texts into terms.
+
+        Attributes:
+            analyser: Settings such as {stem: false}; in Python also an Analyser.
+        """
 
         analyser: Annotated[AnalyserSettings, WrapValidator(_made_or_settings)] = AnalyserSettings()
 
@@ -257,6 +261,10 @@ class LexicalRetriever(Analysing):
 
 
 class FieldSettings(Analysing.Settings):
-    """`fields`: flat indexes title and text as one text. multi scores them apart and adds their scores."""
+    """How title and text are indexed.
+
+    Attributes:
+        fields: `flat` indexes title and text as one text; `multi` scores them separately and adds the scores.
+    """
 
     fields: Literal["flat", "multi"] = "flat"

@@ -45,7 +45,7 @@ _CJK = frozenset({"zh", "ja", "ko"})
 
 @dataclass(frozen=True)
 class Analyser:
-    """A text is split into tokens, and each token becomes a term, which is cached.
+    """Splits a text into tokens and turns each into a term, which is cached.
 
     `language` is an ISO 639-1 code. `stem` and `stopwords` turn these steps on. `segment` splits Chinese and Japanese
     into words instead of bigrams. `ngram` n > 0 indexes the character n-grams of each word instead of the stemmed word,
@@ -71,7 +71,8 @@ class Analyser:
 
     def prepare(self, text: str) -> str:
         """Return the text before it is split: NFKC in Chinese, Japanese and Korean; in Persian non-joiners become
-        spaces."""
+        spaces.
+        """
         if text.isascii():
             return text
         if self.language in _CJK:

@@ -58,7 +58,7 @@ def convert_dpr(
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out}: is not empty; name another folder")
     if not questions:
-        raise UsageError("give one file of questions or more: --questions SPLIT=FILE")
+        raise UsageError("give at least one file of questions: --questions SPLIT=FILE")
     counts: Counter[str] = Counter()
     splits = {split: list(_questions(path, negatives)) for split, path in questions.items()}
     (out / "qrels").mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def convert_dpr(
                 counts["labels"] += len(labels)
             (out / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8", newline="\n")
     if not counts["labels"]:
-        raise DatasetError(f"{out}: no question has a passage that answers it: are they of one collection?")
+        raise DatasetError(f"{out}: no question has a passage that answers it: are the files of the same collection?")
     return {name: count for name, count in counts.items() if count}
 
 

@@ -163,12 +163,12 @@ def expand(
     seed: int = 42,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write one row for each passage; returns for how many passages this call asked the model.
+    """Write one row per passage, and return for how many passages this call asked the model.
 
-    `model` has `write(texts, count, seeds)`: at most `count` queries for each text, equal ones for an equal seed, and
-    `texts_at_once(count)`. docT5query samples 40 for each passage. Rows go to OUT.part, which a later call continues
-    and which is renamed to OUT at the end. `progress` is called with the number of passages done. Raises DatasetError
-    if the file cannot be written, and the model's own errors.
+    `model` has `write(texts, count, seeds)`, which returns at most `count` queries per text (the same for the same
+    seed), and `texts_at_once(count)`. docT5query samples 40 queries per passage. Rows go to OUT.part, which a later
+    call continues and which is renamed to OUT at the end. `progress` is called with the number of passages done. Raises
+    DatasetError if the file cannot be written, and the model's own errors.
     """
     partial = out.with_name(f"{out.name}.part")
     written = number = 0

@@ -335,7 +335,7 @@ class Citations:
         self._dropped: list[int] = []
 
     def add(self, number: int, title: str, text: str, scope: str) -> None:
-        """Add passage `number`: its path of headings, its text, and the book that its section numbers belong to."""
+        """Add passage `number` with its path of headings, its text, and the book of its section numbers."""
         path = ""
         for heading in filter(None, (part.strip() for part in title.split(_PATH))):
             path = f"{path}{_PATH}{heading}" if path else heading
