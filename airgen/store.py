@@ -68,7 +68,7 @@ class Store:
     def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> "Store":
         """Open or create the database.
 
-        Raises StoreError where it is missing (with `create=False`), locked by another process, damaged, of another
+        Raises StoreError if it is missing (with `create=False`), locked by another process, damaged, of another
         schema, or of another program, and if the disk is full or read-only.
         """
         if (not create or read_only) and not path.exists():

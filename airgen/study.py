@@ -359,7 +359,7 @@ def body(parts: Iterable[str | Table]) -> list[str]:
 
 
 def _html_of(part: str | Table, render: Callable[[str], str]) -> str:
-    """A part as HTML; `render` turns Markdown into it."""
+    """Return a part as HTML; `render` turns Markdown into it."""
     if isinstance(part, Table | Plain):
         return part.html()
     return part if isinstance(part, Html) else render(part)

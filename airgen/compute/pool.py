@@ -105,7 +105,7 @@ class WorkerPool(Compute):
 
     @property
     def room(self) -> int:
-        """How many items may be with the workers at a time."""
+        """Return how many items may be with the workers at a time."""
         return _ITEMS_PER_WORKER * self.workers
 
     def describe(self) -> dict[str, Any]:

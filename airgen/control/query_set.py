@@ -42,7 +42,7 @@ class QuerySet(Whole):
 
     @property
     def parents(self) -> Collection[str]:
-        """The keys of the queries."""
+        """Return the keys of the queries."""
         return self.queries
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:

@@ -61,7 +61,7 @@ def least_share(relevance: str, voters: int) -> float:
 
 
 def relevant(found: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
-    """The passages that the votes call relevant to a generated query, with those of its sources that were recalled.
+    """Return the passages that the votes call relevant to a generated query, with its recalled sources.
 
     found: the least share of each recalled passage (`voted`). voters: how many re-rankers there are.
     """
@@ -72,7 +72,7 @@ def relevant(found: Mapping[str, float], sources: Collection[str], relevance: st
 
 
 def source_label(pipeline: Pipeline) -> int:
-    """The label of a generated query's source: `SOURCE_LABEL` where votes alone say what else answers it, else 1.
+    """Return the label of a generated query's source: `SOURCE_LABEL` if votes alone decide what answers it, else 1.
 
     People's own queries have known positives and no source, one voter adds none, and about a subject a source says no
     more than the other passages.
@@ -84,7 +84,7 @@ def source_label(pipeline: Pipeline) -> int:
 
 
 def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
-    """What it depends on whether a query finds its source again (`airgen.generation.round_trip`), besides its texts."""
+    """Return the settings on which `airgen.generation.round_trip` depends besides the texts."""
     recall = pipeline.control.recall
     return {
         "depths": [DEPTH, DRAFT_DEPTH],
@@ -94,8 +94,10 @@ def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
-    """How far each passage is on the way from the median of all scores (0) to the sources' median score (1). Empty
-    where the sources have no score, or none above the median: such a re-ranker does not see why they are."""
+    """Return how far each passage's score is between the median of all scores (0) and the sources' median score (1).
+
+    The result is empty if the sources have no score above the median: such a re-ranker does not recognise them.
+    """
     pairs = list(zip(ids, scores, strict=True))
     own = [score for id_, score in pairs if id_ in sources]
     if not own:
@@ -115,8 +117,10 @@ def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[st
 
 
 def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Collection[str] = ()) -> bool:
-    """Whether every re-ranker puts a source before all other passages, but for the `written`: a generated hard negative
-    that is too good leaves the corpus, and says nothing about the query."""
+    """Return whether every re-ranker ranks a source above all other passages except the `written` ones.
+
+    A generated hard negative that is too good leaves the corpus, so it says nothing about the query.
+    """
     for row in prelabels:
         pairs = list(zip(row.ids, row.scores, strict=True))
         own = [score for id_, score in pairs if id_ in sources]
@@ -127,8 +131,10 @@ def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Coll
 
 
 def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> float:
-    """How far the worst of the sources is ahead of the best other passage for one re-ranker, as a share of the range of
-    all scores: -1 to 1, and 0 and above where they are found first."""
+    """Return the lead of the worst source over the best other passage for one re-ranker.
+
+    It is a share of the range of all scores: -1 to 1, and at least 0 if the sources are ranked first.
+    """
     pairs = list(zip(ids, scores, strict=True))
     own = [score for id_, score in pairs if id_ in sources]
     others = [score for id_, score in pairs if id_ not in sources]

@@ -207,7 +207,7 @@ def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def json_value(path: Path) -> Any:
-    """Return what a JSON file holds. Raises ValueError where it is none, or too large to be looked into."""
+    """Return the content of a JSON file. Raises ValueError if it is not JSON or is too large."""
     with opened(path) as stream:
         raw = stream.read(_MAX_JSON_BYTES + 1)
     if len(raw) > _MAX_JSON_BYTES:

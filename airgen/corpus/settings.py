@@ -206,12 +206,12 @@ class CorpusSettings(Settings):
 
     @property
     def base(self) -> Path:
-        """The folder that local paths are relative to."""
+        """Return the folder that local paths are relative to."""
         return self.reader.folder or Path()
 
     @property
     def names(self) -> Names:
-        """How what names individuals is found: as `clean.names` says, which may leave it to the domain.
+        """Return how names of individuals are recognised: `clean.names`, or the default of the domain.
 
         Where it does, and the recogniser of the language is not on this machine, names after a title are found.
         """
@@ -225,7 +225,7 @@ class CorpusSettings(Settings):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings on which its passages depend, as plain values."""
+        """Return the settings on which its passages depend, as plain values."""
         values = self.model_dump(mode="json", exclude={"notes", "title", "domain"})
         values["clean"]["names"] = (
             "off" if self.names == "keep" else self.names
@@ -234,7 +234,7 @@ class CorpusSettings(Settings):
 
     @property
     def unlimited(self) -> CorpusSettings:
-        """The same corpus without its limit: its first passages can be read without reading all of it."""
+        """Return the same corpus without its limit: its first passages can be read without reading all of it."""
         return self.model_copy(update={"limit": None})
 
 

@@ -66,7 +66,7 @@ class Format:
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self.paths)
 
     def lengths(self, language: str) -> list[int]:
@@ -107,7 +107,7 @@ class Survey:
 
     @property
     def language(self) -> str:
-        """The language of most documents; English where there is no sample."""
+        """Return the language of most documents; English where there is no sample."""
         return self.languages.most_common(1)[0][0] if self.languages else "en"
 
     def words(self, share: float) -> int:
@@ -164,7 +164,7 @@ class Survey:
 
     @property
     def question_column(self) -> str:
-        """The column of a single table that holds questions beside their answers, as a FAQ does; else empty."""
+        """Return the column of a single table that holds questions beside their answers, as a FAQ does; else empty."""
         name = str(self.reader.get("fields", {}).get("title") or "")
         return name if self.path.is_file() and is_question(name) else ""
 
@@ -176,7 +176,7 @@ def _size(count: int) -> str:
 def survey(path: Path) -> Survey:
     """Look at a folder or a file; a sample of its documents is read as the corpus would be.
 
-    Raises CorpusError where there is nothing that airgen reads.
+    Raises CorpusError if there is nothing that airgen reads.
     """
     if not path.exists():
         raise CorpusError(f"{path}: no such file or folder")
@@ -231,7 +231,7 @@ def _survey(
 
 
 def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> list[str]:
-    """The columns that are no field of the reader, in their order."""
+    """Return the columns that are no field of the reader, in their order."""
     read = {str(fields.get(name)).split(".")[0] for name in ("id", "title", "text")}
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in read]
 

@@ -179,7 +179,7 @@ _PlainYaml.yaml_implicit_resolvers = {}
 
 
 def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
-    """The rows in a YAML value, as those in JSON."""
+    """Return the rows in a YAML value, as those in JSON."""
     try:
         value = yaml.load(text, Loader=_PlainYaml)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

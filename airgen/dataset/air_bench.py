@@ -39,7 +39,7 @@ class AirBenchFiles:
 
     @property
     def info(self) -> dict[str, str]:
-        """What a manifest would say; `name` is unique among the datasets of a version, `dataset` is AIR-Bench's."""
+        """Return the facts of a manifest; `name` is unique in a version, `dataset` is AIR-Bench's name."""
         match = _GROUP.fullmatch(self.group)
         facts = match.groupdict() if match else {}
         return {**facts, "version": self.version, "name": f"{self.group}_{self.name}", "dataset": self.name}

@@ -80,7 +80,7 @@ class BeirQuery:
 
     @property
     def filter(self) -> dict[str, Any]:
-        """The values that the metadata of a passage must have: `filter.version: 2`, or an object `filter`."""
+        """Return the values that the metadata of a passage must have: `filter.version: 2`, or an object `filter`."""
         return filter_of(self.metadata)
 
 
@@ -100,7 +100,7 @@ class Qrels:
 
     @property
     def judged(self) -> int:
-        """The number of (query, passage) pairs with a label."""
+        """Return the number of (query, passage) pairs with a label."""
         return sum(map(len, self.labels.values()))
 
 
@@ -164,7 +164,7 @@ class BeirDataset:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """The content of manifest.json (name, task, language, ...), or an empty mapping without that file."""
+        """Return the content of manifest.json (name, task, language, ...), or an empty mapping without that file."""
         path = self.path / "manifest.json"
         if not path.is_file():
             return {}
@@ -178,7 +178,7 @@ class BeirDataset:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The manifest's name, task, language, domain, ...: under `info`, or at its top."""
+        """Return the manifest's name, task, language, domain, ...: under `info`, or at its top."""
         if self.air_bench is not None:
             return self.air_bench.info
         inner = self.manifest.get("info")
@@ -191,7 +191,7 @@ class BeirDataset:
 
     @cached_property
     def splits(self) -> list[str]:
-        """The names of the qrels files, sorted."""
+        """Return the names of the qrels files, sorted."""
         if self.air_bench is not None:
             return sorted(self.air_bench.qrels)
         files = (self.path / "qrels").glob("*")
@@ -200,7 +200,7 @@ class BeirDataset:
 
     @cached_property
     def withheld(self) -> list[str]:
-        """The splits whose labels are private, by the manifest: there are queries and no qrels."""
+        """Return the splits whose labels are private, by the manifest: there are queries and no qrels."""
         if self.air_bench is not None:
             return sorted(self.air_bench.queries.keys() - self.air_bench.qrels.keys())
         named = self.manifest.get("withheld")

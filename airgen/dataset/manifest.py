@@ -98,12 +98,12 @@ class Manifest:
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:
-        """The splits whose labels are in this directory, sorted."""
+        """Return the splits whose labels are in this directory, sorted."""
         return tuple(sorted(set(self.statistics.splits) - set(self.withheld)))
 
     @property
     def answer_files(self) -> list[str]:
-        """The files of reference answers, by split."""
+        """Return the files of reference answers, by split."""
         names = (f"answers/{split}.jsonl" for split in self.labelled_splits)
         return [name for name in names if name in self.files]
 

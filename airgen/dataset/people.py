@@ -108,7 +108,7 @@ class Change:
 
     @property
     def labels(self) -> int:
-        """How many labels are people's."""
+        """Return how many labels are people's."""
         return self.confirmed + self.now_relevant + self.now_not_relevant + self.new
 
     def as_note(self) -> dict[str, Any]:

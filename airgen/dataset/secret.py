@@ -50,7 +50,7 @@ class Secret:
 
     @property
     def hex(self) -> str:
-        """The secret itself as 64 hex digits, for its file."""
+        """Return the secret itself as 64 hex digits, for its file."""
         return self._key.hex()
 
 

@@ -47,7 +47,7 @@ class IdLookup:
 
     @property
     def advice(self) -> str:
-        """What an id of the dataset looks like, and why an original id may be unknown."""
+        """Return what an id of the dataset looks like, and why an original id may be unknown."""
         text = f"its ids look like {self._example[:100]!r}"
         if self._lost:
             text += (
@@ -157,12 +157,12 @@ class DatasetSplit:
 
     @cached_property
     def digest(self) -> str:
-        """The content hash of corpus, queries and this split's qrels, if it has any."""
+        """Return the content hash of corpus, queries and this split's qrels, if it has any."""
         return self.dataset.digest(self.split)
 
     @cached_property
     def qrels(self) -> Qrels:
-        """The labels. What does not have the values of its query's filter is no answer, and has none."""
+        """Return the labels. What does not have the values of its query's filter is no answer, and has none."""
         labels = self._all_labels.labels
         if not self.filters:
             return self._all_labels
@@ -182,7 +182,7 @@ class DatasetSplit:
 
     @cached_property
     def queries(self) -> dict[str, BeirQuery]:
-        """The queries that have labels, in the qrels' order; those of a withheld split in file order.
+        """Return the queries that have labels, in the qrels' order; those of a withheld split in file order.
 
         Raises DatasetError if none has a text.
         """
@@ -202,7 +202,7 @@ class DatasetSplit:
 
     @cached_property
     def unanswered(self) -> dict[str, BeirQuery]:
-        """The queries of this split that nothing in the corpus answers: marked as `answered: false`, without labels."""
+        """Return the queries of this split without an answer in the corpus: `answered: false` and no labels."""
         if self.split in self.dataset.withheld:
             return {}
         return {
@@ -215,12 +215,12 @@ class DatasetSplit:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The whole corpus in memory."""
+        """Return the whole corpus in memory."""
         return Corpus.from_passages(self.dataset.passages(), self.language)
 
     @cached_property
     def lost_labels(self) -> str:
-        """A line about relevant passages that are missing from the corpus; empty if none is.
+        """Return a line about relevant passages that are missing from the corpus; empty if none is.
 
         Raises DatasetError if all are missing: every score would be 0, whatever a system retrieves.
         """
@@ -242,7 +242,7 @@ class DatasetSplit:
 
     @cached_property
     def filters(self) -> dict[str, dict[str, Any]]:
-        """The filter of each query that has one. Raises DatasetError for one that no passage can fit."""
+        """Return the filter of each query that has one. Raises DatasetError for one that no passage can fit."""
         queries = self.queries | self.unanswered
         filters = {key: wanted for key, query in queries.items() if (wanted := query.filter)}
         known = {name for metadata in self.corpus.metadata for name in metadata} if filters else set()
@@ -274,7 +274,7 @@ class DatasetSplit:
 
     @cached_property
     def parents(self) -> dict[str, str]:
-        """The document of each chunk; empty if passages are documents, or if the dataset came without private/.
+        """Return the document of each chunk; empty if passages are documents, or if the dataset came without private/.
 
         Raises DatasetError for a damaged file.
         """
@@ -283,8 +283,9 @@ class DatasetSplit:
 
     @cached_property
     def generated(self) -> frozenset[str]:
-        """The generated hard negatives of the corpus; empty if the dataset came without private/. Quality control
-        drops some, which the lineage still names. Raises DatasetError.
+        """Return the generated hard negatives in the corpus; empty if the dataset came without private/.
+
+        The lineage also names those that quality control dropped. Raises DatasetError.
         """
         rows = typed_rows(self.dataset.path / LINEAGE, {"query": str})
         return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ()).intersection(
@@ -313,5 +314,5 @@ class DatasetSplit:
 
     @property
     def headline(self) -> str:
-        """The measure that ranks systems, as in AIR-Bench: Recall@10 for Long-Doc, nDCG@10 for all else."""
+        """Return the measure that ranks systems, as in AIR-Bench: Recall@10 for Long-Doc, nDCG@10 otherwise."""
         return "Recall@10" if self.dataset.info.get("task") == "long-doc" else "nDCG@10"

@@ -367,7 +367,7 @@ class _Experiment:
 
     @cached_property
     def _scored_by(self) -> list[object]:
-        """What of the dataset decides scores besides its labels."""
+        """Return what else in the dataset affects scores besides its labels."""
         tree = self.task.dataset.path / PARENTS
         parts: list[object] = [file_sha256(tree)] if tree.is_file() else []
         return parts + ([content_key(self.task.answers)] if self.task.answers else [])

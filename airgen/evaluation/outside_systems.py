@@ -117,7 +117,7 @@ class HttpSystem(ServiceAccess):
 
     @property
     def is_template(self) -> bool:
-        """Whether body or url say themselves where the query goes."""
+        """Return whether body or url say themselves where the query goes."""
         return _holds([self.url, self.body], "{query}") or _holds([self.url, self.body], "{vector}")
 
 

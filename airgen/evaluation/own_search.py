@@ -80,7 +80,7 @@ class OwnSearch:
 
     @cached_property
     def _function(self) -> tuple[Callable[..., Any], bool]:
-        """What is called, and whether it takes one query at a time."""
+        """Return what is called, and whether it takes one query at a time."""
         for name in ("retrieve", "invoke"):
             if callable(method := getattr(self.own, name, None)):
                 return method, True

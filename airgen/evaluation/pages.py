@@ -71,7 +71,7 @@ class PageLookup:
 
     @property
     def advice(self) -> str:
-        """What a page's id looks like."""
+        """Return what a page's id looks like."""
         return f"the ids of its pages look like {min(self._sections)[:100]!r}; id_pattern takes them out of longer ones"
 
 

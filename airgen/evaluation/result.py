@@ -192,12 +192,12 @@ class Result:
 
     @property
     def mark(self) -> str:
-        """The mark after the name of a system that made some of the labels itself."""
+        """Return the mark after the name of a system that made some of the labels itself."""
         return " †" if self.made_labels else ""
 
     @property
     def score(self) -> float:
-        """The mean of the headline measure."""
+        """Return the mean of the headline measure."""
         return self.means[self.headline]
 
 

@@ -54,7 +54,7 @@ class Run:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many hits each query has, int64 (n,)."""
+        """Return how many hits each query has, int64 (n,)."""
         return np.diff(self.offsets)
 
     def rows(self) -> NDArray[np.int64]:

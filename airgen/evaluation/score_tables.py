@@ -57,7 +57,7 @@ class ScoreRow:
 
     @property
     def where(self) -> tuple[str, str, str]:
-        """What the system was scored on."""
+        """Return what the system was scored on."""
         return self.dataset, self.split, self.part
 
 

@@ -102,7 +102,7 @@ class SystemSettings(Settings):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The kind's own settings, as given."""
+        """Return the kind's own settings, as given."""
         return dict(self.model_extra or {})
 
     @property
@@ -112,7 +112,7 @@ class SystemSettings(Settings):
 
     @property
     def options(self) -> Settings:
-        """The kind's own settings, checked."""
+        """Return the kind's own settings, checked."""
         return self._spec.settings
 
     @property
@@ -138,7 +138,7 @@ class SystemSettings(Settings):
 
     @property
     def uses(self) -> list[str]:
-        """The names of the systems that this one builds on."""
+        """Return the names of the systems that this one builds on."""
         options = self.options
         if isinstance(options, RerankSystem):
             return [options.first]

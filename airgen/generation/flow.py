@@ -69,11 +69,11 @@ class Flow:
 
     @property
     def every(self) -> Sequence[Step]:
-        """All stages in their order."""
+        """Return all stages in their order."""
         return (*self.candidates, *self.accepted)
 
     @property
     def scripted(self) -> dict[str, Callable[[Request], str]]:
-        """The scripted backend's rules, by stage."""
+        """Return the scripted backend's rules, by stage."""
         stages = (own_judgment.STAGE, *self.every)  # quality control judges, whatever was generated
         return {stage.name: stage.scripted for stage in stages if stage.scripted is not None}

@@ -62,7 +62,7 @@ class Search:
     problem: Problem | None
 
     def length(self, language: str) -> str:
-        """The class of its length."""
+        """Return the class of its length."""
         return length_class(self.text, language)
 
 
@@ -77,7 +77,7 @@ class Searches:
 
 
 def parts(pipeline: Pipeline) -> dict[str, Any]:
-    """What the rows of every step depend on, because all of them take the first answer that has a usable query."""
+    """Return what the rows of every step depend on: all of them use the first answer with a usable query."""
     generation = pipeline.generation
     if not generation.one_call:
         return {}
@@ -86,7 +86,7 @@ def parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
-    """The answer for one sample, from the disk where another step has asked for it."""
+    """Return the answer for one sample, from the disk where another step has asked for it."""
     pipeline, sample = tools.pipeline, lineage.sample
     _, _, information = query_attributes(pipeline.generation, sample.key)
     part = excerpt(lineage.document, pipeline.language, None if information == "overall" else rng(sample.key, "part"))
@@ -129,7 +129,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
 
 
 def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> list[tuple[str, str, str]]:
-    """The searches of an answer in the order of choice, each with its type and the property that it comes from.
+    """Return the searches of an answer in the order of choice, each with its type and the property that it comes from.
 
     Keywords of the model come before those made of its question.
     """
@@ -146,7 +146,7 @@ def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> 
 
 
 def _order(pipeline: Pipeline, key: str) -> list[str]:
-    """The types that the pipeline wants: the drawn one first, the others drawn in turn by their ratios."""
+    """Return the types that the pipeline wants: the drawn one first, the others drawn in turn by their ratios."""
     left, order = dict(pipeline.generation.types), [query_attributes(pipeline.generation, key)[1]]
     while True:
         left.pop(order[-1], None)
@@ -158,7 +158,7 @@ def _order(pipeline: Pipeline, key: str) -> list[str]:
 def search_problem(
     kind: str, text: str, lineage: Lineage, tools: Tools, values: Mapping[str, Any], character: str, scenario: str
 ) -> Problem | None:
-    """What is wrong with one search, or None."""
+    """Return what is wrong with one search, or None."""
     pipeline, language, source = tools.pipeline, tools.pipeline.query_language, lineage.document
     prompt = stage_prompt(pipeline, tools.prompts, PROMPT)
     instructions, examples = _own_words(tools.prompts, prompt.name, language)
@@ -189,7 +189,7 @@ def search_problem(
 
 
 def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
-    """Whether keywords say too little, or the same twice, as nobody types them."""
+    """Return whether keywords are too few, or repeat a word."""
     if len(said) < _LEAST_KEYWORDS:
         return Problem("is vague", "one or two words")
     if len(set(own)) < len(own):
@@ -199,7 +199,7 @@ def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
 
 @lru_cache(maxsize=16)
 def _own_words(prompts: PromptSet, name: str, language: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The content words of a prompt's instructions, and those of its examples."""
+    """Return the content words of a prompt's instructions, and those of its examples."""
     first, *shown, last = prompts.get(name).render(document="", language_name="")
     small = function_words(language)
 
@@ -215,7 +215,7 @@ def _line(text: str) -> str:
 
 
 def scripted(request: Request) -> str | None:
-    """The scripted model's answer to this prompt, as a value; None for another prompt."""
+    """Return the scripted model's answer to this prompt, as a value; None for another prompt."""
     properties = (request.schema or {}).get("properties") or {}
     if "fact" not in properties:
         return None

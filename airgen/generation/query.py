@@ -72,7 +72,7 @@ class Model:
 
     @property
     def length(self) -> str:
-        """The paper's class of its length."""
+        """Return the paper's class of its length."""
         return class_of((self.least + self.most) // 2)
 
 

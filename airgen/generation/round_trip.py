@@ -62,8 +62,10 @@ class RoundTrip:
         _ = self._search, self._voters
 
     async def apart(self, lineage: Lineage) -> float:
-        """How far the sample's passage, as a query, is ahead of all others for the models of vectors; 1 without such a
-        model, and for a sample of several passages. Raises what the models raise."""
+        """Return the lead of the sample's passage over all others with its own text as the query, by the embedders.
+
+        It is 1 without an embedder, and for a sample of several passages. Raises what the models raise.
+        """
         if len(lineage.sources) > 1:
             return 1.0
         async with self._one_at_a_time:
@@ -103,7 +105,7 @@ class RoundTrip:
 
     @property
     def _votes(self) -> bool:
-        """Whether it only counts if the source is found, and not by how much it is missed."""
+        """Return whether only finding the source counts, not the lead."""
         return not self.pipeline.control.judge.members
 
     @cached_property

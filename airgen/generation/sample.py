@@ -77,7 +77,7 @@ def draw_samples(
     """Return the first `count` samples of the permutation over the corpus, or over the documents of `frame`, by id;
     fewer where it is spent. stratify: a name of the passages' metadata, over whose values they are drawn evenly.
 
-    Raises UsageError where no passage has metadata of this name.
+    Raises UsageError if no passage has metadata of this name.
     """
     strata = {} if stratify is None else _strata(store, plan["corpus"], stratify)
     samples: list[Sample] = []

@@ -75,7 +75,7 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _wrapped(value: Any, depth: int = 2) -> Iterator[Any]:
-    """What may be the answer in a value around it: the one member of a list, an object in an object, JSON in a text."""
+    """Yield possible answers inside a value: the only member of a list, an object in an object, JSON in a text."""
     inner: list[Any] = []
     if isinstance(value, list) and len(value) == 1:
         inner = value

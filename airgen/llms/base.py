@@ -58,7 +58,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """The answer's identity: a hash of everything but `stage` and `room`."""
+        """Return the answer's identity: a hash of everything but `stage` and `room`."""
         return content_key(
             {
                 "model": self.model,
@@ -184,7 +184,7 @@ class Backend:
         """Return the backend of one LLM. `settings` is of the class's own `Settings`.
 
         `folder` is for files of this LLM that a later process needs; `rules` holds the scripted answers by stage.
-        Raises SettingsError where a setting cannot work.
+        Raises SettingsError if a setting cannot work.
         """
         return cls()
 
@@ -228,7 +228,7 @@ class Backend:
 
     @property
     def waiting(self) -> int:
-        """How many of its calls end only with what it has collected, or has sent as one."""
+        """Return how many of its calls end only when its batch does."""
         return 0
 
     def send_collected(self) -> None:

@@ -92,7 +92,7 @@ class BatchBackend(LearningBackend):
 
     @property
     def waiting(self) -> int:
-        """The calls without an outcome."""
+        """Return the calls without an outcome."""
         return len(self._asked)
 
     def _recover(self) -> None:

@@ -21,7 +21,7 @@ class BatchFile:
 
     @property
     def remedy(self) -> str:
-        """What to do about a batch that the server does not know any more, or does not give back."""
+        """Return what to do about a batch that the server no longer knows or does not return."""
         path = self.folder / f"{self.name}.json"
         return f"run the same command to try again, or delete {path} to pay for its requests again"
 

@@ -164,7 +164,7 @@ class CallQueue:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing more is sent before a call ends that waits for what its backend collects."""
+        """Return whether all open calls wait for a batch that its backend collects."""
         delayed = self._timer is not None or bool(self._paused)
         return not delayed and self._in_flight == self._connection.backend.waiting
 

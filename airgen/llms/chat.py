@@ -63,7 +63,7 @@ def is_strict(schema: Any) -> bool:
 
 
 def chat_reply(payload: Any) -> Reply:
-    """Return a server's answer as a Reply. Raises Refused where the model refused, Retry("bad_body") for another
+    """Return a server's answer as a Reply. Raises Refused if the model refused, Retry("bad_body") for another
     format.
 
     Nothing else is raised, whatever the payload is. Both errors say what the server bills for the answer.

@@ -102,12 +102,12 @@ class Engine:
 
     @property
     def spent_usd(self) -> float:
-        """What the job has cost, earlier processes included."""
+        """Return what the job has cost, earlier processes included."""
         return self._shared.budget.spent
 
     @property
     def budget_usd(self) -> float | None:
-        """What the job may cost, earlier processes included; None without a limit."""
+        """Return what the job may cost, earlier processes included; None without a limit."""
         return self._shared.budget.limit
 
     def limits(self) -> dict[str, dict[str, float | None]]:
@@ -119,7 +119,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether calls are in flight."""
+        """Return whether calls are in flight."""
         return bool(self._tasks)
 
     def stop(self, reason: str = "stopped by the user: run the same command again to continue") -> None:

@@ -54,7 +54,7 @@ class Endpoint:
 
     @cached_property
     def api(self) -> "AsyncOpenAI":
-        """The client of the package `openai`, whose answers come through `call` and `pieces`."""
+        """Return the client of the package `openai`, whose answers come through `call` and `pieces`."""
         return self._package.openai_client(  # type: ignore[no-any-return]
             self.base_url, self._headers, self._query, self.client, largest_file=LARGEST_FILE
         )

@@ -182,7 +182,7 @@ class Budget:
         """Reserve the most that a call can cost; None where that could exceed the limit while others are in flight.
 
         Returns the keys of the open reservations that this one replaces. A finished call frees what it did not use,
-        so the caller tries again then. Raises BudgetSpent where no call is in flight and this one still does not fit.
+        so the caller tries again then. Raises BudgetSpent if no call is in flight and this one still does not fit.
         """
         replaced = self._open.get(answer, ())
         spent = self.spent - math.fsum(reservation.usd for reservation in replaced)

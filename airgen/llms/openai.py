@@ -72,7 +72,7 @@ class OpenAISettings(KeyAccess, LlmSettings):
 
     @property
     def workers(self) -> int:
-        """The concurrency; in batch mode all calls of a stage, so that they go into one batch."""
+        """Return the concurrency; in batch mode all calls of a stage, so that they go into one batch."""
         return BATCH_REQUESTS if self.mode == "batch" else self.concurrency
 
     def dialect(self) -> Dialect:

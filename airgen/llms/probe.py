@@ -207,7 +207,7 @@ def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, 
 
 
 def save_profile(folder: Path, llm: LlmSettings, profile: ModelProfile) -> None:
-    """Keep a profile. Raises AirgenError where the disk does not take it."""
+    """Keep a profile. Raises AirgenError if the disk does not take it."""
     path = folder / _FILE
     try:
         write_json(path, {**_read(path), _key(llm): profile})

@@ -86,7 +86,7 @@ class ScriptedBackend(Backend):
                 raise SettingsError([f"llm.faults: unknown fault {name!r}{closest(name, list(FAULTS))}"])
 
     async def send(self, request: Request) -> Reply:
-        """Answer by rule, after `latency` seconds. Raises Refused where a fault says so."""
+        """Answer by rule, after `latency` seconds. Raises Refused if a fault says so."""
         self.calls += 1
         if self._latency:
             await asyncio.sleep(self._latency)

@@ -92,7 +92,7 @@ class Component:
 
     @property
     def gpu(self) -> bool:
-        """Whether the component's own model runs on a GPU."""
+        """Return whether the component's own model runs on a GPU."""
         return False
 
     @property

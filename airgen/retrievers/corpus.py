@@ -55,7 +55,7 @@ class Corpus:
 
     @property
     def full_texts(self) -> Sequence[str]:
-        """The `full_text` of every passage, built on access, so that the texts need not be in memory."""
+        """Return the `full_text` of every passage, built on access, so that the texts need not be in memory."""
         return _FullTexts(self)
 
 

@@ -62,7 +62,7 @@ class SeveralOutputs(Protocol):
 
     @property
     def beside(self) -> frozenset[str]:
-        """The other forms that a pass is to keep."""
+        """Return the other forms that a pass is to keep."""
 
     def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> Mapping[str, Sequence[Any]]:
         """Return this form and those in `beside`, each for every text."""
@@ -328,7 +328,7 @@ class Memo:
 
     @property
     def _alone(self) -> bool:
-        """Whether no other step can use the same encodings."""
+        """Return whether no other step can use the same encodings."""
         return self._root is None and not isinstance(self._model, EmbeddedModel)
 
     def _encoded(self, texts: list[str], kind: TextKind, tell: IndexProgress | None = None) -> dict[str, Arrays]:

@@ -79,7 +79,7 @@ class FlagModel(TorchModel):
 
     @cached_property
     def _files(self) -> Path:
-        """The model's folder, or that of its copy from the Hub. Raises ModelError for one that cannot be had."""
+        """Return the model's folder, or that of its copy from the Hub. Raises ModelError if neither is available."""
         place = self.place(self.name)
         if Path(place).exists():
             return Path(place)
@@ -97,7 +97,7 @@ class FlagModel(TorchModel):
 
     @property
     def _half(self) -> dict[str, bool]:
-        """The dtype as the library takes it."""
+        """Return the dtype as the library takes it."""
         dtype = self.precision.get("dtype")
         return {"use_fp16": dtype == "fp16", "use_bf16": dtype == "bf16"}
 
@@ -231,7 +231,7 @@ class BgeM3(FlagModel):
 
     @property
     def beside(self) -> frozenset[str]:
-        """The other outputs that a pass should keep: those that live components need, and those of `keep`."""
+        """Return the other outputs that a pass should keep: those that live components need, and those of `keep`."""
         wanted = {*self.settings.keep, *(other.form for other in list(_LIVE) if other._key == self._key)}
         if not all((self._files / name).is_file() for name in _HEADS):
             wanted &= {"vectors"}
@@ -415,7 +415,7 @@ class FlagReranker(FlagModel):
 
     @property
     def precision(self) -> dict[str, object]:
-        """The library runs cross-encoders in fp16 or fp32 only."""
+        """Return fp16 or fp32: the library runs cross-encoders in these only."""
         settings = super().precision
         names = [*(self._hub_config.get("architectures") or ()), self.settings.model_class]
         cross = any(str(name).endswith(("ForSequenceClassification", "encoder-only-base")) for name in names)

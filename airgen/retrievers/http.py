@@ -46,7 +46,7 @@ class Remote(Component):
 
     @property
     def facts(self) -> ModelFacts:
-        """What runs elsewhere is not known."""
+        """Return no facts: what runs elsewhere is not known."""
         return ModelFacts(device=None)
 
 

@@ -51,7 +51,7 @@ class Own(Component):
 
     @cached_property
     def own(self) -> Any:
-        """The function or the object itself."""
+        """Return the function or the object itself."""
         return self.settings.found(self.folder)
 
     @property

@@ -155,17 +155,17 @@ class Pipeline(Settings):
 
     @property
     def query_language(self) -> str:
-        """The language of the queries: the corpus's, or `generation.query_language`."""
+        """Return the language of the queries: the corpus's, or `generation.query_language`."""
         return self.generation.query_language or self.language
 
     @property
     def cross_lingual(self) -> bool:
-        """Whether queries are in another language than the corpus."""
+        """Return whether queries are in another language than the corpus."""
         return self.query_language != self.language
 
     @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:
-        """The generator's LLM and those of the judges, by endpoint and model."""
+        """Return the generator's LLM and those of the judges, by endpoint and model."""
         judge = self.control.judge
         paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
         members = zip(paths, judge.members, strict=False)
@@ -175,9 +175,12 @@ class Pipeline(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
-        """What follows from `queries` (all own ones are labelled where no target is given), from the size of the model
+        """Add the defaults that follow from other settings.
+
+        They follow from `queries` (without a target, all of them are labelled), from the size of the model
         (`airgen.settings.profile`), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4:
-        Long-Doc has questions and claims only, no generated hard negatives, one split)."""
+        Long-Doc has only questions and claims, no generated hard negatives, and one split).
+        """
         if not isinstance(value, dict):
             return value
         if value.get("queries"):
@@ -241,7 +244,7 @@ def load_pipeline(path: Path) -> Pipeline:
 
 
 def pipeline_text(path: Path) -> str:
-    """The YAML text of a pipeline: of its file, or for SUITE.yaml#DATASET of what the suite says of it."""
+    """Return the YAML text of a pipeline: its file, or for SUITE.yaml#DATASET its settings in the suite."""
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
         return path.read_text(encoding="utf-8")

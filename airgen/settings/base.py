@@ -68,25 +68,25 @@ class Settings(BaseModel):
     packages: ClassVar[tuple[str, ...]] = ()
 
     def of_machine(self) -> dict[str, Any]:
-        """What decides results here besides the values: the device, where it chooses a precision."""
+        """Return what decides results here besides the values: the device, where it chooses a precision."""
         return {}
 
     def required_packages(self) -> tuple[str, ...]:
-        """The imports that these values need; a subclass may have some that only certain values need."""
+        """Return the imports that these values need; a subclass may have some that only certain values need."""
         return self.packages
 
     def lacks(self, folder: Path | None) -> list[str]:
-        """What these values need besides packages, files, models and keys: one line for each thing that is missing."""
+        """Return a line for each missing need of these values other than packages, files, models and keys."""
         return []
 
     def makes_first(self, passages: int, folder: Path | None) -> str:
-        """What a system with these values trains or writes before it searches so many passages, with its cost; ""."""
+        """Return what a system trains or generates before it can search so many passages, and the cost; or ""."""
         return ""
 
     @model_validator(mode="wrap")
     @classmethod
     def _with_closest_names(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """An unknown key is reported with the closest known one."""
+        """Report an unknown key with the closest known one."""
         try:
             return handler(value)
         except ValidationError as error:
@@ -102,7 +102,7 @@ def refuse(*rules: tuple[object, str]) -> None:
 
 
 def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> ValidationError:
-    """The same problems at other places: `to` maps each place to its new one.
+    """Return the same problems at other places: `to` maps each place to its new one.
 
     With `known`, a key that the model lacks gets the closest of these names.
     """
@@ -128,7 +128,7 @@ def message(error: Mapping[str, Any]) -> str:
 
 
 def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
-    """The names of a model's fields that carry a mark of this name, each with its mark."""
+    """Yield the names of a model's fields that carry a mark of this name, each with its mark."""
     for name, field in model.model_fields.items():
         for item in field.metadata:
             if isinstance(item, Mark) and item.name == mark:
@@ -136,7 +136,7 @@ def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
 
 
 def answer_settings(settings: BaseModel) -> dict[str, Any]:
-    """All fields that can change what comes out, as JSON values: those marked SPEED are left out, at any depth."""
+    """Return all fields that can change results, as JSON values: those marked SPEED are left out, at any depth."""
     speed = {name for name, _ in marked(type(settings), "speed")}
     kept: dict[str, Any] = {}
     for name in (name for name in type(settings).model_fields if name not in speed):
@@ -153,7 +153,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
-    """A YAML file by its path or by the name under which airgen ships it. `kind`: `pipelines` or `corpora`.
+    """Return a YAML file by its path or by the name under which airgen ships it. `kind`: `pipelines` or `corpora`.
 
     `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is looked for in `folder` (of the
     YAML file that names it), in the working directory, in the folder `kind` of both, and in what airgen ships. A path
@@ -183,13 +183,13 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
 
 
 def load_yaml(path: Path, model: type[M]) -> M:
-    """The file as `model`. Raises SettingsError with one line for each problem."""
+    """Return the file as `model`. Raises SettingsError with one line for each problem."""
     value, node = read_mapping(path)
     return validate(value, model, str(path), node, path.resolve().parent)
 
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
-    """The mapping in a YAML file, and its nodes, which know their lines. Raises SettingsError."""
+    """Return the mapping in a YAML file, and its nodes, which know their lines. Raises SettingsError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -202,7 +202,7 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
 
 
 def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
-    """The same for a text; `name` stands for the file in messages."""
+    """Return the same for a text; `name` stands for the file in messages."""
     value, node = read_yaml(text, name)
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
@@ -220,7 +220,7 @@ def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
-    """The same for a text. `name` stands for the file in messages; classes named `module:Class` are in `folder`."""
+    """Return the same for a text. `name` is the file in messages; classes named `module:Class` are in `folder`."""
     value, node = mapping_in(text, name)
     return validate(value, model, name, node, folder)
 
@@ -228,7 +228,7 @@ def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | N
 def validate(
     value: dict[str, Any], model: type[M], name: str, node: yaml.Node | None = None, folder: Path | None = None
 ) -> M:
-    """A mapping as `model`; `node` gives line numbers where the mapping came from YAML."""
+    """Return a mapping as `model`; `node` gives line numbers where the mapping came from YAML."""
     try:
         return model.model_validate(value, context={"folder": folder})
     except ValidationError as error:
@@ -251,7 +251,7 @@ def _is_union_tag(part: object) -> bool:
 
 
 def _line(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
-    """The line of the deepest part of `location` that the YAML text has, from 1."""
+    """Return the line of the deepest part of `location` that the YAML text has, from 1."""
     if node is None:
         return None
     line = node.start_mark.line

@@ -46,7 +46,7 @@ _WORDS = re.compile(
 
 
 def compute_settings(words: str, given: ComputeSettings | None = None) -> ComputeSettings:
-    """The settings that `--compute` names: `local`, `local:8`, `ray`, `ray:8`, `ray://HOST:10001`.
+    """Return the settings that `--compute` names: `local`, `local:8`, `ray`, `ray:8`, `ray://HOST:10001`.
 
     What `given`, a pipeline's own settings, says of the same kind besides is kept; `local` alone is always this
     process. Raises UsageError.

@@ -101,12 +101,12 @@ class JudgeSettings(OneJudge):
 
     @property
     def members(self) -> list[OneJudge]:
-        """The judges that are asked: the panel, this one, or nobody."""
+        """Return the judges that are asked: the panel, this one, or none."""
         return list(self.panel) or ([self] if self.kind != VOTES else [])
 
     @property
     def llms(self) -> list[LlmSettings]:
-        """The models that judges bring along, besides the generator."""
+        """Return the models that judges bring along, besides the generator."""
         return [member.llm for member in self.members if member.llm is not None]
 
     @model_validator(mode="before")

@@ -74,7 +74,7 @@ class GenerationSettings(Settings):
 
     @property
     def example_texts(self) -> tuple[str, ...]:
-        """The lines of `examples`, each once."""
+        """Return the lines of `examples`, each once."""
         return self._example_texts
 
     @model_validator(mode="after")
@@ -124,7 +124,7 @@ class GenerationSettings(Settings):
 
     @property
     def free_rewrites(self) -> bool:
-        """Whether a rewrite may have any length: only the original query has a class of lengths (A.2.1).
+        """Return whether a rewrite may have any length: only the original query has a class of lengths (A.2.1).
 
         With the small prompts it stays in the class of its original: they bind the answer to a form of known length.
         """
@@ -132,7 +132,7 @@ class GenerationSettings(Settings):
 
     @property
     def generated_negatives(self) -> tuple[int, int]:
-        """How many hard negatives the LLM is asked for: least and most."""
+        """Return how many hard negatives the LLM is asked for: least and most."""
         return (0, 0) if self.negatives == "mined" else self.hard_negatives
 
     @model_validator(mode="after")

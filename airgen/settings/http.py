@@ -112,7 +112,7 @@ class KeyAccess(Settings):
 
 
 def filled(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The values with what the environment holds in place of ${NAME}, and that."""
+    """Return the values with ${NAME} replaced from the environment, and the replacements."""
     secrets = [secret(name) or "" for text in values.values() for name in VARIABLE.findall(text)]
     return {name: VARIABLE.sub(lambda match: secret(match[1]) or "", text) for name, text in values.items()}, secrets
 

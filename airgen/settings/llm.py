@@ -52,7 +52,7 @@ class LlmSettings(Settings):
 
     @property
     def workers(self) -> int:
-        """How many calls are worth having ready at a time."""
+        """Return how many calls are worth having ready at a time."""
         return self.concurrency
 
     @model_validator(mode="wrap")
@@ -81,13 +81,13 @@ def _problem(cls: type[BaseModel], name: str, message: str) -> ValidationError:
 
 
 def answer_parts(llm: LlmSettings) -> dict[str, Any]:
-    """What in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it."""
+    """Return what in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it."""
     shared = {name: value for name, value in answer_settings(llm).items() if name in LlmSettings.model_fields}
     return {**shared, **own_answer_settings(llm)}
 
 
 def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
-    """What a backend adds to the settings that change an answer, where it is not the default.
+    """Return what a backend adds to the settings that change an answer, where it is not the default.
 
     A request does not carry these settings, so the engine adds them to the key of the answer. Defaults stay out, so
     that one model behind two backends gives the same answers.
@@ -100,10 +100,12 @@ def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
 
 
 def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettings]:
-    """The LLMs of a job by endpoint and model, which is how a call finds its LLM. `llms`: path in the YAML -> LLM.
+    """Return the LLMs of a job by endpoint and model, by which a call finds its LLM.
+
+    `llms` maps paths in the YAML to LLMs.
 
     LLMs of one endpoint and model share a backend and a queue. Their backends' own settings must be equal; a limit
-    that only one of them sets holds for both. Raises ValueError where they contradict each other.
+    that only one of them sets holds for both. Raises ValueError if they contradict each other.
     """
     shared = {name for name, _ in marked(LlmSettings, "speed")} - {"budget_usd"}
     by_endpoint: dict[tuple[str, str], tuple[str, LlmSettings]] = {}
@@ -124,12 +126,12 @@ def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettin
 
 
 def hidden(problem: str) -> PydanticCustomError:
-    """The error of a validator whose value may hold a key, so that no message shows it."""
+    """Return the error of a validator whose value may hold a key, so that no message shows it."""
     return PydanticCustomError("secret", "{message}", {"message": problem})
 
 
 def looks_like_a_key(value: str) -> bool:
-    """Whether a text is probably a key itself, and not the name of a variable: it must not be shown."""
+    """Return whether a text is probably a key itself, and not the name of a variable: it must not be shown."""
     if _KEY.match(value.strip()):
         return True
     digits = sum(letter.isdigit() for letter in value)
@@ -138,7 +140,7 @@ def looks_like_a_key(value: str) -> bool:
 
 
 def variable_name(value: str) -> str:
-    """The name of an environment variable. Raises an error that does not show what is none: it may be the key."""
+    """Return the name of an environment variable. The error does not show an invalid name: it may be the key."""
     if not _VARIABLE.fullmatch(value) or looks_like_a_key(value):
         raise hidden("must be the name of an environment variable, not the key itself")
     return value
@@ -161,7 +163,7 @@ def check_address(url: str) -> None:
 
 
 def secret(name: str | None) -> str | None:
-    """The key in an environment variable, stripped, or None where it is not set. The only reader of keys.
+    """Return the key in an environment variable, stripped, or None where it is not set. The only reader of keys.
 
     Raises SettingsError, which never shows the value, where it is not one line of ASCII and could not be a header.
     """

@@ -21,12 +21,12 @@ from airgen.settings.spec import Spec
 
 
 def located(value: str, folder: Path | None) -> Path:
-    """A path of a YAML file; a relative one starts at the file's folder."""
+    """Return a path of a YAML file; a relative one starts at the file's folder."""
     return (folder or Path()) / Path(value).expanduser()
 
 
 def elsewhere(value: str, folder: Path | None) -> str:
-    """A hint for a path of a YAML file that is not there: where it is, if it was written for the working directory."""
+    """Return a hint for a missing path in a YAML file: where it exists, if it is relative to the working directory."""
     here = Path.cwd() / value
     if folder is None or folder.resolve() == Path.cwd() or Path(value).is_absolute() or not here.exists():
         return ""
@@ -61,7 +61,7 @@ def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def hub_models(spec: Spec) -> list[str]:
-    """The models of the Hub that a part's settings name themselves."""
+    """Return the models of the Hub that a part's settings name themselves."""
 
     def on_hub(value: str) -> bool:
         path_like = value[:1] in "./~" or "{" in value

@@ -34,5 +34,5 @@ class OwnSettings(Settings):
         return []
 
     def found(self, folder: Path | None = None) -> Any:
-        """The function or object itself. Raises UsageError."""
+        """Return the function or object itself. Raises UsageError."""
         return find(self.name, self.version, self.place, folder)

@@ -51,7 +51,7 @@ SMALL: Mapping[str, Any] = {
 
 
 def size_of(llm: Any) -> tuple[Size, str]:
-    """The size of a model and the parameters that its name tells ("" where it tells none).
+    """Return the size of a model and the parameters that its name tells ("" where it tells none).
 
     Args:
         llm: the settings of an LLM, validated or as written. Its `size` decides, then the number of parameters in its
@@ -76,7 +76,7 @@ def size_of(llm: Any) -> tuple[Size, str]:
 
 
 def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
-    """A pipeline as written, with what its model's size means where it says nothing."""
+    """Return a pipeline's values with the defaults that depend on the size of its model."""
     llm = pipeline.get("llm")
     if not llm or size_of(llm)[0] == "large":
         return pipeline

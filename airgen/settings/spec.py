@@ -76,23 +76,23 @@ class Spec:
 
     @property
     def component_class(self) -> Any:
-        """The class of its kind. Raises UsageError, MissingExtra."""
+        """Return the class of its kind. Raises UsageError, MissingExtra."""
         return resolve(self.part, self.kind, self.folder)
 
     @property
     def model(self) -> str | None:
-        """The model that its settings name themselves, or None."""
+        """Return the model that its settings name themselves, or None."""
         return next(model_names(self.settings), None)
 
     @property
     def name(self) -> str:
-        """What was named: a model, or a kind."""
+        """Return the given name: of a model or a kind."""
         if isinstance(self.written, str):
             return self.written
         return str(self.written.get("model") or self.written.get("name") or self.kind)
 
     def make(self) -> Any:
-        """The component. Raises what its class raises, as airgen's errors."""
+        """Return the component. Raises what its class raises, as airgen's errors."""
         with guarded(f"{self.part} {self.kind}"):
             return self.component_class(self.settings, folder=self.folder)
 
@@ -136,12 +136,12 @@ def _as_written(value: Any) -> Any:
 
 
 def is_written(value: object) -> TypeGuard[Written]:
-    """Whether a value is a part as YAML writes it; anything else was read or made already."""
+    """Return whether a value is a part as YAML writes it; anything else was read or made already."""
     return isinstance(value, str | Mapping)
 
 
 def read_spec(part: str, written: Written, folder: Path | None = None) -> Spec:
-    """A part as YAML writes it, checked. Raises ValidationError with every problem, ValueError for its kind."""
+    """Return a part as YAML writes it, checked. Raises ValidationError with every problem, ValueError for its kind."""
     settings = as_mapping(part, written)
     kind = settings.pop("kind", None)
     if not isinstance(kind, str):
@@ -163,7 +163,7 @@ def spec_given(part: str, written: Written, folder: Path | None = None) -> Spec:
 
 
 def build(part: str, value: Any, folder: Path | None = None) -> Any:
-    """A component: of a spec, of what YAML writes (`folder`: where its relative paths start), or a made one as it is.
+    """Return a component, made from a spec or from YAML values (relative paths start in `folder`), or as it is.
 
     A function or a model of another library becomes the embedder or re-ranker that wraps it (`airgen.retrievers.own`).
     Raises UsageError with every problem, MissingExtra for a missing package.
@@ -205,14 +205,14 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
 
 
 def _kind_of(part: str, model: str) -> str:
-    """The kind that runs a model of the Hub, or of a folder."""
+    """Return the kind that runs a model of the Hub, or of a folder."""
     own = (kind for names, kind in _FLAG_EMBEDDING.get(part, {}).items() if re.fullmatch(names, model))
     kind = next(own, None)
     return _USUAL_KIND[part] if kind is None or importlib.util.find_spec("FlagEmbedding") is None else kind
 
 
 def component_settings(part: str, kind: str, folder: Path | None = None) -> type[Settings]:
-    """The settings model of a kind. Raises UsageError for an unknown kind, ValueError for one without `Settings`."""
+    """Return the settings model of a kind. Raises UsageError for an unknown kind, ValueError without `Settings`."""
     model = getattr(resolve(part, kind, folder), "Settings", None)
     if not (isinstance(model, type) and issubclass(model, Settings)):
         raise ValueError(f"{part} {kind!r} has no nested class Settings, a subclass of airgen.settings.base.Settings")
@@ -220,7 +220,7 @@ def component_settings(part: str, kind: str, folder: Path | None = None) -> type
 
 
 def library_of(kind: str) -> str:
-    """The package that runs models of this kind of the catalogue, or reads its files."""
+    """Return the package that runs models of this kind of the catalogue, or reads its files."""
     if kind == "vocabulary":
         return "tiktoken"
     part = next((part for part in _USUAL_KIND if kind in REGISTRY[part]), None)
@@ -240,7 +240,7 @@ def problems(error: ValueError) -> list[str]:
 
 
 def part_fields(model: type[BaseModel]) -> Iterator[tuple[str, Part]]:
-    """The names of a model's fields that hold a part, or a list of parts."""
+    """Yield the names of a model's fields that hold a part, or a list of parts."""
     for name, field in model.model_fields.items():
         part = next((item for item in field.metadata if isinstance(item, Part)), None) or _part_in(field.annotation)
         if part is not None:
@@ -273,7 +273,7 @@ def held_specs(settings: BaseModel, place: str = "") -> Iterator[tuple[str, Spec
 
 
 def model_names(settings: BaseModel) -> Iterator[str]:
-    """The models that these settings name themselves, those of this machine before those of an endpoint."""
+    """Yield the models that these settings name themselves, those of this machine before those of an endpoint."""
     for mark in ("model", "served"):
         for name, _ in marked(type(settings), mark):
             if isinstance(value := getattr(settings, name), str):

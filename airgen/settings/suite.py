@@ -52,7 +52,7 @@ class PublishedSizes(Settings):
 
     @property
     def queries(self) -> int:
-        """The queries of all splits."""
+        """Return the queries of all splits."""
         return sum(split[0] for split in (self.dev, self.test) if split)
 
 
@@ -90,7 +90,7 @@ class Suite(Settings):
     @field_validator("pipelines", mode="before")
     @classmethod
     def _short_form(cls, value: object) -> object:
-        """A bare path stands for a member without options."""
+        """Turn a bare path into a member without options."""
         return (
             [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
         )
@@ -103,7 +103,7 @@ class Suite(Settings):
         return value
 
     def values(self, key: str) -> dict[str, Any]:
-        """The settings of a dataset's pipeline. Raises KeyError."""
+        """Return the settings of a dataset's pipeline. Raises KeyError."""
         dataset = self.datasets[key]
         own = dataset.model_dump(include={"task", "domain", "language", "corpus", "target"}, exclude_none=True)
         published = {"target": dataset.published.queries} if dataset.published and dataset.published.queries else {}
@@ -114,7 +114,7 @@ class Suite(Settings):
 
 
 def is_suite(path: Path) -> bool:
-    """Whether a YAML file is a suite, and no pipeline."""
+    """Return whether a YAML file is a suite, not a pipeline."""
     try:
         values = read_mapping(path)[0]
     except SettingsError:
@@ -138,12 +138,12 @@ def load_suite(path: Path) -> Suite:
 
 
 def in_suite(path: Path, key: str) -> Path:
-    """What stands for the file of a suite's dataset: SUITE.yaml#KEY."""
+    """Return the path of a suite's dataset: SUITE.yaml#KEY."""
     return Path(f"{path}#{key}")
 
 
 def published_sizes(path: Path) -> PublishedSizes | None:
-    """What is published of the dataset SUITE.yaml#KEY; None for a pipeline file, and where nothing is."""
+    """Return the published figures of the dataset SUITE.yaml#KEY; None for a pipeline file, or without figures."""
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
         return None
@@ -152,7 +152,7 @@ def published_sizes(path: Path) -> PublishedSizes | None:
 
 
 def pipeline_values(path: Path, key: str) -> dict[str, Any]:
-    """The settings of the pipeline SUITE.yaml#KEY. Raises SettingsError."""
+    """Return the settings of the pipeline SUITE.yaml#KEY. Raises SettingsError."""
     suite = load_yaml(path, Suite)
     if key not in suite.datasets:
         raise SettingsError([f"{path}: no dataset is named {key!r}{closest(key, sorted(suite.datasets))}"])

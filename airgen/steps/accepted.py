@@ -33,5 +33,5 @@ class Accepted:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the final queries."""
+        """Return the keys of the final queries."""
         return [lineage.final.key for lineage in self.lineages]

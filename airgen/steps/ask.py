@@ -135,12 +135,12 @@ class Money:
 
     @property
     def lost(self) -> float:
-        """The most that the open reservations can have cost."""
+        """Return the most that the open reservations can have cost."""
         return math.fsum(reservation.usd for reservation in self.open)
 
     @property
     def spent(self) -> float:
-        """What counts against the budget."""
+        """Return what counts against the budget."""
         return self.paid + self.lost
 
 

@@ -57,7 +57,7 @@ class Lineage:
 
     @property
     def sources(self) -> tuple[Passage, ...]:
-        """The passages that the query is made from: one, two of one document, or none for the user's own query."""
+        """Return the query's source passages: one, two of one document, or none for the user's own query."""
         if self.passage is NO_PASSAGE:
             return ()
         return (self.passage,) if self.partner is None else (self.passage, self.partner)
@@ -69,25 +69,25 @@ class Lineage:
 
     @property
     def query(self) -> Query | None:
-        """The original query, where there is one."""
+        """Return the original query, where there is one."""
         return next(iter(self.every(Query)), None)
 
     @property
     def own(self) -> OwnQuery | None:
-        """The line of the user's file, where the query is from there."""
+        """Return the line of the user's file, where the query is from there."""
         return next(iter(self.every(OwnQuery)), None)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """The rounds of rewriting that gave a query."""
+        """Return the rounds of rewriting that gave a query."""
         return self.every(Rewrite)
 
     @property
     def hard_negatives(self) -> tuple[HardNegative, ...]:
-        """The generated hard negatives."""
+        """Return the generated hard negatives."""
         return self.every(HardNegative)
 
     @property
     def final(self) -> Query | Rewrite:
-        """The last rewrite, or the original query where no rewrite passed: what the dataset will hold."""
+        """Return the last rewrite, or the original query where no rewrite passed: what the dataset will hold."""
         return self.rewrites[-1] if self.rewrites else self.one(Query)

@@ -83,7 +83,7 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """What the model is told for its next attempt."""
+        """Return what the model is told for its next attempt."""
         if self.told:
             return self.told
         separator = " " if self.detail.startswith("(") else ": "
@@ -128,7 +128,7 @@ class Whole:
 
     @property
     def parents(self) -> Collection[str]:
-        """The keys of all parents. A source has one, itself."""
+        """Return the keys of all parents. A source is its own only parent."""
         return ("",)
 
 

@@ -69,32 +69,32 @@ class TableColumn:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The plain values as text."""
+        """Return the plain values as text."""
         return [str(value).strip() for value in self.values if not isinstance(value, bool | list | dict)]
 
     @cached_property
     def plain(self) -> bool:
-        """Whether nearly all rows have a plain value."""
+        """Return whether nearly all rows have a plain value."""
         return bool(self.values) and len(self.texts) >= 0.9 * len(self.values)
 
     @cached_property
     def numbers(self) -> float:
-        """The share of values that are numbers."""
+        """Return the share of values that are numbers."""
         return sum(map(is_number, self.texts)) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def counts(self) -> list[int]:
-        """The values that are whole numbers of 0 or more."""
+        """Return the values that are whole numbers of 0 or more."""
         return [number for text in self.texts if (number := whole_number(text)) is not None]
 
     @cached_property
     def distinct(self) -> float:
-        """The share of values that are different from those before."""
+        """Return the share of values that are different from those before."""
         return len(set(self.texts)) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def letters(self) -> float:
-        """The share of values with a letter, of whatever script."""
+        """Return the share of values with a letter, of whatever script."""
         return sum(any(map(str.isalpha, text)) for text in self.texts) / len(self.texts) if self.texts else 0.0
 
     @cached_property
@@ -104,13 +104,13 @@ class TableColumn:
 
     @cached_property
     def several_words(self) -> float:
-        """The share of values of two words or more. Of scripts without spaces, four characters are two words."""
+        """Return the share of values of two words or more. Of scripts without spaces, four characters are two words."""
         multiword = (len(text.split()) > 1 or (not text.isascii() and len(text) > 3) for text in self.texts)
         return sum(multiword) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def like_ids(self) -> bool:
-        """Whether each value is one short word, different from the others, and most have a digit or are long."""
+        """Return whether each value is one short word, different from the others, and most have a digit or are long."""
         if not self.texts or self.distinct < 1 or len(self.texts) < self.rows:
             return False
         short = all(len(text.split()) == 1 and len(text) <= _MAX_ID_CHARACTERS for text in self.texts)

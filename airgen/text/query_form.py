@@ -133,7 +133,7 @@ _AROUND = "\"'“”‘’«»„,;:!?"
 
 
 def as_keywords(question: str, language: str) -> str:
-    """What is left of a question in a search box: its words in their order, without function and question words.
+    """Return what is left of a question in a search box: its words in their order, without function and question words.
 
     Empty for a language without spaces, whose segments are not what people type apart.
 

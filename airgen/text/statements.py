@@ -83,7 +83,7 @@ _EN_PARTICIPLES = _of("need speed feed seed breed weed indeed hundred kindred re
 
 
 def _english(tokens: list[str]) -> bool:
-    """A finite verb outside relative clauses."""
+    """Return whether the text has a finite verb outside relative clauses."""
     auxiliary, sure, past = _of(_EN_AUXILIARY), _of(_EN_SURE), _of(_EN_PAST)
     bases = {"go", "do", "have"} | {
         word[:-2] if word.endswith(("ches", "shes", "sses")) else word[:-1] for word in sure
@@ -146,8 +146,7 @@ _DE_NOT_BEFORE = _of(
 
 
 def _german(tokens: list[str]) -> bool:
-    """A verb is a word in lower case that ends as one and is not followed by the noun that an adjective would "
-    "have."""
+    """Return whether the text has a verb: a word in lower case with its ending, not followed by an adjective's noun."""
     verbs = _of(_DE_VERBS)
     for at, word in enumerate(tokens):
         if word.casefold() in verbs:
@@ -392,8 +391,10 @@ def _russian(tokens: list[str], text: str) -> bool | None:
 
 
 def _arabic(tokens: list[str], _: str) -> bool | None:
-    """The head comes first: of a heading it is a noun of `_AR_HEADS`, after which only a relative clause has a "
-    "verb."""
+    """Return whether the text is a statement.
+
+    A heading begins with its head, a noun of `_AR_HEADS`, after which only a relative clause has a verb.
+    """
     if tokens and tokens[0] in _AR_HEADS:
         relative = ("التي", "الذي", "الذين")
         own = [token for at, token in enumerate(tokens[1:], 1) if tokens[at - 1] not in relative]
@@ -431,7 +432,7 @@ _OR_NONE: dict[str, Callable[[list[str], str], bool | None]] = {
 
 
 def states(text: str, language: str) -> bool | None:
-    """Whether a text has a predicate; None where that cannot be told, or of a language without rules.
+    """Return whether a text has a predicate; None where that cannot be told, or of a language without rules.
 
     Args:
         text: A sentence, a heading, keywords.

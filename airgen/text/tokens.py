@@ -106,7 +106,7 @@ def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:
 
 
 def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
-    """Load `words`, or a tiktoken encoding. Raises CorpusError where its vocabulary cannot be loaded."""
+    """Load `words`, or a tiktoken encoding. Raises CorpusError if its vocabulary cannot be loaded."""
     return _Words(language) if name == "words" else _Tiktoken(name)
 
 
@@ -143,7 +143,7 @@ def shipped_vocabulary() -> Path | None:
 
 @cache
 def encoding(name: str) -> tiktoken.Encoding:
-    """Return a tiktoken encoding, downloaded only if its file is not here. Raises CorpusError where that fails."""
+    """Return a tiktoken encoding, downloaded only if its file is not here. Raises CorpusError if that fails."""
     if vocabulary := _from_file(name):
         return vocabulary
     import tiktoken

@@ -95,7 +95,7 @@ class TrainingSet:
 
     @property
     def digest(self) -> str:
-        """A key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
+        """Return a key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
         # The key of [digest, [[id, positives, negatives], ...], dev ids] without the list of all rows in memory.
         rows = (
             canonical_json([example.id, list(example.positives), list(example.negatives)]) for example in self.examples

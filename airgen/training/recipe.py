@@ -133,7 +133,7 @@ class TrainingRequest:
 
     @property
     def datasets(self) -> tuple[TrainingData, ...]:
-        """Each dataset with its weight and teacher."""
+        """Return each dataset with its weight and teacher."""
         return (
             (TrainingData(self.on),) if isinstance(self.on, Path) else tuple(TrainingData(*entry) for entry in self.on)
         )

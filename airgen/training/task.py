@@ -128,7 +128,7 @@ class TrainingTask(ABC):
 
     @property
     def makes_ahead(self) -> bool:
-        """Whether `prepare` may run beside a step: not where a step uses the same tokenizer."""
+        """Return whether `prepare` may run beside a step: not where a step uses the same tokenizer."""
         return True
 
     def ready(self, batch: Any) -> Any:

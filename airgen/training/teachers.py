@@ -141,7 +141,7 @@ class Teacher:
 
     @property
     def of_all(self) -> bool:
-        """Whether every query has one."""
+        """Return whether every query has one."""
         return all(rerankers or part.scores for rerankers, part in zip(self._rerankers, self._parts, strict=True))
 
     def scores(self, examples: Sequence[Example], places: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -54,7 +54,7 @@ def lacks(language: str) -> list[str]:
 def spans(text: str, language: str) -> list[Span]:
     """Return where names of persons stand, from the first to the last; none for a language that has no recogniser.
 
-    Raises MissingExtra, ModelError where a package or a model is missing.
+    Raises MissingExtra, ModelError if a package or a model is missing.
     """
     if language not in _RECOGNISERS:
         return []

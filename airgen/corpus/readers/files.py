@@ -47,7 +47,7 @@ class Raw:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Return how many bytes it has."""
         return len(self.data) + sum(len(line or b"") + 1 for _, line in self.lines)
 
     def __str__(self) -> str:

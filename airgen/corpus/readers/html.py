@@ -116,7 +116,7 @@ class HtmlReader(FileReader):
 
     @property
     def repeating(self) -> list[str]:
-        """The names of pages that repeat a site, such as the one to print."""
+        """Return the names of pages that repeat a site, such as the one to print."""
         return list(self.repeated)
 
     def look_around(self, paths: Sequence[Path]) -> None:

@@ -237,7 +237,7 @@ def _import_problem(name: str, module: str, error: Exception) -> str:
 
 
 def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any], label: str) -> None:
-    """Raise CorpusError where a function cannot take these arguments."""
+    """Raise CorpusError if a function cannot take these arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C, or hidden
@@ -251,7 +251,7 @@ def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any], lab
 
 @contextmanager
 def unattended() -> Iterator[None]:
-    """Raise AsksForLogin where code would wait for a person: a question in the terminal, a page in a browser."""
+    """Raise AsksForLogin if code would wait for a person: a question in the terminal, a page in a browser."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AsksForLogin("it asks for a login")

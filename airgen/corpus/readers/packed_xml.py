@@ -18,7 +18,7 @@ Element = ElementTree.Element
 
 
 class PackedXml:
-    """The XML of a packed document. Raises Unusable where it unpacks to too much, and what `DAMAGED` names."""
+    """The XML of a packed document. Raises Unusable if it unpacks to too much, and what `DAMAGED` names."""
 
     def __init__(self, raw: bytes, most: int) -> None:
         if raw.startswith(b"\xd0\xcf\x11\xe0"):

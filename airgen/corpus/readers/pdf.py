@@ -122,7 +122,7 @@ class _Child:
 
     @property
     def lives(self) -> bool:
-        """Whether it can be asked."""
+        """Return whether it can be asked."""
         return self._end.alive and self._process.poll() is None
 
     def ask(self, raw: bytes, most: int) -> Iterator[list[str]]:

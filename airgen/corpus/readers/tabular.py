@@ -52,7 +52,7 @@ class Fields(Settings):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The columns that the id may be in, the first one that a row has; none where it is a hash."""
+        """Return the columns that the id may be in, the first one that a row has; none where it is a hash."""
         if "id" in self.model_fields_set:
             return () if self.id is None else (self.id,)
         return ID_COLUMNS
@@ -121,7 +121,7 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
 def check_text_columns(settings: RowSettings, known: Collection[str], where: object) -> set[str]:
     """Return the columns with the text, or those that hold them.
 
-    Raises CorpusError where none is there, or a named one is missing.
+    Raises CorpusError if none is there, or a named one is missing.
     """
     check_columns(settings.named(), known, where)
     fields = settings.fields

@@ -48,7 +48,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        """All of it as one text."""
+        """Return the whole text."""
         return "\n\n".join(block.text for block in self.blocks if block.text)
 
 
@@ -233,7 +233,7 @@ class FileReader(PathReader):
             yield self.document(name, part.text, part.title, f"#{part.anchor}", position=part.anchor)
 
     def decode(self, raw: bytes) -> Decoded:
-        """Return the file's text, and its encoding. Raises Unusable where none fits."""
+        """Return the file's text, and its encoding. Raises Unusable if none fits."""
         encoding = self.settings.encoding
         try:
             return decoded(raw, encoding, self.place.language, self.usual)

@@ -157,7 +157,7 @@ class TorchModel(Component):
 
     @cached_property
     def model(self) -> Any:
-        """The library's model, loaded at first use. A training sets its own, to search with it."""
+        """Return the library's model, loaded at first use. A training sets its own, to search with it."""
         raise NotImplementedError
 
     @cached_property

@@ -84,7 +84,7 @@ class Dense(Component):
 
         @property
         def ann(self) -> AnnSpec | None:
-            """The settings of the approximate index, if any."""
+            """Return the settings of the approximate index, if any."""
             if self.index is None:
                 return None
             return AnnSpec(

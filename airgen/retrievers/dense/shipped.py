@@ -240,7 +240,7 @@ class StaticEmbedder(EmbeddedEmbedder):
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The token for text that the vocabulary does not contain."""
+        """Return the token for text that the vocabulary does not contain."""
         settings = json.loads(self._tokenizer.to_str())["model"]
         name = settings.get("unk_token")
         if name is None and isinstance(settings.get("unk_id"), int):

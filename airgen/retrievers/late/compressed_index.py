@@ -93,7 +93,7 @@ class ResidualCodec:
 
     @property
     def cutoffs(self) -> Floats:
-        """The bounds between the levels, (2 ** bits - 1,): a value gets the nearest level."""
+        """Return the bounds between the levels, (2 ** bits - 1,): a value gets the nearest level."""
         return np.asarray((self.levels[1:] + self.levels[:-1]) / 2, np.float32)
 
     @classmethod
@@ -144,7 +144,7 @@ class ResidualCodec:
 
     @cached_property
     def _of_byte(self) -> Floats:
-        """The levels in each byte, (256, dimensions a byte)."""
+        """Return the levels in each byte, (256, dimensions a byte)."""
         shifts = np.arange(self._per_byte) * self.bits
         levels: Floats = self.levels[(np.arange(256)[:, None] >> shifts) & (len(self.levels) - 1)]
         return levels

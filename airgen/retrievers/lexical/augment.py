@@ -114,7 +114,7 @@ class Term:
 
     @property
     def change(self) -> str:
-        """What was done to it: added, dropped (a weight of 0), lowered or raised (by a quarter or more), or kept."""
+        """Return what became of the term: added, dropped (weight 0), lowered or raised (by a quarter or more), kept."""
         if not self.in_query:
             return "added"
         if self.total == 0:
@@ -239,7 +239,7 @@ class Augmented(LexicalRetriever):
 
     @property
     def facts(self) -> ModelFacts:
-        """The model's parameters, beside the index's threads."""
+        """Return the model's parameters, beside the index's threads."""
         return super().facts + ModelFacts(self.model.parameters)
 
     def make_weighting(self) -> Weighting:

@@ -139,7 +139,7 @@ class Analysing(Component):
 
     @property
     def analyser(self) -> Analyser:
-        """The analyser in use; that of the corpus's language once a corpus was seen, before that English."""
+        """Return the analyser in use; that of the corpus's language once a corpus was seen, before that English."""
         return self._analyser or self.analyser_for("en")
 
     def analyser_for(self, language: str) -> Analyser:
@@ -247,7 +247,7 @@ class LexicalRetriever(Analysing):
 
     @property
     def postings(self) -> InvertedIndex:
-        """The index itself, terms numbered as in `vocabulary`. Raises UsageError before `index`."""
+        """Return the index itself, terms numbered as in `vocabulary`. Raises UsageError before `index`."""
         return self.indexed(self._index)
 
     @property

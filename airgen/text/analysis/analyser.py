@@ -61,12 +61,12 @@ class Analyser:
 
     @property
     def bigrams(self) -> bool:
-        """Whether runs of Han, kana and Hangul become overlapping pairs."""
+        """Return whether runs of Han, kana and Hangul become overlapping pairs."""
         return self.language in _CJK and not self.segment
 
     @property
     def scannable(self) -> bool:
-        """Whether the compiled scan splits as `split` does."""
+        """Return whether the compiled scan splits as `split` does."""
         return not self.segment and self.ngram == 0
 
     def prepare(self, text: str) -> str:
@@ -220,7 +220,7 @@ class WordPieces(Analyser):
 
     @cached_property
     def path(self) -> Path:
-        """The tokenizer's file. Raises ModelError where it is missing."""
+        """Return the tokenizer's file. Raises ModelError if it is missing."""
         folder = models.path(self.wordpiece) if self.wordpiece in models.catalogue() else Path(self.wordpiece)
         if not (folder / "tokenizer.json").is_file():
             raise ModelError(f"{self.wordpiece} has no tokenizer.json: name a model of the catalogue, or a folder")
@@ -228,7 +228,7 @@ class WordPieces(Analyser):
 
     @cached_property
     def tokenizer(self) -> Any:
-        """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelError, MissingExtra."""
+        """Return a `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelError, MissingExtra."""
         return plain_tokenizer(self.path)
 
     @cached_property

@@ -220,7 +220,7 @@ class AugmentTask(TrainingTask):
 
     @cached_property
     def _bm25(self) -> Mapping[str, float]:
-        """The same measure for the queries as they are: what augmentation must beat."""
+        """Return the same measure for the queries as they are: what augmentation must beat."""
         hits = self.retriever.search(list(self.data.dev.queries.values()), 100)
         return {f"{BASELINE} {WATCHED}": self.data.dev.figures(hits, self.data.corpus)[WATCHED]}
 

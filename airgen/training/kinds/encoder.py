@@ -81,7 +81,7 @@ class EncoderRecipe(TransformerRecipe):
 
     @property
     def scale(self) -> float:
-        """What products of vectors are multiplied by in the softmax."""
+        """Return the factor of the dot products in the softmax."""
         return 1 / (self.temperature or (0.01 if self.similarity == "cosine" else 1.0))
 
 

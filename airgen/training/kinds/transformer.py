@@ -59,7 +59,7 @@ class SampledBatch:
 
     @property
     def queries(self) -> list[str]:
-        """The texts of the queries."""
+        """Return the texts of the queries."""
         return [example.query for example in self.examples]
 
 
