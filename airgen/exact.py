@@ -61,14 +61,23 @@ def jit(function: Callable[..., Any]) -> Any:
 
     Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
     """
+    return _compiled(function)
+
+
+def jit_in_any_order(function: Callable[..., Any]) -> Any:
+    """Compile as `jit` does, and let sums be added in any order: for what only selects, within a known error."""
+    return _compiled(function, fastmath={"reassoc", "contract"})
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     if not numba_is_installed():
         return function
     import numba
 
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # no writable place for the cache
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, **options)(function)
 
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2; the first has 32 bits

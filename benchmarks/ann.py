@@ -2,11 +2,16 @@
 
     python benchmarks/ann.py vectors                                 200,000 clustered vectors of 128 dimensions
     python benchmarks/ann.py vectors --passages 10000 100000 1000000 --bm25       how all of it grows, with BM25
+    python benchmarks/ann.py vectors --passages 1000000 --only HNSW32 PQ64        these kinds of index alone
+    python benchmarks/ann.py words --passages 10000 1000000                       BM25 alone
+    python benchmarks/ann.py shards --passages 100000 --workers 2                 on Ray: the same hits?
     python benchmarks/ann.py collection FOLDER --embedder wordllama-256           a BEIR folder: real texts
 
 Vectors are drawn around as many centres as the square root of their number, with the noise of half a centre; texts for
 BM25 have words that follow Zipf's law. One thread; ms a query are processor time over all queries, given at once.
-`recall` is the share of the ten nearest by exact search that are among the first ten.
+`recall` is the share of the ten nearest by exact search that are among the first ten. `shards` divides exact search and
+each index among the workers of a Ray cluster on loopback, and compares every position and score with those of one
+process.
 """
 
 from __future__ import annotations
@@ -17,17 +22,20 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.compute import computing
 from airgen.dataset.beir import BeirDataset
 from airgen.retrievers import Corpus, load_embedder
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs
-from airgen.retrievers.dense.exact_search import search
+from airgen.retrievers.dense.exact_search import search, search_shards
 from airgen.retrievers.hits import Hits
+from airgen.settings.compute import ComputeSettings
 
 K = 10
 
@@ -41,7 +49,8 @@ def kinds(count: int) -> Iterator[tuple[str, str, dict[str, float]]]:
     for probe in (1, 8, 32):
         yield f"IVF{lists}, nprobe {probe}", f"IVF{lists},Flat", {"nprobe": probe}
     yield "PQ32", "PQ32", {}
-    yield f"IVF{lists},PQ32, nprobe 32", f"IVF{lists},PQ32", {"nprobe": 32}
+    for codes in (32, 64):
+        yield f"IVF{lists},PQ{codes}, nprobe 32", f"IVF{lists},PQ{codes}", {"nprobe": 32}
 
 
 def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
@@ -71,8 +80,13 @@ def timed(work: Callable[[], Hits]) -> tuple[float, Hits]:
     return best, hits
 
 
+def chosen(count: int, only: Sequence[str]) -> list[tuple[str, str, dict[str, float]]]:
+    """The kinds of index whose names have one of these words; all without words."""
+    return [kind for kind in kinds(count) if not only or any(word in kind[0] for word in only)]
+
+
 def compare(
-    rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path
+    rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str] = ()
 ) -> list[dict[str, object]]:
     """One row for exact search, and one for each index."""
     search(rows, queries, K)  # compiles
@@ -87,7 +101,7 @@ def compare(
     print(f"{len(rows):,} passages, {rows.shape[1]} dimensions, {len(queries)} queries")
     add("exact search", 1.0, rows.nbytes, 0.0, seconds)
     made: dict[str, tuple[Path, float]] = {}
-    for name, factory, parameters in kinds(len(rows)):
+    for name, factory, parameters in chosen(len(rows), only):
         spec = AnnSpec(factory, (), pairs(parameters))
         if factory not in made:
             place = folder / str(len(made))
@@ -102,6 +116,49 @@ def compare(
     return table
 
 
+def shards(
+    rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str], workers: int
+) -> list[dict[str, object]]:
+    """One row for exact search and for each index in as many parts as workers: are the hits of both ways equal?"""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ |= {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    head = {"num_cpus": workers, "object_store_memory": 200_000_000, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    table: list[dict[str, object]] = []
+    try:
+        settings = ComputeSettings(kind="ray", workers=workers)
+
+        def add(name: str, work: Callable[[], Hits]) -> None:
+            start = time.perf_counter()
+            here = work()
+            between = time.perf_counter()
+            with computing(settings):
+                work()  # starts the workers
+                middle = time.perf_counter()
+                there = work()
+                end = time.perf_counter()
+            equal = np.array_equal(here.positions, there.positions) and np.array_equal(here.scores, there.scores)
+            table.append({"index": name, "equal": equal, "here s": between - start, "workers s": end - middle})
+            print(f"{name:28} equal {equal}; {between - start:.2f} s here, {end - middle:.2f} s on workers", flush=True)
+
+        search(rows, queries, K)  # compiles
+        add("exact search", lambda: search_shards(file, rows, queries, K))
+        for number, (name, factory, parameters) in enumerate(chosen(len(rows), only)):
+            spec = AnnSpec(factory, (), pairs(parameters), parts=workers)
+            place = folder / str(number)
+            place.mkdir()
+            with computing(settings):
+                build_ann(place, spec, rows, rows=None, file=(file, 0))
+            add(name, partial(AnnIndex(place, spec).search, queries, K))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    return table
+
+
 def bm25(count: int, queries: int) -> dict[str, object]:
     """BM25 over passages of 60 words that follow Zipf's law."""
     from airgen.retrievers.lexical.bm25 import BM25
@@ -113,6 +170,7 @@ def bm25(count: int, queries: int) -> dict[str, object]:
         ranks = np.minimum(draw.zipf(1.2, (size, length)), len(words)) - 1
         return [" ".join(row) for row in words[ranks]]
 
+    print(f"{count:,} passages of 60 words, {queries} queries")
     passages = [text for first in range(0, count, 10_000) for text in texts(min(10_000, count - first), 60)]
     system = BM25()
     start = time.process_time()
@@ -128,13 +186,15 @@ def bm25(count: int, queries: int) -> dict[str, object]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["vectors", "collection"])
+    options.add_argument("what", choices=["vectors", "words", "shards", "collection"])
     options.add_argument("name", nargs="?", default="scifact")
     options.add_argument("--passages", type=int, nargs="+", default=[200_000])
     options.add_argument("--dim", type=int, default=128)
     options.add_argument("--queries", type=int, default=500)
     options.add_argument("--embedder", default="all-minilm-l6-v2-int8")
     options.add_argument("--bm25", action="store_true")
+    options.add_argument("--only", nargs="+", default=[], help="words in the names of the indexes to measure")
+    options.add_argument("--workers", type=int, default=2)
     options.add_argument("--json", type=Path)
     asked = options.parse_args()
     found: dict[str, object] = {}
@@ -147,13 +207,17 @@ def main() -> None:
             embedder.encode(list(corpus.full_texts), "passage").astype(np.float16).tofile(file)
             rows = np.memmap(file, np.float16, "r").reshape(len(corpus), embedder.dim)
             queries = embedder.encode([query.text for query in dataset.queries("test").values()], "query")
-            found[dataset.name] = compare(rows, file, queries, Path(name))
-    for count in asked.passages if asked.what == "vectors" else ():
+            found[dataset.name] = compare(rows, file, queries, Path(name), asked.only)
+    for count in asked.passages if asked.what != "collection" else ():
         with tempfile.TemporaryDirectory() as name:
-            file = Path(name) / "rows.f16"
-            rows, queries = clustered(file, count, asked.dim, asked.queries)
-            found[str(count)] = compare(rows, file, queries, Path(name))
-            if asked.bm25:
+            if asked.what != "words":
+                file = Path(name) / "rows.f16"
+                rows, queries = clustered(file, count, asked.dim, asked.queries)
+            if asked.what == "vectors":
+                found[str(count)] = compare(rows, file, queries, Path(name), asked.only)
+            elif asked.what == "shards":
+                found[f"{count} shards"] = shards(rows, file, queries, Path(name), asked.only, asked.workers)
+            if asked.bm25 or asked.what == "words":
                 found[f"{count} bm25"] = bm25(count, asked.queries)
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))

@@ -4,7 +4,8 @@
 
 sentence-transformers with `backend="onnx"` (packages optimum, optimum-onnx), and fastembed from local files. One thread
 for each. Printed: the ratio of their processor time to ours (least, median and largest of the turns), and how far their
-vectors or scores are from ours (the least cosine, or the largest difference of a logit).
+vectors or scores are from ours (the least cosine, or the largest difference of a logit). SPLADE runs in fp32: torch
+writes the graph of `splade-bert-tiny` for the libraries.
 """
 
 from __future__ import annotations
@@ -101,11 +102,99 @@ def rivals(name: str, folder: Path) -> dict[str, Callable[[Sequence[Any]], Any]]
     return found
 
 
+SPLADE = "splade-bert-tiny"
+
+
+def splade_folder(place: Path) -> Path:
+    """The SPLADE of the catalogue with a graph of its logits."""
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    folder = place / SPLADE
+    shutil.copytree(models.path(SPLADE), folder)
+    model = AutoModelForMaskedLM.from_pretrained(str(folder), attn_implementation="eager").eval()
+
+    class Logits(torch.nn.Module):
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            return model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
+
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    ids = torch.ones((2, 7), dtype=torch.int64)
+    torch.onnx.export(
+        Logits(), (ids, ids, torch.zeros_like(ids)), str(folder / "model.onnx"), dynamo=False, opset_version=17,
+        input_names=names, output_names=["logits"],
+        dynamic_axes={name: {0: "batch", 1: "length"} for name in [*names, "logits"]},
+    )  # fmt: skip
+    special = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps({**special, "mask_token": "[MASK]"}))
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "model_max_length": 256}))
+    return folder
+
+
+def splade_rivals(folder: Path) -> dict[str, Callable[[Sequence[Any]], Any]]:
+    """What else runs it, as functions of texts that return rows of the whole vocabulary."""
+    found: dict[str, Callable[[Sequence[Any]], Any]] = {}
+    try:
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder import modules
+
+        given = {"file_name": "model.onnx", "provider": "CPUExecutionProvider"}
+        word = modules.MLMTransformer(str(folder), max_seq_length=256, backend="onnx", model_kwargs=given)
+        encoder = SparseEncoder(modules=[word, modules.SpladePooling(pooling_strategy="max")], device="cpu")
+        found["sentence-transformers"] = lambda texts: encoder.encode(
+            list(texts), convert_to_sparse_tensor=False, show_progress_bar=False
+        ).numpy()
+    except Exception as error:  # noqa: BLE001
+        print(f"{SPLADE}: sentence-transformers: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+    try:
+        from fastembed import SparseTextEmbedding
+
+        # A name of its list whose graph has the same form; the files are ours.
+        fast = SparseTextEmbedding("prithivida/Splade_PP_en_v1", specific_model_path=str(folder), threads=1)
+        found["fastembed"] = lambda texts: dense([(row.indices, row.values) for row in fast.embed(list(texts))])
+    except Exception as error:  # noqa: BLE001
+        print(f"{SPLADE}: fastembed: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+    return found
+
+
+def dense(rows: Sequence[Any], terms: int = 30_522) -> Any:
+    """Sparse rows as one array of the whole vocabulary."""
+    out = np.zeros((len(rows), terms), np.float32)
+    for place, (indices, values) in enumerate(rows):
+        out[place, indices] = values
+    return out
+
+
+def compare_splade(place: Path, texts: Sequence[str], turns: int) -> None:
+    """Print ratios of processor time, and the largest difference of a weight."""
+    from airgen.retrievers.sparse import EmbeddedSplade
+
+    ours = EmbeddedSplade(model=SPLADE, max_length=256)
+    ways = {"airgen": lambda texts: dense(ours.encode(texts, "passage")), **splade_rivals(splade_folder(place))}
+    results = {way: work(texts) for way, work in ways.items()}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(turns):
+        for way in list(ways) if turn % 2 else list(reversed(ways)):
+            start = time.process_time()
+            ways[way](texts)
+            taken[way].append(time.process_time() - start)
+    print(f"{SPLADE}: airgen {1000 * statistics.median(taken['airgen']) / len(texts):.1f} ms a text")
+    for way in list(ways)[1:]:
+        ratios = sorted(theirs / mine for theirs, mine in zip(taken[way], taken["airgen"], strict=True))
+        difference = np.abs(results["airgen"] - results[way]).max()
+        print(
+            f"  {way}: {ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f} of our time; "
+            f"largest difference of a weight {difference:.6f}"
+        )
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("collection", type=Path)
     options.add_argument("--texts", type=int, default=60)
     options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--only", nargs="+", default=[*_CONFIG, SPLADE], choices=[*_CONFIG, SPLADE])
     asked = options.parse_args()
     dataset = BeirDataset.open(asked.collection)
     passages = [
@@ -114,7 +203,11 @@ def main() -> None:
     queries = [query.text for query in dataset.queries("test").values()][: asked.texts]
     pairs = list(zip(queries, passages, strict=False))
     with tempfile.TemporaryDirectory() as place:
+        if SPLADE in asked.only:
+            compare_splade(Path(place), passages, asked.turns)
         for name in _CONFIG:
+            if name not in asked.only:
+                continue
             ours: Callable[[Sequence[Any]], Any]
             if "marco" in name:
                 reranker, items = load_reranker(name), pairs

@@ -2,6 +2,7 @@
 
     python benchmarks/recall.py                      200,000 passages of 384 dimensions, 1,000 queries, k 10, 100, 1,000
     python benchmarks/recall.py --passages 1000000   memory stays where it is
+    python benchmarks/recall.py --torch              torch is loaded, as by a model, and may select
 
 Prints the least, the median and the largest of the paired ratios (their time / ours) by processor time (the machine may
 be busy), the share of equal hits, and the memory of each way. numpy: blocks of products and argpartition.
@@ -54,10 +55,16 @@ def main() -> None:
     options.add_argument("--queries", type=int, default=1_000)
     options.add_argument("--k", type=int, nargs="+", default=[10, 100, 1_000])
     options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--torch", action="store_true")
+    options.add_argument("--no-numpy", action="store_true")
     asked = options.parse_args()
 
     import faiss
 
+    if asked.torch:
+        import torch
+
+        torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         rows = make(asked.passages, 0, Path(folder) / "rows.f16")
@@ -82,7 +89,9 @@ def main() -> None:
         search(rows, queries[:200], 1_000)  # compile
         for k in asked.k:
             ways = {"faiss": with_faiss, "numpy": with_numpy, "airgen": lambda k: search(rows, queries, k)}
-            ratios: dict[str, list[float]] = {"faiss": [], "numpy": []}
+            if asked.no_numpy:
+                del ways["numpy"]
+            ratios: dict[str, list[float]] = {name: [] for name in ways if name != "airgen"}
             for run in range(asked.runs):
                 names = list(ways) if run % 2 else list(reversed(ways))
                 taken = {name: timed(partial(ways[name], k)) for name in names}

@@ -66,7 +66,7 @@ def test_a_running_selection_is_that_of_all_at_once(
     if compiled:
         pytest.importorskip("numba")
     monkeypatch.setattr(exact, "worth_compiling", lambda work: compiled)
-    monkeypatch.setattr(exact, "_CHUNK_ROWS", 617)  # 1,038 are kept, so buffers fill and are cleared
+    monkeypatch.setattr(exact, "_CHUNK_ROWS", 617)  # 46 are kept, so buffers fill and are cleared
     scores = np.random.default_rng(5).integers(-50, 50, 5000).astype(np.float32) / 8  # many ties
     if order == "ascending":
         scores.sort()
@@ -141,6 +141,7 @@ def test_a_guessed_threshold_never_shows(monkeypatch: pytest.MonkeyPatch, kind: 
     monkeypatch.setattr(exact, "_guess", watched)
     monkeypatch.setattr(exact, "_SAMPLE_ROWS", 200)
     monkeypatch.setattr(exact, "_GUESS_FROM_ROWS", 0)
+    monkeypatch.setattr(exact, "_FEW_HITS", 0)
     guessed = search(rows, queries, 30)
     assert (guesses[0] > -np.inf).all()
     assert_same(guessed, plain)
@@ -209,6 +210,63 @@ def test_candidates_of_faiss_give_the_same_bits(seed: int, dim: int, k: int, how
             hits.append((search(rows, queries, k), search(rows, queries, k, rows=some)))
     assert_same(hits[0][0], hits[1][0])
     assert_same(hits[0][1], hits[1][1])
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    dim=st.sampled_from([1, 3, 24, 100]),
+    k=st.integers(1, 60),
+    how=st.sampled_from(["ties", "near", "apart", "tiny", "huge"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_products_in_bf16_give_the_same_bits(seed: int, dim: int, k: int, how: str) -> None:
+    """Also where rows differ by less than bf16 can tell, and where numbers are lost in it."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("numba")
+    draw = np.random.default_rng(seed)
+    rows = draw.standard_normal((700, dim)).astype(np.float32)
+    if how == "ties":
+        rows = draw.integers(-1, 2, (700, dim)).astype(np.float32)
+    elif how == "near":
+        rows = (rows[:1] * (1 + 1e-4 * draw.integers(0, 40, (700, dim)))).astype(np.float32)
+    elif how in ("tiny", "huge"):
+        rows *= np.float32(1e-38 if how == "tiny" else 1e36)
+    queries = draw.standard_normal((5, dim)).astype(np.float32)
+    some = draw.permutation(700)[:333].astype(np.int64)
+    hits = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_faiss_if_quicker", lambda *_: None)
+        patch.setattr(exact, "_CHUNK_ROWS", 100)
+        for way in (None, torch):
+            for compiled in (True, False):
+                patch.setattr(exact, "_torch_if_quicker", lambda *_, way=way: way)
+                patch.setattr(exact, "worth_compiling", lambda *_, compiled=compiled: compiled)
+                hits.append((search(rows, queries, k), search(rows, queries, k, rows=some)))
+    for all_rows, some_rows in hits[1:]:
+        assert_same(hits[0][0], all_rows)
+        assert_same(hits[0][1], some_rows)
+
+
+def test_bf16_selects_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("numba")
+    rows, queries = vectors(5000, 64).astype(np.float16), vectors(64, 64, seed=2)
+    monkeypatch.setattr(exact, "_TORCH_LEAST", (0, 64, 64))
+    monkeypatch.setattr(exact, "worth_compiling", lambda *_: True)
+    products, hits = [], []
+    usual = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *given, **more: products.append(given[0].dtype) or usual(*given, **more))
+    for has_it in (False, True):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has_it=has_it: {"avx512_bf16": has_it})
+        hits.append(search(rows, queries, 50))
+        assert set(products) == ({torch.bfloat16} if has_it else set())
+    assert_same(*hits)
+    products.clear()
+    search(rows, queries[:63], 50)  # too few queries
+    assert products == []
+    rows[1234, 3] = np.nan
+    with pytest.raises(ModelError, match="the embedding at position 1234 contains NaN"):
+        search(rows, queries, 50)
 
 
 def test_faiss_selects_few_hits_and_is_left_out_for_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.exact import jit
+from airgen.exact import jit, jit_in_any_order
 
 
 @jit
@@ -43,6 +43,15 @@ def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArr
     return total
 
 
+@jit_in_any_order
+def _rough_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> np.float32:
+    """Compute an inner product in fp32, in whatever order is quickest: a fifth of the time of `_product`."""
+    total = np.float32(0)
+    for place in range(len(left)):
+        total += left[place] * right[place]
+    return total
+
+
 @jit
 def _add(
     score: np.float32, position: int, keys: NDArray[np.uint64], fill: int, k: int, bits: NDArray[np.uint32]
@@ -74,6 +83,7 @@ def select(
     rows: NDArray[np.float32],
     queries: NDArray[np.float32],
     margin: NDArray[np.float32],
+    fine: NDArray[np.float32],
     start: int,
     keys: NDArray[np.uint64],
     fill: NDArray[np.int64],
@@ -91,6 +101,7 @@ def select(
         row = rough[query]
         least[0] = floor[query]
         low = least[0] - margin[query]
+        coarse = fine[query] < margin[query]  # a product in fp32 says more
         n = fill[query]
         for place in range(len(row)):  # without a branch: it runs in wide registers
             mask[place] = not (row[place] <= low)
@@ -98,6 +109,8 @@ def select(
             if eight[word]:
                 for place in range(8 * word, 8 * word + 8):
                     if mask[place] and not (row[place] <= least[0] - margin[query]):
+                        if coarse and _rough_product(rows[place], queries[query]) <= least[0] - fine[query]:
+                            continue
                         score = np.float32(_product(rows[place], queries[query], terms))
                         if score > least[0]:
                             n = _add(score, start + place, keys=keys[query], fill=n, k=k, bits=bits)

@@ -6,8 +6,12 @@ order of fp32 additions could have moved it. All other pairs are scored again in
 (`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whatever else is searched.
 At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
 
-If faiss is installed and quicker on this processor, it selects a few more rows than needed from each chunk. A query is
-searched again without faiss if its last selected row is too close to its k-th best score to exclude the others.
+Processors with instructions for bf16 multiply it twice as fast as fp32. There, torch selects by products in bf16 if it
+is loaded or worth loading. Their error is known, too, so a few more pairs are scored in float64, to the same bits.
+
+Elsewhere, if faiss is installed and quicker on this processor, it selects a few more rows than needed from each chunk.
+A query is searched again without faiss if its last selected row is too close to its k-th best score to exclude the
+others.
 
 If torch has a GPU with room for the rows, the GPU selects (`gpu_search`), to the same bits.
 
@@ -44,7 +48,9 @@ _CANDIDATE_BYTES = 1 << 29  # for the candidates of all queries of a pass
 _SAMPLE_ROWS = 4096  # from which the first threshold is guessed
 _SAMPLE_QUERIES = 256  # compared with the sample at once
 _GUESS_FROM_ROWS = 8 * _SAMPLE_ROWS  # below, guessing costs more than it saves
+_FEW_HITS = 32  # for no more than these, too: the first chunks give a threshold that is good enough
 _ROUNDING = 2.0**-24  # relative error of rounding to fp32
+_SHORT_ROUNDING = 2.0**-8  # relative error of rounding to bf16
 _UNDERFLOW_LENGTH = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
 _UNDERFLOW_ERROR = np.float32(1e-30)  # above the error of products that are lost by underflow
 
@@ -74,9 +80,12 @@ def search(
     width = min(k, max(n, 1))
     batch = max(1, _CANDIDATE_BYTES // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries a pass
     compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
-    guessing = n >= _GUESS_FROM_ROWS and width <= n // 20
+    guessing = n >= _GUESS_FROM_ROWS and _FEW_HITS < width <= n // 20
     hits = Hits.none(len(queries), k)
-    faiss = _faiss_if_quicker(n * len(queries), queries.shape[1]) if width <= _FAISS_MOST_HITS else None
+    torch = _torch_if_quicker(n, queries) if compiled else None
+    faiss = None
+    if torch is None and width <= _FAISS_MOST_HITS:
+        faiss = _faiss_if_quicker(n * len(queries), queries.shape[1])
     for first in range(0, len(queries), batch):
         block = slice(first, first + batch)
         block_queries = queries[block]
@@ -90,7 +99,7 @@ def search(
                     _write_hits(hits, first + unsure, again, width)
                 continue
         guess = _guess(matrix, block_queries, width, rows=rows, count=n) if guessing else None
-        best = _Best(block_queries, width, compiled, guess)
+        best = _Best(block_queries, width, compiled, guess, torch)
         best.stream(matrix, rows, n)
         best.write(hits.positions[block, :width], hits.scores[block, :width])
         if guess is not None and (short := np.flatnonzero(best.fill < width)).size:
@@ -118,7 +127,7 @@ def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> 
 
 def _capacity(k: int) -> int:
     """Return how many candidates per query are kept before all but the k best are dropped."""
-    return 2 * k + 1024
+    return 2 * k + 32
 
 
 def _guess(
@@ -147,12 +156,14 @@ class _Best:
 
     Of each query up to `_capacity` candidates are kept: those above its k-th best score at the last clean-up, `floor`.
     `guess`, (m,): scores that are not above it are not kept. A `fill` below k shows that it was too high.
+    `torch`: the package, to multiply in bf16; None: BLAS multiplies in fp32.
     """
 
     queries: NDArray[np.float32]
     k: int
     compiled: bool
     guess: NDArray[np.float32] | None = None
+    torch: Any = None
 
     def __post_init__(self) -> None:
         count = len(self.queries)
@@ -163,19 +174,51 @@ class _Best:
         # The factor and the terms beyond `dim` cover the rounding of lengths, margin and threshold.
         share = np.float32(1.01 * _ROUNDING * (self.queries.shape[1] + 16))
         with np.errstate(over="ignore"):
-            self._reach = share * (np.sqrt((self.queries**2).sum(axis=1)) + _UNDERFLOW_LENGTH)
+            lengths = np.sqrt((self.queries**2).sum(axis=1)) + _UNDERFLOW_LENGTH
+        self._reach = share * lengths
         self._longest = np.float32(0)
+        if self.torch is not None:
+            # Rounding adds the error of the queries, which is measured, that of the rows, and that of the product.
+            self._short = self.torch.from_numpy(self.queries).bfloat16()
+            errors = np.sqrt(((self._short.float().numpy() - self.queries) ** 2).sum(axis=1))
+            # Additions of bf16 products may round twice each.
+            self._short_reach = 1.02 * (errors + 2 * _SHORT_ROUNDING * lengths) + 4 * self._reach
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> None:
         """Take all rows. Raises ModelError for one that contains NaN or infinity."""
+        # Allocated once: new buffers for each chunk would cost a page fault per page.
+        size = min(_CHUNK_ROWS, n)
+        room = np.empty((size, self.queries.shape[1]), np.float32)
+        products = np.empty((min(_BLOCK_QUERIES, len(self.queries)), size), np.float32)
+        short_products: Any = None
         for start in range(0, n, _CHUNK_ROWS):
             end = min(start + _CHUNK_ROWS, n)
-            part = self.floats(matrix[start:end] if rows is None else matrix[rows[start:end]])
+            part = self.floats(matrix[start:end] if rows is None else matrix[rows[start:end]], room[: end - start])
             margin = self.margin(part, start)
+            fine, short_part = margin, None
+            if (short := self._short_margin(margin)) is not None:
+                margin, short_part = short, self.torch.from_numpy(part).bfloat16().T
+                if short_products is None:
+                    short_products = self.torch.empty(products.shape, dtype=self.torch.bfloat16)
             with np.errstate(over="ignore", invalid="ignore"):
                 for first in range(0, len(self.queries), _BLOCK_QUERIES):
                     block = slice(first, first + _BLOCK_QUERIES)
-                    self._take(self.queries[block] @ part.T, part, margin[block], start=start, block=block)
+                    shape = len(self.queries[block]), len(part)
+                    rough = products if products.shape == shape else np.empty(shape, np.float32)
+                    if short_part is None:
+                        np.matmul(self.queries[block], part.T, out=rough)
+                    else:
+                        out = short_products[: shape[0], : shape[1]]
+                        self.torch.mm(self._short[block], short_part, out=out)
+                        self.torch.from_numpy(rough).copy_(out)
+                    self._take(rough, part, margin[block], fine[block], start=start, block=block)
+
+    def _short_margin(self, margin: NDArray[np.float32]) -> NDArray[np.float32] | None:
+        """Return the margin of products in bf16, or None if they are not wanted, or near to overflow."""
+        if self.torch is None or not (margin < _SHORT_LARGEST).all():
+            return None
+        reach = self._short_reach * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR
+        return np.asarray(reach, np.float32) if (reach < _SHORT_LARGEST).all() else None
 
     def margin(self, part: NDArray[np.float32], start: int) -> NDArray[np.float32]:
         """Bound the difference between a product of each query with one of these rows and the true product.
@@ -207,6 +250,7 @@ class _Best:
         rough: NDArray[np.float32],
         part: NDArray[np.float32],
         margin: NDArray[np.float32],
+        fine: NDArray[np.float32],
         *,
         start: int,
         block: slice,
@@ -223,6 +267,7 @@ class _Best:
             part,
             self.queries[block],
             margin,
+            fine,
             start=start,
             keys=self.keys[block],
             fill=self.fill[block],
@@ -235,6 +280,23 @@ class _Best:
         for query, (keys, fill) in enumerate(zip(self.keys, self.fill, strict=True)):
             best = np.sort(keys[:fill])[::-1][: self.k]
             positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
+
+
+_SHORT_LARGEST = np.float32(1e30)  # a margin: products of such vectors are far from the largest number
+_TORCH_TERMS = 400_000_000_000  # terms of products, 5 seconds of work: from here on torch is worth loading
+_TORCH_LEAST = 20_000_000, 64, 64  # products, queries and dimensions, below which bf16 gains nothing
+
+
+def _torch_if_quicker(rows: int, queries: NDArray[np.float32]) -> Any:
+    """Return the package torch if it is to select, or None. The bits of a result do not depend on it."""
+    count, dim = queries.shape
+    if any(size < least for size, least in zip((rows * count, count, dim), _TORCH_LEAST, strict=True)):
+        return None
+    if not (rows * queries.size >= _TORCH_TERMS or "torch" in sys.modules) or importlib.util.find_spec("torch") is None:
+        return None
+    torch: Any = load_extra("torch", "exact search")
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # since torch 2.12
+    return torch if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else None
 
 
 _MEASURED_PRODUCTS = 500_000_000  # seconds of work: from here on it pays to measure which way is quicker
@@ -265,8 +327,7 @@ def _faiss_is_quicker(dim: int) -> bool:
         if selects:
             _Selected(faiss, queries, 10).stream(rows, None, len(rows))
         else:
-            guess = _guess(rows, queries, 10, rows=None, count=len(rows))
-            _Best(queries, 10, worth_compiling(rows.size), guess).stream(rows, None, len(rows))
+            _Best(queries, 10, worth_compiling(rows.size)).stream(rows, None, len(rows))
         taken.append(time.process_time() - start)
     return taken[0] < taken[1]
 
@@ -332,6 +393,7 @@ def _select(
     rows: NDArray[np.float32],
     queries: NDArray[np.float32],
     margin: NDArray[np.float32],
+    fine: NDArray[np.float32],
     start: int,
     keys: NDArray[np.uint64],
     fill: NDArray[np.int64],
@@ -340,7 +402,8 @@ def _select(
 ) -> None:
     """Append every score above its query's floor; whenever a buffer is full, keep its k best and raise the floor.
 
-    Only pairs whose rough product is not below the floor by more than the margin are scored.
+    Only pairs whose rough product is not below the floor by more than the margin are scored. (`fine`, the margin of a
+    product in fp32, only saves work where a compiled loop can test it.)
     """
     capacity = keys.shape[1]
     for query, products in enumerate(rough):
