@@ -24,7 +24,7 @@ from typing import Any
 from scipy.stats import spearmanr
 from votes import evidence, read
 
-from airgen.audit.labels import RelevanceAudit, kinds, pick, population, say
+from airgen.audit.labels import RelevanceAudit, kinds, pick_passages, population, say
 from airgen.audit.sample import AuditItem, AuditSample
 from airgen.control.votes import WAY, first, voted
 from airgen.records import Prelabel
@@ -42,7 +42,10 @@ def simulated(
     asked = sorted((key for key in found if found[key]), key=lambda key: not first(rows[key], [sources[key]]))[:most]
     counts = Counter(population(key, kind) for key in asked for kind in found[key].values())
     said = []
-    for share, chosen in ((wrong, lambda key: pick(key, found[key], seed)), (0.0, lambda key: list(found[key]))):
+    for share, chosen in (
+        (wrong, lambda key: pick_passages(key, found[key], seed)),
+        (0.0, lambda key: list(found[key])),
+    ):
         items = tuple(AuditItem(key, id_, found[key][id_], None, False) for key in asked for id_ in chosen(key))
         answers = {
             number: 3 * ((item.document in labels[item.query]) != (chance.random() < share))

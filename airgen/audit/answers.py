@@ -62,7 +62,8 @@ class PersonsAnswers:
 
 
 def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSample]) -> tuple[PersonsAnswers, int]:
-    """One person's answers to a sample, also those that were given to an earlier one and are to pairs of this one.
+    """Return one person's answers to a sample, also those that were given to an earlier one and are to pairs of this
+    one.
 
     Returns the answers, and how many are to pairs that this sample does not have. Raises what `read_answers` raises.
     """
@@ -70,22 +71,22 @@ def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSampl
     if key == sample.key or key not in earlier:
         return read_answers(path, sample.key, len(sample.items), sample.levels), 0
     old = earlier[key]
-    found = read_answers(path, key, len(old.items), old.levels)
+    person = read_answers(path, key, len(old.items), old.levels)
     now = {(item.query, item.document): number for number, item in enumerate(sample.items, 1)}
     places = dict[int, int]()
-    for number in {*found.answers, *found.reasons}:
+    for number in {*person.answers, *person.reasons}:
         item = old.items[number - 1]
         place = now.get((item.query, item.document))
         if place is not None and same_texts(item, sample.items[place - 1]):
             places[number] = place
-    moved = {places[number]: level for number, level in found.answers.items() if number in places}
-    reasons = {places[number]: why for number, why in found.reasons.items() if number in places}
-    return replace(found, key=sample.key, answers=moved, reasons=reasons), len(found.answers) - len(moved)
+    moved = {places[number]: level for number, level in person.answers.items() if number in places}
+    reasons = {places[number]: why for number, why in person.reasons.items() if number in places}
+    return replace(person, key=sample.key, answers=moved, reasons=reasons), len(person.answers) - len(moved)
 
 
-def same_texts(one: AuditItem, other: AuditItem) -> bool:
-    """Whether two items of one pair of ids are of the same texts, as far as that is known."""
-    return not one.texts or not other.texts or one.texts == other.texts
+def same_texts(item: AuditItem, other: AuditItem) -> bool:
+    """Return whether two items of one pair of ids are of the same texts, as far as that is known."""
+    return not item.texts or not other.texts or item.texts == other.texts
 
 
 def carry_answers(folder: Path, sample: AuditSample) -> None:
@@ -95,7 +96,7 @@ def carry_answers(folder: Path, sample: AuditSample) -> None:
         return
     earlier = earlier_samples(folder)
     places = [folder / EARLIER / key / ANSWERS for key in earlier]
-    files = sorted((one for one in places if one.is_file()), key=lambda one: one.stat().st_mtime_ns)
+    files = sorted((path for path in places if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
     for file in files[-1:]:
         old = saved_answers(file, earlier[file.parent.name])
         taken = replace(old, answers={}, reasons={}) if not old.answers else answers_of(file, sample, earlier)[0]
@@ -103,7 +104,7 @@ def carry_answers(folder: Path, sample: AuditSample) -> None:
 
 
 def answered(path: Path) -> bool:
-    """Whether a file of answers has any, as a table has none before a person fills it in."""
+    """Return whether a file of answers has any, as a table has none before a person fills it in."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
@@ -114,7 +115,7 @@ def answered(path: Path) -> bool:
 
 
 def key_in(path: Path) -> str:
-    """The key of the sample that a file of answers names; empty where it names none."""
+    """Return the key of the sample that a file of answers names; empty where it names none."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
@@ -125,11 +126,17 @@ def key_in(path: Path) -> str:
 
 
 def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | None = None) -> PersonsAnswers:
-    """One person's answers to the sample with this key and so many items, from the page's JSON or the filled-in CSV.
+    """Read one person's answers to a sample, from the page's JSON or the filled-in CSV.
 
-    levels: what may be answered. Where it is yes or no, a table may say these words, or 1 and 0. Raises DatasetError
-    for another sample's answers, a number that is not in the sample, a level that is not 0 to 3, and a file without
-    answers to the sample.
+    Args:
+        path: the file.
+        key: the key of the sample.
+        items: the number of items of the sample.
+        levels: the allowed answers; for yes or no, a table may have these words, or 1 and 0.
+
+    Raises:
+        DatasetError: for another sample's answers, a number that is not in the sample, a level that is not 0 to 3, and
+            a file without answers to the sample.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -141,23 +148,23 @@ def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | N
             value = {"key": of, "answers": given, "reasons": why}
         else:
             value = json.loads(text)
-        found = kept_of(PersonsAnswers, value)
+        answers = kept_of(PersonsAnswers, value)
     except FileNotFoundError:
         raise DatasetError(
             f"{path}: no such file; the page of the audit saves it, mostly among your downloads"
         ) from None
     except (*DAMAGE, csv.Error) as error:
         raise DatasetError(f"{path}: not answers to an audit ({str(error)[:200]})") from error
-    if found.key != key:
-        raise DatasetError(f"{path}: answers to another sample ({found.key}; this sample is {key})")
-    _check_numbers(path, found, items)
-    if not found.answers:
+    if answers.key != key:
+        raise DatasetError(f"{path}: answers to another sample ({answers.key}; this sample is {key})")
+    _check_numbers(path, answers, items)
+    if not answers.answers:
         raise DatasetError(f"{path}: the file has no answer")
-    return found
+    return answers
 
 
 def _written(text: str, levels: Mapping[int, str] | None) -> int:
-    """The level that a person wrote into a table."""
+    """Return the level that a person wrote into a table."""
     word = text.strip().casefold()
     if levels and len(levels) == 2:
         known = {"yes": max(levels), "y": max(levels), "1": max(levels), "no": min(levels), "n": min(levels)}
@@ -165,23 +172,25 @@ def _written(text: str, levels: Mapping[int, str] | None) -> int:
     return int(word)
 
 
-def _check_numbers(path: Path, found: PersonsAnswers, items: int) -> None:
-    if wrong := [number for number in (*found.answers, *found.reasons) if not 1 <= number <= items]:
+def _check_numbers(path: Path, answers: PersonsAnswers, items: int) -> None:
+    if wrong := [number for number in (*answers.answers, *answers.reasons) if not 1 <= number <= items]:
         raise DatasetError(f"{path}: item {str(wrong[0])[:40]}: the sample has items 1 to {items}")
 
 
 def saved_answers(path: Path, sample: AuditSample | None) -> PersonsAnswers:
-    """What the file holds, or what a new file will. Raises DatasetError for answers to another sample."""
+    """Return what the file holds, or what a new file will. Raises DatasetError for answers to another sample."""
     key, dataset = (None, "") if sample is None else (sample.key, sample.dataset)
     if not path.is_file():
         return PersonsAnswers(key, dataset)
     try:
-        found = kept_of(PersonsAnswers, read_json(path))
+        answers = kept_of(PersonsAnswers, read_json(path))
     except DAMAGE as error:
         raise DatasetError(f"{path}: not answers to an audit ({error}): move the file away") from error
-    if found.answers and found.key != key:
-        raise DatasetError(f"{path}: answers to another sample ({found.key}; this sample is {key}): move the file away")
-    return replace(found, key=key, dataset=dataset)
+    if answers.answers and answers.key != key:
+        raise DatasetError(
+            f"{path}: answers to another sample ({answers.key}; this sample is {key}): move the file away"
+        )
+    return replace(answers, key=key, dataset=dataset)
 
 
 def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
@@ -200,50 +209,50 @@ def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any])
 
 
 def _add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
-    found, keep = saved_answers(path, sample), "level" in value
+    saved, keep = saved_answers(path, sample), "level" in value
     given: dict[str, Any] = {"others": [value]}
     if "number" in value:
         number, why = str(value["number"]), value.get("why")
         given = {"answers": {number: value.get("level")}, **({"reasons": {number: why}} if why else {})}
     try:
-        new = kept_of(PersonsAnswers, {"key": found.key, **given})
+        new = kept_of(PersonsAnswers, {"key": saved.key, **given})
     except ValueError as error:
         raise DatasetError(f"not an answer to an audit: {error}") from error
     _check_numbers(path, new, 0 if sample is None else len(sample.items))
-    pairs = {(one.query, one.document) for one in new.others}
-    answers = {number: level for number, level in found.answers.items() if number not in new.answers}
-    reasons = {number: why for number, why in found.reasons.items() if number not in new.answers}
-    others = tuple(one for one in found.others if (one.query, one.document) not in pairs)
+    pairs = {(pair.query, pair.document) for pair in new.others}
+    answers = {number: level for number, level in saved.answers.items() if number not in new.answers}
+    reasons = {number: why for number, why in saved.reasons.items() if number not in new.answers}
+    others = tuple(pair for pair in saved.others if (pair.query, pair.document) not in pairs)
     if keep:
         answers, others = {**answers, **new.answers}, (*others, *new.others)
         reasons |= new.reasons
-    found = replace(found, answers=answers, reasons=reasons, others=others)
-    if len(found.others) > _MOST:
+    saved = replace(saved, answers=answers, reasons=reasons, others=others)
+    if len(saved.others) > _MOST:
         raise DatasetError(f"{path}: more than {_MOST:,} pairs outside of the sample: draw a sample instead")
     try:
-        write_json(path, found)
+        write_json(path, saved)
     except OSError as error:
         raise disk_error(error) from error
-    return found
+    return saved
 
 
 def chosen_pairs(items: Iterable[AuditItem], chosen: Iterable[Chosen], relevant_from: int) -> dict[str, int]:
-    """How many pairs people chose by hand, and of how many they confirm the label: counts, and no estimate.
+    """Count the pairs that people chose by hand, and those whose label they confirm; the counts estimate nothing.
 
     unknown: pairs without a label. cannot say: pairs without a level.
     """
     relevant = {(item.query, item.document): item.relevant for item in items}
-    found = {"pairs": 0, "confirmed": 0, "unknown": 0, "cannot say": 0}
-    for one in chosen:
-        found["pairs"] += 1
-        label = relevant.get((one.query, one.document))
-        if one.level is None:
-            found["cannot say"] += 1
+    counts = {"pairs": 0, "confirmed": 0, "unknown": 0, "cannot say": 0}
+    for pair in chosen:
+        counts["pairs"] += 1
+        label = relevant.get((pair.query, pair.document))
+        if pair.level is None:
+            counts["cannot say"] += 1
         elif label is None:
-            found["unknown"] += 1
+            counts["unknown"] += 1
         else:
-            found["confirmed"] += (one.level >= relevant_from) == label
-    return found
+            counts["confirmed"] += (pair.level >= relevant_from) == label
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +273,16 @@ class Proportion:
         """
         every = list(rows)
         if not every:
-            return cls(0, 0, math.nan, 0.0, 1.0)
+            return cls(agreed=0, count=0, share=math.nan, low=0.0, high=1.0)
         total = math.fsum(weight for _, weight in every)
         share = math.fsum(weight for agreed, weight in every if agreed) / total
         size = total**2 / math.fsum(weight**2 for _, weight in every)
         middle = (share + z * z / (2 * size)) / (1 + z * z / size)
         reach = z / (1 + z * z / size) * math.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
         agreed = sum(agreed for agreed, _ in every)
-        return cls(agreed, len(every), share, max(0.0, middle - reach), min(1.0, middle + reach))
+        return cls(
+            agreed=agreed, count=len(every), share=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach)
+        )
 
     def __format__(self, form: str) -> str:
         return f"{figure(self.share, form)} ({self.low:{form}}–{self.high:{form}})"
@@ -303,7 +314,7 @@ class AuditResult(Shown):
 
     def as_card(self) -> dict[str, Any]:
         """Figures for the dataset's card."""
-        found = {
+        figures = {
             CONFIRMED: self.overall,
             "equal levels": self.same_level,
             "people": self.people,
@@ -312,8 +323,8 @@ class AuditResult(Shown):
             **({} if self.agree is None else {"people agree with each other": self.agree}),
         }
         return {
-            name: f"{one:.3f}, {one.agreed} of {one.count}" if isinstance(one, Proportion) else one
-            for name, one in found.items()
+            name: f"{value:.3f}, {value.agreed} of {value.count}" if isinstance(value, Proportion) else value
+            for name, value in figures.items()
         }
 
 
@@ -325,32 +336,38 @@ def score(sample: AuditSample, people: Sequence[Levels]) -> AuditResult:
     given, levels, cut = _given(people), middle_levels(people), sample.relevant_from
     items = {n: sample.items[n - 1] for n in levels}
     right = {n: (levels[n] >= cut) == item.relevant for n, item in items.items()}
-    twice = [(len({level >= cut for level in of}) == 1, 1.0) for of in given.values() if len(of) > 1]
+    twice = [(len({level >= cut for level in answers}) == 1, 1.0) for answers in given.values() if len(answers) > 1]
     answered = Counter(item.stratum for item in items.values())
 
     def grouped(names: Sequence[str], name_of: Callable[[AuditItem], str]) -> dict[str, Proportion]:
-        found = {name: [(right[n], 1.0) for n, item in items.items() if name_of(item) == name] for name in names}
-        return {name: Proportion.of(of) for name, of in found.items() if of}
+        confirmed = {name: [(right[n], 1.0) for n, item in items.items() if name_of(item) == name] for name in names}
+        return {name: Proportion.of(values) for name, values in confirmed.items() if values}
 
     return AuditResult(
-        Proportion.of((right[n], sample.populations.get(item.stratum, 0) / answered[item.stratum])
-                      for n, item in items.items()),
-        grouped(KINDS, lambda item: item.kind),
-        grouped([f"level {n}" for n in range(4)], lambda item: f"level {item.level}"),
-        Proportion.of((_equal(levels[n], judged, sample), 1.0)
-                      for n, item in items.items() if (judged := item.level) is not None),
-        len(people), Proportion.of(twice) if twice else None, len(sample.items) - len(levels),
-    )  # fmt: skip
+        overall=Proportion.of(
+            (right[n], sample.populations.get(item.stratum, 0) / answered[item.stratum]) for n, item in items.items()
+        ),
+        by_kind=grouped(KINDS, lambda item: item.kind),
+        by_level=grouped([f"level {n}" for n in range(4)], lambda item: f"level {item.level}"),
+        same_level=Proportion.of(
+            (_equal(levels[n], judged, sample), 1.0) for n, item in items.items() if (judged := item.level) is not None
+        ),
+        people=len(people),
+        agree=Proportion.of(twice) if twice else None,
+        unanswered=len(sample.items) - len(levels),
+    )
 
 
 def _equal(level: int, judged: int, sample: AuditSample) -> bool:
-    """Whether a person and the judge say the same; where people say yes or no, only that can be compared."""
+    """Return whether a person and the judge say the same; where people say yes or no, only that can be compared."""
     cut = sample.relevant_from
     return (level >= cut) == (judged >= cut) if len(sample.levels) == 2 else level == judged
 
 
 def middle_levels(people: Sequence[Levels]) -> dict[int, int]:
-    """The lower median of the levels of each pair that has one, by number. Raises DatasetError if there is none."""
+    """Return the lower median of the levels of each pair that has one, by number. Raises DatasetError if
+    there is none.
+    """
     return {number: sorted(of)[(len(of) - 1) // 2] for number, of in sorted(_given(people).items())}
 
 

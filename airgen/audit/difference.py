@@ -77,8 +77,8 @@ class Pairs:
         for at, time in enumerate(times.tolist()):
             stay = np.exp(-sizes * time)
             drawn[at], left[at] = len(sizes) - stay.sum(), sizes @ stay
-        found = np.interp(np.arange(len(sizes)), drawn, left)
-        return np.asarray(np.maximum(found, sizes.min()), np.float64)
+        expected = np.interp(np.arange(len(sizes)), drawn, left)
+        return np.asarray(np.maximum(expected, sizes.min()), np.float64)
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,21 @@ class ContrastEstimate:
         return errors
 
     def contrast(self, weights: Floats) -> "ContrastEstimate":
-        """A linear combination of the contrasts: weights (new contrasts, contrasts)."""
+        """Return a linear combination of the contrasts: weights (new contrasts, contrasts)."""
         covariance = weights @ self.covariance @ weights.T
         return replace(self, value=weights @ self.value, covariance=covariance, judge=weights @ self.judge)
 
 
 def rank_weights(depth: int = 10) -> Floats:
-    """What a relevant document adds to DCG at ranks 1 to `depth`: 1 / log2(rank + 1)."""
+    """Return what a relevant document adds to DCG at ranks 1 to `depth`: 1 / log2(rank + 1)."""
     weights: Floats = 1 / log2(np.arange(2, depth + 2))
     return weights
 
 
 def draw_order(pairs: Pairs, *, seed: int) -> Places:
-    """All pairs in drawn order: each next one with a chance proportional to its size among those that are left."""
+    """Return all pairs in drawn order: each next one with a chance proportional to its size among those
+    that are left.
+    """
     waiting = np.random.default_rng(seed).exponential(size=len(pairs.probability)) / pairs.sizes
     order: Places = np.argsort(waiting, kind="stable")
     return order
@@ -131,7 +133,9 @@ def looks(labels: int, total: int) -> list[int]:
 
 
 def spent(labels: int, alpha: float = 0.05) -> float:
-    """The error probability that may be spent up to a look: four fifths evenly up to the horizon, the rest after it."""
+    """Return the error probability that may be spent up to a look: four fifths evenly up to the horizon, the rest
+    after it.
+    """
     share = 0.8 * labels / HORIZON if labels <= HORIZON else 0.8 + 0.2 * (1 - HORIZON / labels)
     return alpha * share
 
@@ -141,12 +145,13 @@ def information(pairs: Pairs, count: int) -> Floats:
 
     The variance of a draw's estimate is like the square of the sizes that are left.
     """
-    found: Floats = np.cumsum(pairs.expected_left[:count] ** -2)
-    return found
+    totals: Floats = np.cumsum(pairs.expected_left[:count] ** -2)
+    return totals
 
 
 def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | None = None) -> ContrastEstimate:
-    """The contrasts from the labels, in [0, 1], of the first pairs of the order. All pairs labelled: no error is left.
+    """Return the contrasts from the labels, in [0, 1], of the first pairs of the order. All pairs labelled: no error
+    is left.
 
     Two labels are needed at least. contrast: float64 (contrasts of the pairs,), to estimate this linear combination of
     them only.
@@ -159,7 +164,9 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
     drawn = order[:count]
     if count == total:
         exact = weights[:, drawn] @ labels
-        return ContrastEstimate(exact, np.zeros((len(exact), len(exact))), count, math.inf, judge)
+        return ContrastEstimate(
+            value=exact, covariance=np.zeros((len(exact), len(exact))), labels=count, information=math.inf, judge=judge
+        )
     left = sizes.sum() - np.concatenate(([0.0], np.cumsum(sizes[drawn])[:-1]))
     draws = np.empty((count, len(weights)))
     for first in range(0, count, BATCH):
@@ -167,8 +174,8 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
         now = recalibrated(probability, probability[drawn[:first]], labels[:first])
         residuals = weights[:, drawn] * (labels - now[drawn])
         before = np.cumsum(residuals, axis=1) - residuals
-        found = (weights @ now)[:, None] + before + residuals * (left / sizes[drawn])
-        draws[part] = found[:, part].T
+        estimates = (weights @ now)[:, None] + before + residuals * (left / sizes[drawn])
+        draws[part] = estimates[:, part].T
     deviation = pairs.expected_left[:count]
     share = deviation**-2.0
     value = share @ draws / share.sum()
@@ -176,11 +183,13 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
     seen = (unlike * share[:, None]).T @ unlike / share.sum() * count / (count - 1)
     coins = (weights * (0.25 / sizes)) @ weights.T / sizes.sum()
     covariance = ((count - 1) * seen + _COINS * coins) / (count - 1 + _COINS) / share.sum()
-    return ContrastEstimate(value, covariance, count, float(share.sum()), judge)
+    return ContrastEstimate(
+        value=value, covariance=covariance, labels=count, information=float(share.sum()), judge=judge
+    )
 
 
 def recalibrated(probability: Floats, known: Floats, labels: Floats) -> Floats:
-    """The probabilities after a + b logit(p), fitted to labelled pairs with probabilities `known`.
+    """Return the probabilities after a + b logit(p), fitted to labelled pairs with probabilities `known`.
 
     A logistic regression by Newton's method. A ridge holds a at 0 and b at 1, so few labels change little.
     """
@@ -188,30 +197,30 @@ def recalibrated(probability: Floats, known: Floats, labels: Floats) -> Floats:
         return probability
     rows = np.stack([np.ones_like(known), _logit(known)], axis=1)
     ridge, centre = np.array([1.0, 4.0]), np.array([0.0, 1.0])
-    found = centre
+    coefficients = centre
     for _ in range(100):
-        p = _sigmoid(rows @ found)
-        gradient = rows.T @ (p - labels) + ridge * (found - centre)
+        p = _sigmoid(rows @ coefficients)
+        gradient = rows.T @ (p - labels) + ridge * (coefficients - centre)
         step = np.linalg.solve((rows * (p * (1 - p))[:, None]).T @ rows + np.diag(ridge), gradient)
-        found = found - np.clip(step, -1, 1)
+        coefficients = coefficients - np.clip(step, -1, 1)
         if np.abs(step).max() < 1e-10:
             break
-    return _sigmoid(found[0] + found[1] * _logit(probability))
+    return _sigmoid(coefficients[0] + coefficients[1] * _logit(probability))
 
 
 def _logit(p: Floats) -> Floats:
     p = np.clip(p, 0.005, 0.995)
-    found: Floats = np.log(p / (1 - p))
-    return found
+    logits: Floats = np.log(p / (1 - p))
+    return logits
 
 
 def _sigmoid(x: Floats) -> Floats:
-    found: Floats = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
-    return found
+    probabilities: Floats = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
+    return probabilities
 
 
 def critical_values(told: Floats, allowed: Floats) -> Floats:
-    """How many standard errors a look needs, so that all looks together err with no more than the last `allowed`.
+    """Return the number of standard errors for each look, so that all looks together err with the last `allowed`.
 
     told: information at each look, rising. allowed: error probability that may be spent up to each look, rising. Two
     sides, by the recursion of Armitage, McPherson and Rowe (1969) with the spending of Lan and DeMets (1983).
@@ -219,7 +228,7 @@ def critical_values(told: Floats, allowed: Floats) -> Floats:
     >>> critical_values(np.array([1.0]), np.array([0.05])).round(3).tolist()
     [1.96]
     """
-    found = np.empty(len(told))
+    critical = np.empty(len(told))
     places, masses, before = np.zeros(1), np.ones(1), 0.0
     for at, (level, step) in enumerate(zip(told.tolist(), np.diff(allowed, prepend=0.0).tolist(), strict=True)):
         edge, deviation = math.sqrt(level), math.sqrt(level - before)
@@ -230,10 +239,10 @@ def critical_values(told: Floats, allowed: Floats) -> Floats:
         upper = np.cumsum(density[::-1])[::-1] * width - density * width / 2  # mass above each place
         outside = 2 * upper[400:]  # both sides, from the middle outwards, falling
         reach = float(np.interp(-step, -outside, grid[400:]))
-        found[at] = reach / edge
+        critical[at] = reach / edge
         inside = np.abs(grid) <= reach
         places, masses, before = grid[inside], density[inside] * width, level
-    return found
+    return critical
 
 
 Verdict = Literal["first", "second", "equal", "open"]
@@ -269,7 +278,7 @@ class PairDecision:
 def decide(
     pairs: Pairs, order: NDArray[np.int64], labels: Floats, contrasts: Floats, *, margin: float
 ) -> list[PairDecision]:
-    """One decision for each contrast. Each looks after every batch; what a look has decided stays.
+    """Return one decision for each contrast. Each looks after every batch; what a look has decided stays.
 
     contrasts: float64 (decisions, contrasts of the pairs). All intervals hold at all looks together with .95: decisions
     share the .05 evenly, and the looks of one spend its share. A pair that a person could not judge counts for both
@@ -281,7 +290,7 @@ def decide(
     critical = critical_values(told[np.array(steps, dtype=np.int64) - 1], allowed).tolist()
     unclear = np.isnan(labels)
     judged = np.where(unclear, pairs.probability[order[: len(labels)]], labels)
-    found = []
+    decisions = []
     for contrast in contrasts:
         towards = contrast @ pairs.weights[:, order[: len(labels)]]
         sides = [judged]
@@ -289,32 +298,54 @@ def decide(
             sides += [np.where(unclear, towards < 0, labels), np.where(unclear, towards > 0, labels)]
         judge = float(contrast @ pairs.weights @ pairs.probability)
         more = (looks(total, total) or [total])[0] - len(labels)
-        one = PairDecision("open", judge, -math.inf, math.inf, 0, None, more, judge, margin)
+        decision = PairDecision(
+            verdict="open",
+            value=judge,
+            low=-math.inf,
+            high=math.inf,
+            answers=0,
+            decided_at=None,
+            more=more,
+            judge=judge,
+            margin=margin,
+        )
         for n, z in zip(steps, critical, strict=True):
-            parts = [estimate(pairs, order, each[:n], contrast) for each in sides]
+            parts = [estimate(pairs, order, side[:n], contrast) for side in sides]
             value, error = float(parts[0].value[0]), float(parts[0].errors[0])
-            low = max(one.low, min(float(part.value[0] - z * part.errors[0]) for part in parts))
-            high = min(one.high, max(float(part.value[0] + z * part.errors[0]) for part in parts))
-            if n == total:  # exact, up to what nobody could judge
+            low = max(decision.low, min(float(part.value[0] - z * part.errors[0]) for part in parts))
+            high = min(decision.high, max(float(part.value[0] + z * part.errors[0]) for part in parts))
+            if n == total:  # exact, up to the pairs that no one could judge
                 low, high = (bound(float(part.value[0]) for part in parts) for bound in (min, max))
-            elif low > high:  # one look was wrong, which happens seldom: what was known before stays
-                low, high = one.low, one.high
+            elif low > high:  # one look was wrong, which is rare: keep the interval of the looks before
+                low, high = decision.low, decision.high
             verdict: Verdict = "first" if low > 0 else "second" if high < 0 else "open"
             if verdict == "open" and max(abs(low), abs(high)) < margin:
                 verdict = "equal"
-            at = one.decided_at
-            if at is not None and (n < total or verdict in (one.verdict, "open")):
-                verdict = one.verdict
+            at = decision.decided_at
+            if at is not None and (n < total or verdict in (decision.verdict, "open")):
+                verdict = decision.verdict
             elif verdict != "open":
                 at = n
-            more = _more(told, n, value, error, z, margin) if at is None else 0
-            one = PairDecision(verdict, min(max(value, low), high), low, high, n, at, more, judge, margin)
-        found.append(one)
-    return found
+            more = _more(told, n, value=value, error=error, critical=z, margin=margin) if at is None else 0
+            decision = PairDecision(
+                verdict=verdict,
+                value=min(max(value, low), high),
+                low=low,
+                high=high,
+                answers=n,
+                decided_at=at,
+                more=more,
+                judge=judge,
+                margin=margin,
+            )
+        decisions.append(decision)
+    return decisions
 
 
 def _more(told: Floats, labels: int, value: float, error: float, critical: float, margin: float) -> int:
-    """How many answers more decide, if the difference is what it seems: the variance falls as 1 / information."""
+    """Return how many answers more decide, if the difference is what it seems: the variance falls as 1 /
+    information.
+    """
     later = np.arange(labels + 1, len(told) + 1)
     errors = error * np.sqrt(told[labels - 1] / told[labels:])
     errors[-1:] = 0.0  # all pairs answered
@@ -338,35 +369,44 @@ class CorrectedSystem:
     high: int
 
 
-def corrected(names: Sequence[str], found: ContrastEstimate, judge: Floats) -> list[CorrectedSystem]:
-    """The systems, best first by the shrunk score.
+def corrected(names: Sequence[str], contrasts: ContrastEstimate, judge: Floats) -> list[CorrectedSystem]:
+    """Return the systems, best first by the shrunk score.
 
-    found: each system's contrast with the mean of all. judge: each system's mean DCG@10 by the judge. A correction is
-    believed as far as all corrections together exceed what chance would give (empirical Bayes with a cautious variance
-    of the true corrections): few labels change nothing, many change everything. Rank intervals are of the unshrunk
-    estimate, which has no bias.
+    A correction is shrunk by how far all corrections together exceed what chance would give (empirical Bayes with a
+    cautious variance of the true corrections): few labels change nothing, many change everything. Rank intervals are
+    of the unshrunk estimate, which has no bias.
+
+    Args:
+        names: the systems.
+        contrasts: each system's contrast with the mean of all.
+        judge: each system's mean DCG@10 by the judge.
     """
     count = len(names)
-    change = found.value - found.judge
+    change = contrasts.value - contrasts.judge
     # The mean of the sum of squares of noise alone, and 1.64 of its standard deviations.
-    chance = float(np.trace(found.covariance) + 1.64 * math.sqrt(2 * float((found.covariance**2).sum())))
+    chance = float(np.trace(contrasts.covariance) + 1.64 * math.sqrt(2 * float((contrasts.covariance**2).sum())))
     trust = max(0.0, float(change @ change) - chance) / max(1, count - 1)
     shrunk = np.zeros(count)
-    if math.isinf(found.information):
+    if math.isinf(contrasts.information):
         shrunk = change
     elif trust > 0:
-        shrunk = np.asarray(trust * np.linalg.solve(found.covariance + trust * np.eye(count), change), np.float64)
+        shrunk = np.asarray(trust * np.linalg.solve(contrasts.covariance + trust * np.eye(count), change), np.float64)
     score = judge + shrunk
-    values, vectors = np.linalg.eigh(found.covariance)
+    values, vectors = np.linalg.eigh(contrasts.covariance)
     noise = np.random.default_rng(0).normal(size=(4000, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
-    ranks = rank_bounds(found.value, found.value + noise)
+    ranks = rank_bounds(contrasts.value, contrasts.value + noise)
     rows = [
         CorrectedSystem(
-            names[at], float(judge[at]), float(judge[at] + change[at]), float(found.errors[at]), float(score[at]),
-            int(ranks[at, 0]), int(ranks[at, 1]),
+            name=names[at],
+            judge=float(judge[at]),
+            people=float(judge[at] + change[at]),
+            error=float(contrasts.errors[at]),
+            score=float(score[at]),
+            low=int(ranks[at, 0]),
+            high=int(ranks[at, 1]),
         )
         for at in range(count)
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (-row.score, row.name))
 
 
@@ -385,8 +425,11 @@ class Favour:
     p: float
 
 
-def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], found: ContrastEstimate) -> list[Favour]:
-    """Does the judge favour a group? Groups with no system, or with all, are left out, and so is a second half."""
+def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], contrasts: ContrastEstimate) -> list[Favour]:
+    """Test whether the judge favours a group.
+
+    A group with no system or with all of them is left out, and so is the complement of a group that was tested.
+    """
     rows = []
     tested: set[frozenset[str]] = set()
     for group, members in groups.items():
@@ -396,10 +439,12 @@ def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], found: Co
             continue
         tested |= {here, frozenset(names) - here}
         contrast = np.where(inside, 1 / inside.sum(), -1 / (~inside).sum())
-        one = found.contrast(contrast[None])
-        value, error = float(one.judge[0] - one.value[0]), float(one.errors[0])
+        difference = contrasts.contrast(contrast[None])
+        value, error = float(difference.judge[0] - difference.value[0]), float(difference.errors[0])
         exact = 0.0 if abs(value) > 1e-12 else 1.0
         p = math.erfc(abs(value) / error / math.sqrt(2)) if error > 0 else exact
         chosen = tuple(name for name in names if name in members)
-        rows.append(Favour(group, chosen, value, value - 1.96 * error, value + 1.96 * error, p))
+        rows.append(
+            Favour(group=group, systems=chosen, value=value, low=value - 1.96 * error, high=value + 1.96 * error, p=p)
+        )
     return [replace(row, p=p) for row, p in zip(rows, holm([row.p for row in rows]).tolist(), strict=True)]

@@ -57,25 +57,28 @@ class ExamplesAudit(Shown):
 
     def as_text(self) -> str:
         """For a terminal."""
-        rows = [[name, f"{one:.2f}", one.count] for name, one in (("without", self.without), ("with", self.with_them))]
+        relevance = {"without": self.without, "with": self.with_them}
+        rows = [[name, f"{share:.2f}", share.count] for name, share in relevance.items()]
         table = Table(rows, columns("examples", "people's relevance", "pairs held out")).text()
         if self.better > self.worse and self.p <= 0.05:
-            said = "they help: write `examples: audit` under control.judge"
+            advice = "they help: write `examples: audit` under control.judge"
         elif self.better < self.worse and self.p <= 0.05:
-            said = "they do harm: leave them out"
+            advice = "they do harm: leave them out"
         else:
-            said = "these answers do not tell whether they help: ask about more pairs, or judge by the table"
+            advice = "these answers do not tell whether they help: ask about more pairs, or judge by the table"
         return (
             f"{table}\n{self.better} pairs are right only with the examples, {self.worse} only without "
-            f"(p {self.p:.3f}); {said}"
+            f"(p {self.p:.3f}); {advice}"
         )
 
 
 def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[AnsweredPair]:
-    """The pairs of a job that people have answered about, with their texts of today; changed ones are left out."""
+    """Return the pairs of a job that people have answered about, with their texts of today; changed ones
+    are left out.
+    """
     drawn = load_sample(folder / "sample.json")
     samples = {**earlier_samples(folder), drawn.key: drawn}
-    now = {(one.query, one.document): one for one in audited_items(job)}
+    now = {(item.query, item.document): item for item in audited_items(job)}
     people: dict[tuple[str, str], list[int]] = {}
     reasons: dict[tuple[str, str], str] = {}
     for path in answers:
@@ -93,22 +96,28 @@ def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[Answ
             break
         else:
             raise DatasetError(f"{path}: no answers to a sample of this job: {folder} has those that were drawn")
-    return [AnsweredPair(now[pair], sorted(of)[(len(of) - 1) // 2], reasons[pair]) for pair, of in people.items()]
+    return [
+        AnsweredPair(now[pair], sorted(levels)[(len(levels) - 1) // 2], reasons[pair])
+        for pair, levels in people.items()
+    ]
 
 
 def choose(pairs: Sequence[AnsweredPair], count: int, relevant_from: int, seed: int = 0) -> list[AnsweredPair]:
-    """At most `count` of the pairs with a reason, and a third of all: relevant and not in turn, those first on which
-    the label is another one than the person's. The order does not depend on that of the answers."""
-    known = [one for one in pairs if one.why.strip() and one.item.text.strip()]
+    """Choose at most `count` of the pairs with a reason, and at most a third of all pairs.
 
-    def place(one: AnsweredPair) -> tuple[bool, str]:
-        right = (one.level >= relevant_from) == one.item.relevant
-        return right, text_key(f"example\x1f{seed}\x1f{one.item.query}\x1f{one.item.document}")
+    Relevant pairs and others take turns, and pairs whose label the person contradicts come first. The order does not
+    depend on that of the answers.
+    """
+    known = [pair for pair in pairs if pair.why.strip() and pair.item.text.strip()]
+
+    def place(pair: AnsweredPair) -> tuple[bool, str]:
+        right = (pair.level >= relevant_from) == pair.item.relevant
+        return right, text_key(f"example\x1f{seed}\x1f{pair.item.query}\x1f{pair.item.document}")
 
     good, bad = (
-        sorted((one for one in known if (one.level >= relevant_from) == side), key=place) for side in (True, False)
+        sorted((pair for pair in known if (pair.level >= relevant_from) == side), key=place) for side in (True, False)
     )
-    turns = [one for both in zip(good, bad, strict=False) for one in both]
+    turns = [pair for both in zip(good, bad, strict=False) for pair in both]
     chosen = [*turns, *good[len(bad) :], *bad[len(good) :]]
     return chosen[: min(count, len(pairs) // 3)]
 
@@ -125,9 +134,9 @@ def measure_examples(
     judge = job.pipeline.control.judge
     if not judge.members:
         raise DatasetError(f"{job.path}: votes label here, and no LLM judges: there is no prompt for examples")
-    pairs = sorted(answered_pairs(job, answers, folder), key=lambda one: (one.item.query, one.item.document))
+    pairs = sorted(answered_pairs(job, answers, folder), key=lambda pair: (pair.item.query, pair.item.document))
     chosen = choose(pairs, count, judge.relevant_from, seed)
-    held = [one for one in pairs if one not in chosen]
+    held = [pair for pair in pairs if pair not in chosen]
     if not chosen:
         raise DatasetError(f"{answers[0]}: no answer says why: a sentence makes an answer an example")
     if len(held) < FEWEST:
@@ -136,42 +145,48 @@ def measure_examples(
         )
     examples = [
         JudgeExample(
-            query=one.item.query_text, passage=prompt_text(one.item.title, one.item.text)[:LONGEST],
-            level=one.level, why=one.why,
+            query=pair.item.query_text,
+            passage=prompt_text(pair.item.title, pair.item.text)[:LONGEST],
+            level=pair.level,
+            why=pair.why,
         )
-        for one in chosen
-    ]  # fmt: skip
-    plain, shown = (_with(job.pipeline, of) for of in ([], examples))
+        for pair in chosen
+    ]
+    plain, shown = (_with(job.pipeline, shots) for shots in ([], examples))
     levels = [_levels(job, pipeline, held, budget_usd) for pipeline in (plain, shown)]
     cut = judge.relevant_from
     both = [
-        (one.level >= cut, before >= cut, after >= cut)
-        for one, before, after in zip(held, *levels, strict=True)
+        (pair.level >= cut, before >= cut, after >= cut)
+        for pair, before, after in zip(held, *levels, strict=True)
         if before is not None and after is not None
     ]
     better = sum(after == said != before for said, before, after in both)
     worse = sum(before == said != after for said, before, after in both)
     return ExamplesAudit(
-        len(examples),
-        Proportion.of((before == said, 1.0) for said, before, _ in both),
-        Proportion.of((after == said, 1.0) for said, _, after in both),
-        better, worse, sign_test(better, worse), len(held) - len(both), write_examples(job.directory, examples),
-    )  # fmt: skip
+        examples=len(examples),
+        without=Proportion.of((before == said, 1.0) for said, before, _ in both),
+        with_them=Proportion.of((after == said, 1.0) for said, _, after in both),
+        better=better,
+        worse=worse,
+        p=sign_test(better, worse),
+        refused=len(held) - len(both),
+        file=write_examples(job.directory, examples),
+    )
 
 
 def _with(pipeline: Pipeline, examples: list[JudgeExample]) -> Pipeline:
     judge = pipeline.control.judge
-    panel = [one.model_copy(update={"examples": examples}) for one in judge.panel]
+    panel = [member.model_copy(update={"examples": examples}) for member in judge.panel]
     return replaced(pipeline, judge.model_copy(update={"examples": [] if panel else examples}), panel)
 
 
 def _levels(job: Job, pipeline: Pipeline, pairs: Sequence[AnsweredPair], budget_usd: float | None) -> list[int | None]:
-    """The judge's level of each pair; None where it gives none."""
+    """Return the judge's level of each pair; None where it gives none."""
 
-    async def one(engine: Llm, pair: AnsweredPair) -> Verdict | Problem:
+    async def judge(engine: Llm, pair: AnsweredPair) -> Verdict | Problem:
         tools = Tools(pipeline, job.prompts, {}, engine)
         return await judge_pair(tools, pair.item.query_text, prompt_text(pair.item.title, pair.item.text))
 
     with job.open_store() as store:
-        found = ask_about(pairs, one, pipeline, store, budget_usd=budget_usd, rules=Flow().scripted)
-    return [verdict.level if isinstance(verdict, Verdict) else None for verdict in found]
+        verdicts = ask_about(pairs, judge, pipeline, store, budget_usd=budget_usd, rules=Flow().scripted)
+    return [verdict.level if isinstance(verdict, Verdict) else None for verdict in verdicts]

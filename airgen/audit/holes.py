@@ -91,16 +91,16 @@ def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
 
     Each once, in an order drawn from their ids: a judge can learn neither system nor rank from it.
     """
-    found: set[Pair] = set()
+    holes: set[Pair] = set()
     for run in runs:
         for query, hits in run.ranked().items():
             if query in qrels:
-                found.update((query, passage) for passage, _ in hits[:depth] if passage not in qrels[query])
-    return sorted(found, key=lambda pair: (text_key("\x1f".join(pair)), pair))
+                holes.update((query, passage) for passage, _ in hits[:depth] if passage not in qrels[query])
+    return sorted(holes, key=lambda pair: (text_key("\x1f".join(pair)), pair))
 
 
 def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, float]]:
-    """The labels with the new ones added; where both have one, the old one stays."""
+    """Return the labels with the new ones added; where both have one, the old one stays."""
     filled = {query: dict(labels) for query, labels in qrels.items()}
     for (query, passage), label in judged.items():
         filled.setdefault(query, {}).setdefault(passage, label)
@@ -108,27 +108,39 @@ def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, flo
 
 
 def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, depth: int) -> list[Move]:
-    """Every system, the best one after first. The same queries are drawn for all systems, before and after."""
+    """Return every system's scores and ranks before and after, the best system afterwards first.
+
+    The same queries are resampled for all systems, before and after.
+    """
     names, wanted = sorted(runs), parse_measure(measure)
     scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
     means, drawn = np.split(scores.mean(axis=1), 2), np.split(resampled_means(scores), 2, axis=1)
-    ranks = [(1 + (of[None] > of[:, None]).sum(axis=1)).tolist() for of in means]
+    ranks = [(1 + (side[None] > side[:, None]).sum(axis=1)).tolist() for side in means]
     spans = [rank_bounds(*each).tolist() for each in zip(means, drawn, strict=True)]
-    found = []
+    rows = []
     for at, name in enumerate(names):
-        (old, new), (old_drawn, new_drawn) = [float(of[at]) for of in means], [of[:, at] for of in drawn]
+        (old, new), (old_drawn, new_drawn) = [float(side[at]) for side in means], [side[:, at] for side in drawn]
         holes = [_hole_share(runs[name], labels, depth) for labels in (before, after)]
         was, now = scores[at], scores[at + len(names)]
-        found.append(
-            Move(name, Interval.of(old, old_drawn, was), Interval.of(new, new_drawn, now),
-                 Interval.of(new - old, new_drawn - old_drawn, now - was), ranks[0][at], ranks[1][at],
-                 tuple(spans[0][at]), tuple(spans[1][at]), holes[0], holes[1])
-        )  # fmt: skip
-    return sorted(found, key=lambda one: (one.rank_after, one.system))
+        rows.append(
+            Move(
+                system=name,
+                before=Interval.of(old, old_drawn, was),
+                after=Interval.of(new, new_drawn, now),
+                change=Interval.of(new - old, new_drawn - old_drawn, now - was),
+                rank_before=ranks[0][at],
+                rank_after=ranks[1][at],
+                ranks_before=tuple(spans[0][at]),
+                ranks_after=tuple(spans[1][at]),
+                holes_before=holes[0],
+                holes_after=holes[1],
+            )
+        )
+    return sorted(rows, key=lambda move: (move.rank_after, move.system))
 
 
 def _hole_share(run: Run, qrels: Labels, depth: int) -> float:
-    """The mean share of the top `depth` without a label for the query; a missing query has no holes."""
+    """Return the mean share of the top `depth` without a label for the query; a missing query has no holes."""
     hits = dict(run.ranked().items())
     counts = [sum(passage not in of for passage, _ in hits.get(query, [])[:depth]) for query, of in qrels.items()]
     return float(np.mean(counts)) / depth if counts else 0.0
@@ -224,28 +236,34 @@ class JudgedHoles(Shown):
 
     def lines(self) -> list[str]:
         """For a terminal: who moved, and what was judged."""
-        moved = [one for one in self.systems if one.rank_before != one.rank_after]
-        sure = [one for one in moved if not one.ranks_after[0] <= one.rank_before <= one.ranks_after[1]]
+        moved = [move for move in self.systems if move.rank_before != move.rank_after]
+        sure = [move for move in moved if not move.ranks_after[0] <= move.rank_before <= move.ranks_after[1]]
         voted = self.holes - self.not_in_the_dataset != self.voted
         return [
-            Table(self.systems, [Column("system", lambda one: one.system),
-                                 Column(f"{self.measure} before", lambda one: one.before, ".3f"), *_MOVES]).text(),
+            Table(
+                self.systems,
+                [
+                    Column("system", lambda move: move.system),
+                    Column(f"{self.measure} before", lambda move: move.before, ".3f"),
+                    *_MOVES,
+                ],
+            ).text(),
             f"{len(moved)} of {len(self.systems)} systems have another rank, {len(sure)} of them beyond its interval",
             f"{self.holes} hits without a label, {f'{self.voted} chosen by the re-rankers, ' * voted}{self.judged} "
             f"judged, {self.relevant} relevant; {self.not_in_the_dataset} are not in the dataset",
             *[f"{self.by_people} of the judgments are people's"] * bool(self.by_people),
-        ]  # fmt: skip
+        ]
 
 
 _MOVES = (
-    Column("after", lambda one: one.after, ".3f"),
-    Column("change", lambda one: one.change, "+.3f"),
-    Column("rank", lambda one: one.rank_before),
-    Column("95 %", lambda one: one.ranks_before),
-    Column("after", lambda one: one.rank_after),
-    Column("95 %", lambda one: one.ranks_after),
-    Column("holes before", lambda one: one.holes_before, ".3f"),
-    Column("after", lambda one: one.holes_after, ".3f"),
+    Column("after", lambda move: move.after, ".3f"),
+    Column("change", lambda move: move.change, "+.3f"),
+    Column("rank", lambda move: move.rank_before),
+    Column("95 %", lambda move: move.ranks_before),
+    Column("after", lambda move: move.rank_after),
+    Column("95 %", lambda move: move.ranks_after),
+    Column("holes before", lambda move: move.holes_before, ".3f"),
+    Column("after", lambda move: move.holes_after, ".3f"),
 )
 
 
@@ -285,7 +303,7 @@ def judge_holes(
     before = task.qrels.labels
     holes = find_holes(runs.values(), before, depth)
     wanted = {passage for _, passage in holes}
-    texts = {one.id: prompt_text(one.title, one.text) for one in dataset.passages() if one.id in wanted}
+    texts = {row.id: prompt_text(row.title, row.text) for row in dataset.passages() if row.id in wanted}
     known = [(query, passage) for query, passage in holes if query in task.queries and passage in texts]
     if holes and not known:
         raise DatasetError(f"none of the unjudged hits is in {home}: check that the runs belong to this dataset")
@@ -293,7 +311,7 @@ def judge_holes(
     out.mkdir(parents=True, exist_ok=True)
     chosen, estimate = known, None
     if settings is not None and pipeline is not None and submitted is not None:
-        chosen = _voted(task, known, settings.control, pipeline.resolve().parent, out)
+        chosen = _voted(task, known, control=settings.control, folder=pipeline.resolve().parent, out=out)
     ledger = Ledger(out / "judgments.jsonl")
     least_level = int(str(dataset.info.get("relevant_from") or 2))
     people = dict(_of_pages(out, answers, least_level)) | dict(_of_lines(out / HOLES))
@@ -301,7 +319,16 @@ def judge_holes(
         if ledger.judged.get(pair) != judgment:
             ledger.add(pair, judgment)
     left = [pair for pair in chosen if pair not in ledger.judged]
-    _write_for_people(out, f"{dataset.name} {split}", chosen, left, queries, texts, ledger, least_level)
+    _write_for_people(
+        out,
+        f"{dataset.name} {split}",
+        chosen=chosen,
+        left=left,
+        queries=queries,
+        texts=texts,
+        ledger=ledger,
+        relevant_from=least_level,
+    )
     if judge is not None:
         for query, passage in left:
             with guarded("the judge", UsageError):
@@ -311,33 +338,39 @@ def judge_holes(
         prompts, least = PromptSet.beside(pipeline.parent), settings.control.judge.relevant_from
         estimate = estimate_judgments(settings, prompts, [(queries[query], texts[passage]) for query, passage in left])
 
-        async def one(engine: Llm, pair: Pair) -> None:  # a pair that the judge refuses stays a hole
-            found = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
-            if not isinstance(found, Problem):
-                ledger.add(pair, HoleLabel(float(found.level >= least), found.level, found.probability))
+        async def judge_hole(engine: Llm, pair: Pair) -> None:  # a pair that the judge refuses stays a hole
+            verdict = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
+            if not isinstance(verdict, Problem):
+                ledger.add(pair, HoleLabel(float(verdict.level >= least), verdict.level, verdict.probability))
 
         if before_asking(estimate):
-            ask_about(
-                left, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=Flow().scripted
-            )  # fmt: skip
+            ask_about(left, judge_hole, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=Flow().scripted)
     judged = {pair: ledger.judged[pair] for pair in known if pair in ledger.judged}
     written = None
     if submitted is not None and version is not None:
         written = out / "dataset"
         more = [QrelRow(*pair, int(label > 0), level, p) for pair, (label, level, p, _) in judged.items()]
-        judges = [] if settings is None else [(one.llm or settings.llm, one) for one in settings.control.judge.members]
+        members = [] if settings is None else settings.control.judge.members
+        judges = [((member.llm or settings.llm).model, member.prompt) for member in members] if settings else []
         role = "judge of what submissions found"
-        uses = [ModelUse(role, llm.model, one.prompt) for llm, one in judges]
-        persons = [ModelUse(role, "people")] * any(one.by for one in judged.values())
+        uses = [ModelUse(role, model, prompt) for model, prompt in judges]
+        persons = [ModelUse(role, "people")] * any(label.by for label in judged.values())
         uses = [*persons, *uses] or [ModelUse(role, "people or a function")]
         mark = pair_of(home, submitted.manifest)
         with_more_labels(home, written, more, version=version, split=split, pair=mark, provenance=uses)
-    after = {pair: one.label if submitted is None else float(one.label > 0) for pair, one in judged.items()}
+    after = {pair: label.label if submitted is None else float(label.label > 0) for pair, label in judged.items()}
     return JudgedHoles(
-        moves(runs, before, fill(before, after), measure, depth), measure, len(holes), len(holes) - len(known),
-        len(chosen), len(judged), sum(label > 0 for label in after.values()),
-        sum(bool(one.by) for one in judged.values()), estimate, written,
-    )  # fmt: skip
+        systems=moves(runs, before, after=fill(before, after), measure=measure, depth=depth),
+        measure=measure,
+        holes=len(holes),
+        not_in_the_dataset=len(holes) - len(known),
+        voted=len(chosen),
+        judged=len(judged),
+        relevant=sum(label > 0 for label in after.values()),
+        by_people=sum(bool(label.by) for label in judged.values()),
+        estimate=estimate,
+        dataset=written,
+    )
 
 
 HOLES = "holes.jsonl"
@@ -347,7 +380,7 @@ _NOTE = "Systems retrieved these documents, which are still unjudged. The system
 
 
 def _label_of(value: object) -> float | None:
-    """A person's label: a number, also as text, true or false; None where nothing is filled in."""
+    """Return a person's label: a number, also as text, true or false; None where nothing is filled in."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     label = float(value) if isinstance(value, bool | int | float | str) else math.nan
@@ -357,8 +390,10 @@ def _label_of(value: object) -> float | None:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that people fill in. Raises DatasetError, which names the line, for what is no such row."""
-    found = []
+    """Return the rows of a file that people fill in. Raises DatasetError, which names the line, for what is no such
+    row.
+    """
+    rows = []
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogatepass") if path.is_file() else ""
     except (OSError, UnicodeDecodeError) as error:
@@ -374,20 +409,20 @@ def _lines(path: Path) -> list[dict[str, Any]]:
             raise DatasetError(
                 f"{path}:{number}: not a pair with a score ({str(error)[:100]}): correct the line; nothing was changed"
             ) from error
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _of_lines(path: Path) -> Iterator[tuple[Pair, HoleLabel]]:
-    """The pairs that people labelled in the file of holes."""
+    """Yield the pairs that people labelled in the file of holes."""
     for row in _lines(path):
         if (label := _label_of(row.get("score"))) is not None:
             yield (row["query-id"], row["corpus-id"]), HoleLabel(label, by=PEOPLE)
 
 
 def _of_pages(out: Path, answers: Sequence[Path], relevant_from: int) -> Iterator[tuple[Pair, HoleLabel]]:
-    """The pairs that people answered on the page, or in the table for a spreadsheet; several levels count by the lower
-    median. Answers to samples that were drawn in this folder before are answers to their pairs."""
+    """Yield the pairs that people answered on the page, or in the table for a spreadsheet; several levels count by
+    the lower median. Answers to samples that were drawn in this folder before are answers to their pairs."""
     if not (out / "sample.json").is_file():
         if answers:
             raise DatasetError(f"{answers[0]}: {out} has no page of holes yet: run the command without --answers first")
@@ -440,13 +475,25 @@ def _write_for_people(
         fresh.write_text(text, encoding="utf-8", errors="surrogatepass")
     asked = [pair for pair in chosen if pair in left or ledger.judged[pair].by][:_ON_THE_PAGE]
     if asked:
-        items = tuple(AuditItem(q, p, "other", None, False, queries[q], "", texts[p]) for q, p in asked)
+        items = tuple(
+            AuditItem(
+                query=q,
+                document=p,
+                kind="other",
+                level=None,
+                relevant=False,
+                query_text=queries[q],
+                title="",
+                text=texts[p],
+            )
+            for q, p in asked
+        )
         sample = AuditSample(title, relevant_from, items, {"other, not judged": len(chosen)})
         write_sample(sample, out, note=_NOTE)
 
 
 def _remarks(rows: Mapping[Pair, Mapping[str, Any]], pair: Pair) -> dict[str, Any]:
-    """What a person wrote into a row besides the label."""
+    """Return what a person wrote into a row besides the label."""
     own = ("query-id", "corpus-id", "query", "text", "score")
     return {name: value for name, value in rows.get(pair, {}).items() if name not in own}
 
@@ -457,7 +504,7 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
     A place is a zip, or a folder of zips. Results of other datasets are passed over. Raises DatasetError for a folder
     without zips, for two submissions of one name, and where every submission is refused.
     """
-    found: dict[str, tuple[Path, Run]] = {}
+    runs: dict[str, tuple[Path, Run]] = {}
     refused: dict[str, list[str]] = {}
     zips: list[Path] = []
     for place in places:
@@ -469,38 +516,38 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
         if reasons:
             refused[str(path)] = reasons
             continue
-        for one in mine:
-            name = f"{one.model} + {one.reranker}"
-            if name in found:
+        for hits in mine:
+            name = f"{hits.model} + {hits.reranker}"
+            if name in runs:
                 raise DatasetError(
-                    f"{found[name][0]} and {path} are both submissions of {name}: move away the one that does not "
+                    f"{runs[name][0]} and {path} are both submissions of {name}: move away the one that does not "
                     "count, or let it be submitted under another --model name"
                 )
-            found[name] = path, run_from_dict(one.hits)
-    if not found:
+            runs[name] = path, run_from_dict(hits.hits)
+    if not runs:
         listed = "".join(f"\n- {file}: {reason}" for file, why in refused.items() for reason in why[:3])
         raise DatasetError(f"no submission has results for {labels.key[0]} {labels.split}{listed}")
-    return {name: run for name, (_, run) in found.items()}, refused
+    return {name: run for name, (_, run) in runs.items()}, refused
 
 
 def _results(path: Path, labels: PrivateLabels) -> tuple[list[SystemHits], list[str]]:
-    """What a zip has for the dataset and split of the labels, and why it is refused."""
+    """Return what a zip has for the dataset and split of the labels, and why it is refused."""
     mine: list[SystemHits] = []
     reasons: list[str] = []
     try:
-        for one in Submission(path).read():
-            if isinstance(one, DatasetError):
-                reasons += reasons_of(one)
-            elif (one.key, one.split) == labels.key:
-                mine.append(one)
-                reasons += reasons_to_refuse(one, labels)
+        for hits in Submission(path).read():
+            if isinstance(hits, DatasetError):
+                reasons += reasons_of(hits)
+            elif (hits.key, hits.split) == labels.key:
+                mine.append(hits)
+                reasons += reasons_to_refuse(hits, labels)
     except DatasetError as error:
         reasons += reasons_of(error)
     return mine, reasons
 
 
 def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, folder: Path, out: Path) -> list[Pair]:
-    """The unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
+    """Return the unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
 
     A query's unjudged and labelled passages are ranked together. Passages that are labelled as not relevant have the
     threshold of hard negatives. Scores are kept in OUT/votes.duckdb. All pairs if there is no re-ranker.
@@ -517,7 +564,15 @@ def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, f
     pool_fp = fingerprint(stage="pool", version=1, dataset=task.digest, pools=content_key(ids))
     with Store.open(out / "votes.duckdb") as store:
         store.put(
-            Recall(row_key("pool", query, pool_fp), query, pool_fp, 0, "submissions", list(of), [0.0] * len(of))
+            Recall(
+                key=row_key("pool", query, pool_fp),
+                parent=query,
+                fingerprint=pool_fp,
+                ordinal=0,
+                model="submissions",
+                ids=list(of),
+                scores=[0.0] * len(of),
+            )
             for query, of in ids.items()
         )
         pooled = QuerySet(
@@ -538,7 +593,12 @@ def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, f
         chosen: set[Pair] = set()
         for query, rows in prelabels_of(pooled).items():
             negatives = [id_ for id_, label in labels[query].items() if label <= 0]
-            chosen |= {(query, pair.id) for pair in pairs_to_judge(query, "", negatives, rows, control.thresholds)}
+            chosen |= {
+                (query, pair.id)
+                for pair in pairs_to_judge(
+                    query, "", negatives=negatives, prelabels=rows, thresholds=control.thresholds
+                )
+            }
     return [pair for pair in unjudged if pair in chosen]
 
 

@@ -77,7 +77,7 @@ _KINDS = {  # decision -> kind of document, and whether it is relevant in the da
 
 
 def _decided_items(job: Job) -> list[AuditItem]:
-    """Every decision of a finished job with its texts. Raises StoreError if the job was never run.
+    """Return every decision of a finished job with its texts. Raises StoreError if the job was never run.
 
     The label is the model's, also where a person's is in force by now: an audit measures the model.
     """
@@ -102,7 +102,7 @@ def _decided_items(job: Job) -> list[AuditItem]:
 
 
 def _place(known: tuple[str, str] | None) -> str:
-    """Where a person can read the document: its address, where it has one, else its name."""
+    """Return where a person can read the document: its address, where it has one, else its name."""
     if known is None:
         return ""
     document, metadata = known
@@ -110,7 +110,7 @@ def _place(known: tuple[str, str] | None) -> str:
 
 
 def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
-    """All that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job.
+    """Return all that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job.
 
     Raises DatasetError if the split has no labels here.
     """
@@ -124,15 +124,25 @@ def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
         for row in dataset.passages()
         if row.id in wanted
     }
-    found = [
-        AuditItem(query, passage, LABELLED[label <= 0], None, label > 0, queries[query].text, *texts[passage])
+    items = [
+        AuditItem(
+            query=query,
+            document=passage,
+            kind=LABELLED[label <= 0],
+            level=None,
+            relevant=label > 0,
+            query_text=queries[query].text,
+            title=texts[passage][0],
+            text=texts[passage][1],
+            source=texts[passage][2],
+        )
         for query, of_query in labels.items()
         for passage, label in of_query.items()
         if query in queries and passage in texts
     ]
-    if not found:
+    if not items:
         raise DatasetError(f"{what}: no label of {split} has both its texts here: the labels belong to another dataset")
-    return found
+    return items
 
 
 def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
@@ -160,7 +170,7 @@ def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: s
 
 
 def _is_graded(pipeline: Pipeline) -> bool:
-    """Whether the job's labels are levels, not yes or no."""
+    """Return whether the job's labels are levels, not yes or no."""
     judge = pipeline.control.judge
     return bool(judge.members) and all(judge_kind(member).GRADED for member in judge.members)
 
@@ -181,17 +191,17 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
             f"{folder}: none of the {len(drawn.items)} pairs of the sample has a label any more: draw another one with "
             "`airgen audit sample`"
         )
-    numbers = {(one.query, one.document): number for number, one in enumerate(sample.items, 1)}
+    numbers = {(item.query, item.document): number for number, item in enumerate(sample.items, 1)}
     moved = {
         number: numbers[pair]
-        for number, one in enumerate(drawn.items, 1)
-        if (pair := (one.query, one.document)) in numbers
+        for number, item in enumerate(drawn.items, 1)
+        if (pair := (item.query, item.document)) in numbers
     }
     people = [
         {moved[number]: level for number, level in person.answers.items() if number in moved} for person, _ in read
     ]
     lost = sum(number not in moved for person, _ in read for number in person.answers)
-    others = [one for person, _ in read for one in person.others]
+    others = [pair for person, _ in read for pair in person.others]
     result = dataclasses.replace(
         given.score(sample, people),
         chosen_by_hand=given.chosen_pairs(items, others, sample.relevant_from),
@@ -237,8 +247,8 @@ def apply_answers(what: Job | Path, answers: Sequence[Path], folder: Path, split
         raise DatasetError(f"{answers[0]}: no answer has a level: there is no label to take")
     if not isinstance(what, Job):
         manifest = load_manifest(what)
-        now = {(one.query, one.document): one.texts for one in audited_items(what, split)}
-        labels = [one for one in labels if one.mark in ("", now.get((one.query, one.document), one.mark))]
+        now = {(item.query, item.document): item.texts for item in audited_items(what, split)}
+        labels = [label for label in labels if label.mark in ("", now.get((label.query, label.document), label.mark))]
         version = version_after(manifest.info.version, what.parent / "versions")
         out = folder / "dataset"
         newer_, change = with_peoples_labels(
@@ -269,21 +279,23 @@ def apply_answers(what: Job | Path, answers: Sequence[Path], folder: Path, split
 
 
 def _with_marks(job: Job, store: Store, labels: Sequence[PersonsLabel]) -> list[PersonsLabel]:
-    """The labels, each with the mark of the texts that it is to: of a pair that a person chose, those of today."""
+    """Return the labels, each with the mark of its texts; for a pair that a person chose, of its texts today."""
     accepted, ids = job.accepted(store), job.ids
-    wanted = {one.document for one in labels if not one.mark}
-    texts = document_texts(store, job.plan(store), accepted, ids, wanted) if wanted else {}
+    wanted = {label.document for label in labels if not label.mark}
+    texts = document_texts(store, job.plan(store), every=accepted, ids=ids, wanted=wanted) if wanted else {}
     queries = {ids.query(lineage): lineage.final.text for lineage in accepted.lineages}
     return [
-        dataclasses.replace(one, mark=pair_mark(queries[one.query], *texts[one.document]))
-        if not one.mark and one.query in queries and one.document in texts
-        else one
-        for one in labels
+        dataclasses.replace(label, mark=pair_mark(queries[label.query], *texts[label.document]))
+        if not label.mark and label.query in queries and label.document in texts
+        else label
+        for label in labels
     ]
 
 
 def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
-    """What people's answers say of each pair, by the lower median of their levels, with the texts that they are to."""
+    """Return what people's answers say of each pair, by the lower median of their levels, with the texts that they
+    are to.
+    """
     drawn = load_sample(folder / "sample.json")
     samples = {**earlier_samples(folder), drawn.key: drawn}
     levels: dict[tuple[str, str], list[int]] = {}
@@ -313,11 +325,13 @@ def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
 
 
 def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[AuditSample, int]:
-    """The sample with the labels of today, and how many of its pairs have none any more."""
-    now = {(one.query, one.document): one for one in items}
-    same = [one for one in sample.items if (new := now.get((one.query, one.document))) and given.same_texts(one, new)]
-    left = [now[one.query, one.document] for one in same]
-    populations = Counter(one.stratum for one in items)
+    """Return the sample with today's labels, and how many of its pairs no longer have one."""
+    now = {(item.query, item.document): item for item in items}
+    same = [
+        item for item in sample.items if (new := now.get((item.query, item.document))) and given.same_texts(item, new)
+    ]
+    left = [now[item.query, item.document] for item in same]
+    populations = Counter(item.stratum for item in items)
     return dataclasses.replace(sample, items=tuple(left), populations=populations), len(sample.items) - len(left)
 
 
@@ -327,7 +341,7 @@ def _people(answers: Sequence[Path], sample: AuditSample) -> list[given.PersonsA
 
 QUERIES, PASSAGES = 10, 5
 
-_Found = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages
+_QueryKinds = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages
 
 BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "relevant by neither word"
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
@@ -383,27 +397,29 @@ class RelevanceAudit(Shown):
 
 
 def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
-    """By which word's cut each recalled passage of a query is relevant, without its sources; empty if it has no cut."""
-    found = voted(prelabels, sources)
-    narrow = relevant(found, sources, "answer", len(prelabels))
+    """Return the words by whose cut each recalled passage of a query is relevant, without the query's sources."""
+    shares = voted(prelabels, sources)
+    narrow = relevant(shares, sources, "answer", len(prelabels))
     return {
         id_: BOTH if id_ in narrow else WIDER if share >= WAY["subject"] else NEITHER
-        for id_, share in found.items()
+        for id_, share in shares.items()
         if id_ not in sources
     }
 
 
-def pick(query: str, found: Mapping[str, str], seed: int = 0) -> list[str]:
-    """The passages to ask about, of all passages with their kinds, in an order that does not show the kind."""
-    places = {id_: text_key(f"relevance\x1f{seed}\x1f{query}\x1f{id_}") for id_ in found}
-    of = {kind: sorted((id_ for id_ in found if found[id_] == kind), key=places.__getitem__) for kind in _ASKED}
-    chosen = [id_ for kind, count in _ASKED.items() for id_ in of[kind][:count]]
-    rest = [id_ for kind, count in _ASKED.items() for id_ in of[kind][count:]]
+def pick_passages(query: str, kinds_of: Mapping[str, str], seed: int = 0) -> list[str]:
+    """Pick the passages to ask about, of all passages with their kinds, in an order that does not show the kind."""
+    places = {id_: text_key(f"relevance\x1f{seed}\x1f{query}\x1f{id_}") for id_ in kinds_of}
+    by_kind = {
+        kind: sorted((id_ for id_ in kinds_of if kinds_of[id_] == kind), key=places.__getitem__) for kind in _ASKED
+    }
+    chosen = [id_ for kind, count in _ASKED.items() for id_ in by_kind[kind][:count]]
+    rest = [id_ for kind, count in _ASKED.items() for id_ in by_kind[kind][count:]]
     return sorted([*chosen, *rest[: PASSAGES - len(chosen)]], key=lambda id_: text_key(f"order\x1f{places[id_]}"))
 
 
 def population(query: str, kind: str) -> str:
-    """The name under which a sample has the number of a query's passages of a kind."""
+    """Return the name under which a sample has the number of a query's passages of a kind."""
     return f"{query}: {kind}"
 
 
@@ -413,27 +429,40 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
     Raises DatasetError for a job that is not finished, or whose labels do not depend on the word; StoreError if it was
     never run.
     """
-    kept, others = list[_Found](), list[_Found]()
+    kept, others = list[_QueryKinds](), list[_QueryKinds]()
     with job.open_store(read_only=True) as store:
-        for found, stays in _by_word(job, store, seed):
-            (kept if stays else others).append(found)
+        for query, stays in _by_word(job, store, seed):
+            (kept if stays else others).append(query)
             if len(kept) == queries:
                 break
         asked = [*kept, *others][:queries]
-        chosen = [(*found, id_) for found in asked for id_ in pick(found[0].final.key, found[1], seed)]
+        chosen = [
+            (lineage, kind_of, id_)
+            for lineage, kind_of in asked
+            for id_ in pick_passages(lineage.final.key, kind_of, seed)
+        ]
         texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
     if not chosen:
         raise DatasetError(f"{job.path}: the source of no query is found: there is nothing to ask about")
     ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
     items = tuple(
-        AuditItem(ids.query(lineage), ids.document(id_), kind_of[id_], None, kind_of[id_] in labelled,
-                  lineage.final.text, *texts[id_])
+        AuditItem(
+            ids.query(lineage),
+            ids.document(id_),
+            kind_of[id_],
+            None,
+            kind_of[id_] in labelled,
+            lineage.final.text,
+            *texts[id_],
+        )
         for lineage, kind_of, id_ in chosen
-    )  # fmt: skip
+    )
     counts = Counter(population(ids.query(lineage), kind) for lineage, kind_of in asked for kind in kind_of.values())
     relevant_from = job.pipeline.control.judge.relevant_from
     name, levels = f"{job.pipeline.name} (what is relevant)", yes_or_no(relevant_from)
-    sample = AuditSample(name, relevant_from, items, counts, levels, _QUESTION)
+    sample = AuditSample(
+        dataset=name, relevant_from=relevant_from, items=items, populations=counts, levels=levels, question=_QUESTION
+    )
     write_sample(sample, out, note=_NOTE)
     return sample
 
@@ -445,16 +474,17 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
     nowhere. Raises DatasetError for answers to another sample, and where no pair is left.
     """
     drawn = load_sample(folder / "sample.json", "airgen audit relevance")
-    ids, asked, now, counts = job.ids, {one.query for one in drawn.items}, dict[tuple[str, str], str](), Counter[str]()
+    ids, asked = job.ids, {item.query for item in drawn.items}
+    now, counts = dict[tuple[str, str], str](), Counter[str]()
     with job.open_store(read_only=True) as store:
         for (lineage, kind_of), _ in _by_word(job, store):
             if (query := ids.query(lineage)) in asked:
                 now |= {(query, ids.document(id_)): kind for id_, kind in kind_of.items()}
                 counts.update(population(query, kind) for kind in kind_of.values())
     left = {
-        number: dataclasses.replace(one, kind=now[one.query, one.document])
-        for number, one in enumerate(drawn.items, 1)
-        if (one.query, one.document) in now
+        number: dataclasses.replace(item, kind=now[item.query, item.document])
+        for number, item in enumerate(drawn.items, 1)
+        if (item.query, item.document) in now
     }
     if not left:
         raise DatasetError(
@@ -473,16 +503,16 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
 
 
 def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> RelevanceAudit:
-    """What the answers say of both words. A passage with several answers gets the lower median of their levels.
+    """Compute what the answers say of both words. A passage with several answers gets the lower median of their levels.
 
-    Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if nobody answered.
+    Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if there is no answer.
     """
     levels = {sample.items[number - 1]: level for number, level in given.middle_levels(people).items()}
-    asked = Counter(population(one.query, one.kind) for one in levels)
+    asked = Counter(population(item.query, item.kind) for item in levels)
     rows = []  # kind, whether people find it relevant, weight
-    for one, level in levels.items():
-        name = population(one.query, one.kind)
-        rows.append((one.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
+    for item, level in levels.items():
+        name = population(item.query, item.kind)
+        rows.append((item.kind, level >= sample.relevant_from, sample.populations.get(name, 0) / asked[name]))
     figures = {
         word: {
             "precision": Proportion.of((good, weight) for kind, good, weight in rows if kind in labelled),
@@ -492,13 +522,22 @@ def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> R
         for word, labelled in _LABELLED.items()
     }
     differ = Proportion.of(((good, weight) for kind, good, weight in rows if kind == WIDER), _ONE_SIDED)
-    queries = len({one.query for one in levels})  # as many sources, which are relevant by both words
+    queries = len({item.query for item in levels})  # as many sources, which are relevant by both words
     labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
     right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
     wider = math.fsum(weight for kind, good, weight in rows if kind == WIDER and good)
     cut = right / (labelled + right + wider)  # half of the F1 of `answer`: what is more probable raises it
     word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
-    return RelevanceAudit(word, now, differ, cut, figures, queries, len(people), len(sample.items) - len(levels))
+    return RelevanceAudit(
+        word=word,
+        now=now,
+        differ=differ,
+        cut=cut,
+        figures=figures,
+        queries=queries,
+        people=len(people),
+        unanswered=len(sample.items) - len(levels),
+    )
 
 
 def set_relevance(path: Path, word: str) -> None:
@@ -510,8 +549,10 @@ def set_relevance(path: Path, word: str) -> None:
         raise UsageError(f"{path}: is not your own pipeline file: copy it, and set relevance: {word} there")
     try:
         text = path.read_bytes().decode()
-        changed, found = re.subn(r"""(?m)^(relevance:[ \t]*)["']?(?:answer|subject)\b["']?""", rf"\g<1>{word}", text)
-        if not found:
+        changed, replacements = re.subn(
+            r"""(?m)^(relevance:[ \t]*)["']?(?:answer|subject)\b["']?""", rf"\g<1>{word}", text
+        )
+        if not replacements:
             changed = re.sub(r"(?m)^task:[^\r\n]*(\r?\n)", rf"\g<0>relevance: {word}\1", text, count=1)
         for other in RELEVANCE:
             about = "relevant: {} (or {})"
@@ -524,8 +565,8 @@ def set_relevance(path: Path, word: str) -> None:
         raise disk_error(error) from error
 
 
-def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bool]]:
-    """The queries in drawn order with the kinds of their passages, and whether `answer` keeps them.
+def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKinds, bool]]:
+    """Yield the queries in drawn order with the kinds of their passages, and whether `answer` keeps them.
 
     Where an LLM gives levels, the two words are two cuts between them, and its judgments say what each calls relevant.
     Where it says yes or no, it has another prompt for each word: what only `subject` would call relevant is then what
@@ -541,22 +582,26 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_Found, bo
         )
     if "decision" not in plan:
         raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
-    made = {one.id for lineage in accepted.lineages for one in lineage.hard_negatives}
-    for lineage in sorted(accepted.lineages, key=lambda one: text_key(f"relevance\x1f{seed}\x1f{one.final.key}")):
+    made = {negative.id for lineage in accepted.lineages for negative in lineage.hard_negatives}
+
+    def order(lineage: Lineage) -> str:
+        return text_key(f"relevance\x1f{seed}\x1f{lineage.final.key}")
+
+    for lineage in sorted(accepted.lineages, key=order):
         stages = [f"prelabel:{place}" for place in range(len(pipeline.control.rerankers))]
         rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
-        sources = [one.id for one in lineage.sources]
+        sources = [source.id for source in lineage.sources]
         whole = kinds(rows, sources) if len(rows) == len(stages) else {}  # else it came after the last finished run
         if pipeline.control.judge.members and rows:
             judged = store.made(Judgment, plan["judgment"], [lineage.final.key])
             levels = {row.id: row.level for row in current(store, plan["corpus"], judged)}
-            whole = _judged(pipeline, levels, whole, rows[0].ids, sources)
-        if found := {id_: kind for id_, kind in whole.items() if id_ not in made}:
-            yield (lineage, found), bool(pipeline.control.judge.members) or first(rows, sources)
+            whole = _judged(pipeline, levels, voted_=whole, recalled=rows[0].ids, sources=sources)
+        if kinds_of := {id_: kind for id_, kind in whole.items() if id_ not in made}:
+            yield (lineage, kinds_of), bool(pipeline.control.judge.members) or first(rows, sources)
 
 
 def asks_again(pipeline: Pipeline) -> bool:
-    """Whether the other word of `relevance` needs other judgments of an LLM."""
+    """Return whether the other word of `relevance` needs other judgments of an LLM."""
     return bool(pipeline.control.judge.members) and _cuts(pipeline)[1] is None
 
 
@@ -569,29 +614,31 @@ def _judged(
 ) -> dict[str, str]:
     """By which word each recalled passage of a query is relevant to the job's LLM judge, without its sources."""
     answer, subject = _cuts(pipeline)
-    found = {}
+    kinds_of = {}
     for id_ in recalled:
         if id_ in sources:
             continue
         level = levels.get(id_, -1)
         if subject is None:  # the judge says yes or no to one of the words
-            said, guess = level >= pipeline.control.judge.relevant_from, voted_.get(id_, NEITHER)
+            yes, guess = level >= pipeline.control.judge.relevant_from, voted_.get(id_, NEITHER)
             if pipeline.relevance == "answer":
-                found[id_] = BOTH if said else WIDER if guess != NEITHER else NEITHER
+                kinds_of[id_] = BOTH if yes else WIDER if guess != NEITHER else NEITHER
             else:
-                found[id_] = NEITHER if not said else BOTH if guess == BOTH else WIDER
+                kinds_of[id_] = NEITHER if not yes else BOTH if guess == BOTH else WIDER
         else:
-            found[id_] = BOTH if level >= answer else WIDER if level >= subject else NEITHER
-    return found
+            kinds_of[id_] = BOTH if level >= answer else WIDER if level >= subject else NEITHER
+    return kinds_of
 
 
 def _cuts(pipeline: Pipeline) -> tuple[int, int | None]:
-    """The lowest level that is relevant by `answer` and by `subject`; None where they are no cuts of one judge."""
+    """Return the lowest level that is relevant by `answer` and by `subject`; None where they are no cuts
+    of one judge.
+    """
     judge = pipeline.control.judge
     known = [judge_kind(member) for member in judge.members]
-    if not all(one.GRADED for one in known):
+    if not all(kind.GRADED for kind in known):
         return judge.relevant_from, None
-    default, wider = JudgeSettings.model_fields["relevant_from"].default, min(one.SUBJECT[1] for one in known)
+    default, wider = JudgeSettings.model_fields["relevant_from"].default, min(kind.SUBJECT[1] for kind in known)
     if pipeline.relevance == "subject":
         return max(default, judge.relevant_from + 1), judge.relevant_from
     return judge.relevant_from, min(wider, judge.relevant_from)

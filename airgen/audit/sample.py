@@ -45,12 +45,12 @@ SUBJECT = "Is the document about what the query asks about?"
 
 
 def yes_or_no(relevant_from: int) -> dict[int, str]:
-    """The levels of a job whose labels know only relevant and not relevant."""
+    """Return the levels of a job whose labels know only relevant and not relevant."""
     return {0: "no", relevant_from: "yes"}
 
 
 def four_levels() -> dict[int, str]:
-    """The levels of a job whose judge gives Table 8's."""
+    """Return the levels of a job whose judge gives Table 8's."""
     return dict(enumerate(LEVELS))
 
 
@@ -105,7 +105,7 @@ class AuditSample:
 
 
 def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from: int, seed: int = 0) -> AuditSample:
-    """At most `count` items: strata by kind and level share them equally, small ones are taken whole.
+    """Return at most `count` items: strata by kind and level share them equally, small ones are taken whole.
 
     The seed decides which items and in which order, so the order does not show the judge's level. Raises DatasetError
     if there are no items.
@@ -129,17 +129,17 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
 
 
 def load_sample(path: Path, draw: str = "airgen audit sample") -> AuditSample:
-    """The sample that the command `draw` drew. Raises DatasetError if the file is missing or is not a sample."""
+    """Return the sample that the command `draw` drew. Raises DatasetError if the file is missing or is not a sample."""
     return read_kept(AuditSample, path, "sample of airgen audit", f"draw one with `{draw}`")
 
 
 def earlier_samples(folder: Path) -> dict[str, AuditSample]:
-    """The samples that were drawn before the one in the folder, by key. Answers to them are still answers to pairs."""
-    found = {}
+    """Return the earlier samples of the folder, by key. Answers to their pairs remain valid."""
+    samples = {}
     for path in sorted((folder / EARLIER).glob("*/sample.json")):
         sample = load_sample(path)
-        found[sample.key] = sample
-    return found
+        samples[sample.key] = sample
+    return samples
 
 
 def keep_earlier(out: Path, key: str) -> Path | None:
@@ -191,7 +191,7 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
 
 
 def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
-    """{number: (level, why)} as a person filled them into the table of this sample."""
+    """Return {number: (level, why)} as a person filled them into the table of this sample."""
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
         return {
@@ -204,7 +204,7 @@ def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether a file is there that is not a table of ours any more."""
+    """Return whether a file is there that is not a table of ours any more."""
     try:
         return "level" not in next(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))), ["level"])
     except FileNotFoundError:
@@ -223,7 +223,7 @@ def question_page(
     question: str = QUESTION,
     levels: Mapping[int, str] | None = None,
 ) -> str:
-    """A page that asks about each item in turn.
+    """Return a page that asks about each item in turn.
 
     Args:
         title: what is audited.
@@ -236,11 +236,15 @@ def question_page(
     """
     levels = levels or four_levels()
     names = (("query", "query_text"), ("title", "title"), ("text", "text"), ("source", "source"))
-    shown = [{name: plain_text(getattr(one, field)) for name, field in names} for one in items]
+    shown = [{name: plain_text(getattr(item, field)) for name, field in names} for item in items]
     keys = keys_of(levels)
     value: dict[str, Any] = {
-        "key": key, "dataset": plain_text(title), "batch": batch, "items": shown, "keys": keys,
-    }  # fmt: skip
+        "key": key,
+        "dataset": plain_text(title),
+        "batch": batch,
+        "items": shown,
+        "keys": keys,
+    }
     data = json.dumps(value, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     buttons = "\n".join(
         f'<button type="button" class="level" data-level="{level}"><kbd>{html_text(press)}</kbd> {html_text(text)}'
@@ -263,13 +267,13 @@ def question_page(
 <div id="levels">
 {buttons}
 </div>
-<label class="why">Why, in a sentence (if you like) <input id="why" type="text" maxlength="500" dir="auto"></label>
+<label class="why">Why, in a sentence (optional) <input id="why" type="text" maxlength="500" dir="auto"></label>
 </section>
 <p class="controls">
 <button type="button" id="back">← Back</button>
 <button type="button" id="next">Next →</button>
 <button type="button" id="save">Save answers</button>
-<label>Go on from a saved file <input type="file" id="open" accept="application/json"></label>
+<label>Continue from a saved file <input type="file" id="open" accept="application/json"></label>
 </p>
 <p>Press {pressed}, <kbd>x</kbd> if you cannot say, <kbd>w</kbd> to write why and <kbd>Enter</kbd> to leave that,
 <kbd>←</kbd> and <kbd>→</kbd> to move, <kbd>s</kbd> to save.</p>
@@ -279,15 +283,15 @@ def question_page(
 
 
 def keys_of(levels: Mapping[int, str]) -> dict[str, int]:
-    """The key that gives each answer: the level, or y and n where there are two."""
+    """Return the key that gives each answer: the level, or y and n where there are two."""
     if len(levels) == 2:
         return {"y": max(levels), "n": min(levels)}
     return {str(level): level for level in sorted(levels)}
 
 
 def address_of(*places: object) -> str:
-    """The first of some values that is an address for a browser; empty where none is."""
-    for one in places:
-        if isinstance(one, str) and one.startswith(("http://", "https://")) and not any(c.isspace() for c in one):
-            return one
+    """Return the first of some values that is an address for a browser; empty where none is."""
+    for place in places:
+        if isinstance(place, str) and place.startswith(("http://", "https://")) and not any(c.isspace() for c in place):
+            return place
     return ""

@@ -96,10 +96,13 @@ class SystemAudit(Shown):
     favours: Sequence[Favour]
 
     def as_dict(self) -> dict[str, Any]:
-        """What is written as JSON."""
-        found = {name: value for name, value in vars(self).items() if name != "decisions"}
-        pairs = [{"first": one, "second": other, **asdict(each)} for (one, other), each in self.decisions.items()]
-        return {**found, "measure": f"DCG@{DEPTH}", "pairs": pairs}
+        """Return what is written as JSON."""
+        values = {name: value for name, value in vars(self).items() if name != "decisions"}
+        pairs = [
+            {"first": first, "second": second, **asdict(decision)}
+            for (first, second), decision in self.decisions.items()
+        ]
+        return {**values, "measure": f"DCG@{DEPTH}", "pairs": pairs}
 
 
 def draw_systems(
@@ -146,9 +149,16 @@ def draw_systems(
         raise DatasetError(f"{home}: the systems have the same top ten for every query of {split}: nothing to compare")
     relevant_from = int(str(dataset.info.get("relevant_from") or 2))
     sample = SystemSample(
-        dataset.name, split, tuple(runs), {name: tuple(of) for name, of in (groups or {}).items()}, len(asked),
-        relevant_from, tuple(scores.tolist()), tuple(pairs), min(count, len(pairs)),
-    )  # fmt: skip
+        dataset=dataset.name,
+        split=split,
+        systems=tuple(runs),
+        groups={name: tuple(of) for name, of in (groups or {}).items()},
+        queries=len(asked),
+        relevant_from=relevant_from,
+        judge=tuple(scores.tolist()),
+        pairs=tuple(pairs),
+        shown=min(count, len(pairs)),
+    )
     order = difference.draw_order(sample.frame, seed=seed)
     sample = replace(sample, pairs=tuple(pairs[at] for at in order.tolist()))
     items = [AuditItem(q, d, "", None, False, queries[q].text, *texts[d]) for q, d, _, _ in sample.pairs[:count]]
@@ -166,24 +176,24 @@ def draw_systems(
 
 
 def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict[str, dict[str, float]]:
-    """{query: {document: the judge's probability}} of the pairs that it knows."""
+    """Return {query: {document: the judge's probability}} of the pairs that it knows."""
     soft = dataset.path / "qrels-soft" / f"{split}.jsonl"
     path = judge or (soft if soft.is_file() else None)
     if path is None:
         labels = dataset.qrels(split).labels
-        return {query: {id_: _LABEL[label > 0] for id_, label in of.items()} for query, of in labels.items()}
-    found = {query: dict(of) for query, of in read_qrels(path).labels.items()}
-    for query, of in found.items():
-        for document, p in of.items():
+        return {query: {id_: _LABEL[label > 0] for id_, label in row.items()} for query, row in labels.items()}
+    probabilities = {query: dict(row) for query, row in read_qrels(path).labels.items()}
+    for query, row in probabilities.items():
+        for document, p in row.items():
             if not 0 <= p <= 1:
                 raise DatasetError(
                     f"{path}: {query!r}, {document!r}: {p:g} is not a probability: it has to be in 0 to 1"
                 )
-    return found
+    return probabilities
 
 
 def load_system_sample(path: Path) -> SystemSample:
-    """The sample that was drawn. Raises DatasetError if the file is missing, or is not a sample of systems."""
+    """Return the sample that was drawn. Raises DatasetError if the file is missing, or is not a sample of systems."""
     advice = "draw one with `airgen audit systems` without --answers"
     sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
     if read_json(path).get("key") != sample.key:
@@ -211,42 +221,54 @@ def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None
     smallest = _MARGIN * float(judge.max()) if margin is None else margin
     couples = list(itertools.combinations(range(len(names)), 2))
     contrasts = np.zeros((len(couples), len(names)))
-    for row, (one, other) in enumerate(couples):
-        contrasts[row, [one, other]] = 1, -1
+    for row, (first, second) in enumerate(couples):
+        contrasts[row, [first, second]] = 1, -1
     decided = difference.decide(frame, order, labels, contrasts, margin=smallest)
-    decisions = {(names[one], names[other]): each for (one, other), each in zip(couples, decided, strict=True)}
+    decisions = {
+        (names[first], names[second]): decision for (first, second), decision in zip(couples, decided, strict=True)
+    }
     steps = difference.looks(len(labels), len(sample.pairs))
     ranking: list[CorrectedSystem] = []
     favoured: list[Favour] = []
     if steps:
         counted = labels[: steps[-1]]
         known = np.where(np.isnan(counted), frame.probability[: len(counted)], counted)
-        found = difference.estimate(frame, order, known)
-        ranking = difference.corrected(names, found, judge)
-        favoured = difference.favours(names, sample.groups, found)
+        estimate = difference.estimate(frame, order, known)
+        ranking = difference.corrected(names, estimate, judge)
+        favoured = difference.favours(names, sample.groups, estimate)
     same = [
-        (first >= sample.relevant_from, second >= sample.relevant_from)
-        for one, other in itertools.combinations(people, 2)
-        for at, first in sorted(one.items())
-        if first is not None and (second := other.get(at)) is not None
+        (level >= sample.relevant_from, other_level >= sample.relevant_from)
+        for person, other in itertools.combinations(people, 2)
+        for at, level in sorted(person.items())
+        if level is not None and (other_level := other.get(at)) is not None
     ]
     twice = np.array(same, dtype=bool).reshape(-1, 2).T
     result = SystemAudit(
-        sample.dataset, sample.split, sample.queries, len(people), len(labels), later, int(np.isnan(labels).sum()),
-        len(same), kappa(*twice) if same else math.nan, decisions, ranking, favoured,
-    )  # fmt: skip
+        dataset=sample.dataset,
+        split=sample.split,
+        queries=sample.queries,
+        people=len(people),
+        answers=len(labels),
+        later=later,
+        unclear=int(np.isnan(labels).sum()),
+        twice=len(same),
+        kappa=kappa(*twice) if same else math.nan,
+        decisions=decisions,
+        ranking=ranking,
+        favours=favoured,
+    )
     write_json(folder / "result.json", result)
     return result
 
 
 def _labels(sample: SystemSample, people: Sequence[Levels]) -> tuple[Floats, int]:
-    """The labels of the first pairs up to one that nobody answered, NaN for unclear ones; how many come after it."""
+    """Return the labels of the pairs before the first unanswered one, NaN for unclear ones; and how many come later."""
     labels: list[float] = []
     answered = set().union(*people)
     for number in range(1, sample.shown + 1):
         if number not in answered:
             break
-        levels = [level for one in people if (level := one.get(number)) is not None]
+        levels = [level for person in people if (level := person.get(number)) is not None]
         labels.append(float(np.mean([level >= sample.relevant_from for level in levels])) if levels else math.nan)
     return np.array(labels), len(answered) - len(labels)
 
@@ -255,7 +277,7 @@ _RUN = ".run.gz"
 
 
 def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
-    """{system: run file}. `wanted` are names of the results or run files; all of the results if it is empty.
+    """Return {system: run file}. `wanted` are names of the results or run files; all of the results if it is empty.
 
     Raises UsageError for a system that is not there.
     """
@@ -264,7 +286,7 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
         if len(known) < 2:
             raise UsageError(f"{results}: {len(known)} systems: evaluate two with `airgen evaluate`, or name run files")
         return known
-    found: dict[str, Path] = {}
+    runs: dict[str, Path] = {}
     if not known and not any(Path(name).is_file() for name in wanted):
         raise UsageError(
             f"{results}: there are no results: run `airgen evaluate DATASET --split {results.name}` with these systems "
@@ -275,19 +297,19 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
         if name not in known and not path.is_file():
             raise UsageError(f"{name!r} is neither a system of {results} nor a run file{closest(name, list(known))}")
         key = name if name in known else path.name.removesuffix(".gz").removesuffix(".run").removesuffix(".trec")
-        if key in found:
+        if key in runs:
             raise UsageError(f"two systems are named {key!r}: rename a run file")
-        found[key] = known.get(name, path)
-    return found
+        runs[key] = known.get(name, path)
+    return runs
 
 
 def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The systems that a judge might favour, by group, from their results; a run file is in no group.
+    """Return the systems that a judge might favour, by group, from their results; a run file is in no group.
 
     Groups are families (lexical, dense, sparse, late, or hybrid for a system that builds on others), and the systems
     that share a model, or a kind such as bm25, with those that made the dataset's labels.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    groups: dict[str, tuple[str, ...]] = {}
     sharing: tuple[str, ...] = ()
     for name in names:
         try:
@@ -298,9 +320,9 @@ def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...
         module = REGISTRY["retriever"].get(kind, "").partition("airgen.retrievers.")[2]
         family = "hybrid" if kind in ("fuse", "rerank") else module.split(".")[0]
         if family and family != "http":
-            found[family] = (*found.get(family, ()), name)
+            groups[family] = (*groups.get(family, ()), name)
         sharing += (name,) if result.get("made_labels") else ()
-    return {**found, "systems that share its models": sharing} if sharing else found
+    return {**groups, "systems that share its models": sharing} if sharing else groups
 
 
 _LONGEST = 20  # decisions that are printed one by one
@@ -321,62 +343,61 @@ _FAVOURS = (
 )
 
 
-def audit_text(found: SystemAudit) -> str:
+def audit_text(audit: SystemAudit) -> str:
     """For a terminal: the verdicts, the corrected ranking, and whether the judge favours a family."""
-    people = "1 person" if found.people == 1 else f"{found.people} people"
-    lines = [f"{found.dataset} {found.split}: {found.answers} pairs answered by {people}, {found.queries} queries"]
-    if found.later:
+    people = "1 person" if audit.people == 1 else f"{audit.people} people"
+    lines = [f"{audit.dataset} {audit.split}: {audit.answers} pairs answered by {people}, {audit.queries} queries"]
+    if audit.later:
         lines.append(
-            f"{found.later} answers are not counted, as an earlier pair has no answer: answer it and run this again."
+            f"{audit.later} answers are not counted, as an earlier pair has no answer: answer it and run this again."
         )
-    if found.unclear:
-        lines.append(f"{found.unclear} pairs could not be judged: the intervals allow for either answer.")
-    if found.twice:
+    if audit.unclear:
+        lines.append(f"{audit.unclear} pairs could not be judged: the intervals allow for either answer.")
+    if audit.twice:
         lines.append(
-            f"kappa of two people {figure(found.kappa, '.2f', 'undefined')} on {found.twice} pairs; a pair with "
+            f"kappa of two people {figure(audit.kappa, '.2f', 'undefined')} on {audit.twice} pairs; a pair with "
             "several answers has their mean"
         )
-    decided = {pair: one for pair, one in found.decisions.items() if one.verdict != "open"}
-    if len(found.decisions) > _LONGEST:
-        lines.append(f"{len(decided)} of {len(found.decisions)} pairs of systems are decided:")
-    shown = found.decisions if len(found.decisions) <= _LONGEST else decided
-    lines += [decision_text(first, second, one) for (first, second), one in shown.items()]
-    if any(one.answers for one in found.decisions.values()):
+    decided = {pair: decision for pair, decision in audit.decisions.items() if decision.verdict != "open"}
+    if len(audit.decisions) > _LONGEST:
+        lines.append(f"{len(decided)} of {len(audit.decisions)} pairs of systems are decided:")
+    shown = audit.decisions if len(audit.decisions) <= _LONGEST else decided
+    lines += [decision_text(first, second, decision) for (first, second), decision in shown.items()]
+    if any(decision.answers for decision in audit.decisions.values()):
         lines.append(
-            f"(mean DCG@10 over these {found.queries} queries, 95 % at all looks together; `airgen evaluate compare` "
+            f"(mean DCG@10 over these {audit.queries} queries, 95 % at all looks together; `airgen evaluate compare` "
             "says what other queries would change)"
         )
-    if len(found.ranking) > 2:
-        rows = list(enumerate(found.ranking, 1))
+    if len(audit.ranking) > 2:
+        rows = list(enumerate(audit.ranking, 1))
         lines += [
             "",
-            "corrected by people, as far as their answers can be told from chance:",
+            "corrected by people, as far as their answers differ from chance:",
             Table(rows, _RANKING).text(),
         ]
-    if found.favours:
-        lines += ["", Table(found.favours, _FAVOURS).text()]
+    if audit.favours:
+        lines += ["", Table(audit.favours, _FAVOURS).text()]
     return "\n".join(lines)
 
 
-def decision_text(first: str, second: str, one: PairDecision) -> str:
-    """One comparison in one line."""
-    if not one.answers:
-        return f"{first}, {second}: no batch is complete: {one.more} answers more are needed first"
-    if one.low == one.high == 0:
+def decision_text(first: str, second: str, decision: PairDecision) -> str:
+    """Return one comparison in one line."""
+    if not decision.answers:
+        return f"{first}, {second}: no batch is complete: {decision.more} answers more are needed first"
+    if decision.low == decision.high == 0:
         return f"{first} and {second} do not differ: people's answers change nothing"
-    interval, judge = f"{one.low:+.3f} to {one.high:+.3f}", f"the judge alone says {one.judge:+.3f}"
-    if one.verdict == "equal":
+    interval, judge = f"{decision.low:+.3f} to {decision.high:+.3f}", f"the judge alone says {decision.judge:+.3f}"
+    if decision.verdict == "equal":
+        return f"{first} and {second} differ by less than {decision.bound:.3f} ({interval}; margin "
+        f"{decision.margin:.3f}; {judge})"
+    if decision.verdict == "open":
+        far = "" if math.isinf(decision.bound) else f" They differ by less than {decision.bound:.3f}."
         return (
-            f"{first} and {second} differ by less than {one.bound:.3f} ({interval}; margin {one.margin:.3f}; {judge})"
+            f"{first}, {second}: your {decision.answers} labels cannot decide this yet: about {decision.more} more "
+            f"would.{far} ({interval}; {judge})"
         )
-    if one.verdict == "open":
-        far = "" if math.isinf(one.bound) else f" They differ by less than {one.bound:.3f}."
-        return (
-            f"{first}, {second}: your {one.answers} labels cannot decide this yet: about {one.more} more would."
-            f"{far} ({interval}; {judge})"
-        )
-    better, worse = (first, second) if one.verdict == "first" else (second, first)
+    better, worse = (first, second) if decision.verdict == "first" else (second, first)
     return (
-        f"{better} is better than {worse} by {abs(one.value):.3f}, known after {one.decided_at} answers ({first} less "
-        f"{second}: {interval}; {judge})"
+        f"{better} is better than {worse} by {abs(decision.value):.3f}, known after {decision.decided_at} answers "
+        f"({first} less {second}: {interval}; {judge})"
     )

@@ -2,7 +2,7 @@
 
 
 def dataset_key(task: str, domain: str, language: str, name: str) -> str:
-    """The key of a dataset in suites, submissions and scores, which is also its folder in a suite.
+    """Return the key of a dataset in suites, submissions and scores, which is also its folder in a suite.
 
     >>> dataset_key("qa", "science", "en", "weather-notes")
     'qa_science_en/weather-notes'
@@ -11,7 +11,7 @@ def dataset_key(task: str, domain: str, language: str, name: str) -> str:
 
 
 def version_order(version: str) -> tuple[list[int], str]:
-    """What versions are sorted by, the oldest first.
+    """Return what versions are sorted by, the oldest first.
 
     >>> sorted(["26.11", "AIR-Bench_24.05", "26.9"], key=version_order)
     ['AIR-Bench_24.05', '26.9', '26.11']

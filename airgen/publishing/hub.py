@@ -61,7 +61,7 @@ class Hub:
         self.endpoint: str = self._api.endpoint
 
     def exists(self, repo: str, *, private: bool) -> bool:
-        """Whether there is such a repository. Raises DatasetError if it must be private and is not."""
+        """Return whether there is such a repository. Raises DatasetError if it must be private and is not."""
         try:
             info = self._info(repo)
         except DatasetError as error:
@@ -80,7 +80,7 @@ class Hub:
         self.exists(repo, private=private)
 
     def read(self, repo: str, name: str, revision: str) -> str:
-        """The text of a file at a commit."""
+        """Return the text of a file at a commit."""
 
         def download() -> str:
             with tempfile.TemporaryDirectory(prefix="airgen-hub-") as folder:
@@ -94,7 +94,7 @@ class Hub:
         return self._call(repo, download)
 
     def head(self, repo: str) -> str:
-        """The commit that `main` points to."""
+        """Return the commit that `main` points to."""
         return str(self._info(repo).sha)
 
     def tags(self, repo: str) -> dict[str, str]:
@@ -120,7 +120,7 @@ class Hub:
         return self._call(repo, read)
 
     def same(self, path: Path, sha256: str, remote: str | None) -> bool:
-        """Whether a local file of known SHA-256 has the hash that `files` returned."""
+        """Return whether a local file of known SHA-256 has the hash that `files` returned."""
         if remote is None:
             return False
         return remote == sha256 if len(remote) == 64 else remote == git_blob_id(path)
@@ -161,15 +161,15 @@ class Hub:
             return number >= (attempts if self._answered else min(attempts, _FIRST_ATTEMPTS))
 
         def announce(error: BaseException, pause: float) -> None:
-            what = f"HTTP {status}" if (status := _status(error)) else "no connection"
-            self._say(f"{repo}: {what} from {self.endpoint}, trying again in {pause:.0f} s")
+            problem = f"HTTP {status}" if (status := _status(error)) else "no connection"
+            self._say(f"{repo}: {problem} from {self.endpoint}, trying again in {pause:.0f} s")
 
         try:
-            found = retrying(
+            result = retrying(
                 action, enough, self.is_temporary, requested_wait=_asked_pause, say=announce, sleep=self._sleep
             )
             self._answered = True
-            return found
+            return result
         except (self._http_error, *_transport_errors()) as error:
             raise self._explained(repo, error) from error
         except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
@@ -180,7 +180,7 @@ class Hub:
             ) from error
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Whether a failed request can succeed later. A failed commit of this kind may also have been made."""
+        """Return whether a failed request can succeed later. A failed commit of this kind may also have been made."""
         if isinstance(error, self._offline):
             return False
         status = _status(error)
@@ -202,11 +202,11 @@ class Hub:
         return kind(f"{repo}: HTTP {status} from {self.endpoint}: {advice}")
 
 
-def _texts(found: dict[Any, Any]) -> dict[str, str]:
-    """The same mapping. Raises TypeError where it has anything but strings: the library does not look."""
-    if not all(isinstance(value, str) for pair in found.items() for value in pair):
+def _texts(mapping: dict[Any, Any]) -> dict[str, str]:
+    """Return the same mapping. Raises TypeError for anything but strings, which the library does not check."""
+    if not all(isinstance(value, str) for pair in mapping.items() for value in pair):
         raise TypeError("not a string")
-    return found
+    return mapping
 
 
 def _status(error: BaseException | None) -> int | None:
@@ -223,6 +223,6 @@ def _asked_pause(error: BaseException | None) -> float:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """The errors of broken connections in the HTTP library that this version of huggingface_hub uses."""
-    found = [sys.modules[name].TransportError for name in ("httpx2", "httpx") if name in sys.modules]
-    return (*found, ConnectionError, TimeoutError)
+    """Return the errors of broken connections in the HTTP library that this version of huggingface_hub uses."""
+    errors = [sys.modules[name].TransportError for name in ("httpx2", "httpx") if name in sys.modules]
+    return (*errors, ConnectionError, TimeoutError)

@@ -44,24 +44,26 @@ class Standings:
 
 
 def leaderboard(scores: Iterable[SystemScore]) -> list[Standings]:
-    """The tables of test, the newest version first, classes in the paper's order. Means are in [0, 1] or None."""
+    """Return the tables of test, the newest version first, classes in the paper's order. Means are in [0,
+    1] or None.
+    """
     scores = list(scores)
     tables = []
     for version in sorted({score.version for score in scores}, key=version_order, reverse=True):
         mine = [score for score in scores if score.version == version]
         for task, measure in HEAD.items():
-            every = {(one.domain, one.language, one.dataset) for score in mine for one in _of(score, task)}
+            every = {(row.domain, row.language, row.dataset) for score in mine for row in _of(score, task)}
             if not every:
                 continue
             for name in CLASSES:
-                systems = [s for s in mine if s.system_class == name and _of(s, task)]
+                systems = [score for score in mine if score.system_class == name and _of(score, task)]
                 if systems:
-                    tables.append(_table(version, name, task, measure, systems, every))
+                    tables.append(_table(version, name, task=task, measure=measure, systems=systems, every=every))
     return tables
 
 
 def _of(score: SystemScore, task: str) -> list[DatasetScore]:
-    return [one for one in score.datasets if one.task == task and one.split == "test"]
+    return [row for row in score.datasets if row.task == task and row.split == "test"]
 
 
 def _table(
@@ -74,16 +76,16 @@ def _table(
 ) -> Standings:
     ordered = sorted(every)
     groups = {
-        f"{what} {one}": [key for key in ordered if key[at] == one]
-        for at, what in enumerate(("domain", "language"))
-        for one in sorted({key[at] for key in every})
+        f"{attribute} {value}": [key for key in ordered if key[at] == value]
+        for at, attribute in enumerate(("domain", "language"))
+        for value in sorted({key[at] for key in every})
     }
     rows: list[dict[str, Any]] = []
     for system in systems:
-        found = {(one.domain, one.language, one.dataset): one for one in _of(system, task)}
+        scores = {(score.domain, score.language, score.dataset): score for score in _of(system, task)}
 
-        def mean(keys: Iterable[tuple[str, str, str]], found: dict[Any, DatasetScore] = found) -> float | None:
-            values = [found[key].measures.get(measure) if key in found else None for key in keys]
+        def mean(keys: Iterable[tuple[str, str, str]], scores: dict[Any, DatasetScore] = scores) -> float | None:
+            values = [scores[key].measures.get(measure) if key in scores else None for key in keys]
             known = [value for value in values if value is not None]
             return round(fmean(known), DIGITS) if known and len(known) == len(values) else None
 
@@ -92,10 +94,10 @@ def _table(
                 "model": system.model,
                 "reranker": system.reranker,
                 "mean": mean(ordered),
-                "margin": _margin([found[key] for key in ordered if key in found], len(ordered), measure),
+                "margin": _margin([scores[key] for key in ordered if key in scores], len(ordered), measure),
                 "cells": {title: mean(keys) for title, keys in groups.items()},
-                "datasets": f"{len(found)} of {len(every)}",
-                "missing_queries": sum(one.missing_count for one in found.values()),
+                "datasets": f"{len(scores)} of {len(every)}",
+                "missing_queries": sum(score.missing_count for score in scores.values()),
             }
         )
     rows.sort(key=lambda row: (row["mean"] is None, -(row["mean"] or 0.0), row["model"], row["reranker"]))
@@ -103,11 +105,11 @@ def _table(
         {"rank": place if row["mean"] is not None else None, "ranks": ranks, **row}
         for place, (row, ranks) in enumerate(zip(rows, _ranks(rows), strict=True), 1)
     )
-    return Standings(version, name, task, measure, tuple(groups), ranked)
+    return Standings(version=version, system_class=name, task=task, measure=measure, columns=tuple(groups), rows=ranked)
 
 
 def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:
-    """The interval of each rank, of systems that have a margin; None for all if one that has a mean lacks it.
+    """Return the interval of each rank, of systems that have a margin; None for all if one that has a mean lacks it.
 
     A leaderboard knows means and their errors, not the scores by query. Errors of systems on the same queries go
     together, which makes a difference more certain than is assumed here: the intervals are wide rather than wrong.
@@ -118,13 +120,13 @@ def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:
         return [None] * len(rows)
     errors = np.array(margins) / 1.96
     noise = np.random.default_rng(0).normal(size=(2000, len(means))) * errors
-    found: list[list[int] | None] = list(rank_bounds(np.array(means), np.array(means) + noise).tolist())
-    return found + [None] * (len(rows) - len(means))
+    intervals: list[list[int] | None] = list(rank_bounds(np.array(means), np.array(means) + noise).tolist())
+    return intervals + [None] * (len(rows) - len(means))
 
 
 def _margin(scores: Sequence[DatasetScore], datasets: int, measure: str) -> float | None:
     """Half the 95 % interval of the mean over datasets; None where a score is missing or came without its error."""
-    errors = [one.standard_errors.get(measure) for one in scores]
+    errors = [score.standard_errors.get(measure) for score in scores]
     known = [error for error in errors if error is not None]
     if len(known) < datasets:
         return None
@@ -141,15 +143,21 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
         "the 95 % interval of the rank. The best score of a column is bold, the second is underlined. A query without "
         "results counts as zero."
     ]
-    for version in dict.fromkeys(one.version for one in tables):
+    for version in dict.fromkeys(table.version for table in tables):
         parts.append(f"## Version {md(version)}")
-        for one in tables:
-            if one.version == version:
-                parts += [f"### {md(one.system_class)}: {md(one.task)}, {md(one.measure)}", _html_table(one)]
+        for table in tables:
+            if table.version == version:
+                parts += [f"### {md(table.system_class)}: {md(table.task)}, {md(table.measure)}", _html_table(table)]
     write_text(out / "index.html", Study(title, parts).html())
     rows = [
-        {"version": one.version, "class": one.system_class, "task": one.task, "measure": one.measure, "rows": one.rows}
-        for one in tables
+        {
+            "version": table.version,
+            "class": table.system_class,
+            "task": table.task,
+            "measure": table.measure,
+            "rows": table.rows,
+        }
+        for table in tables
     ]
     write_json(out / "leaderboard.json", rows)
     return [out / "index.html", out / "leaderboard.json"]

@@ -38,16 +38,55 @@ _TABLES = frozenset({"corpus.jsonl", "queries.jsonl"})
 
 # Of a pipeline: the sections, and inside them the settings whose value may be a text. Numbers of a section are public.
 _SECTIONS = frozenset(
-    {"name", "task", "corpus", "language", "domain", "target", "relevance", "llm", "queries", "generation", "control",
-     "export"}
-)  # fmt: skip
+    {
+        "name",
+        "task",
+        "corpus",
+        "language",
+        "domain",
+        "target",
+        "relevance",
+        "llm",
+        "queries",
+        "generation",
+        "control",
+        "export",
+    }
+)
 _LLM = frozenset({"backend", "model", "temperature", "max_tokens"})
 _QUERIES = frozenset({"duplicates", "other_language", "draw_by", "max_length"})
 _TEXTS = frozenset(
-    {"name", "task", "corpus", "language", "domain", "relevance", "backend", "model", "kind", "prompt", "negatives",
-     "query_from", "query_language", "prompts", "prompt_language", "duplicates", "other_language", "draw_by", "licence",
-     "ids", "version", "pools", "rerankers", "embedder", "retriever", "reranker", "base", "variants"}
-)  # fmt: skip
+    {
+        "name",
+        "task",
+        "corpus",
+        "language",
+        "domain",
+        "relevance",
+        "backend",
+        "model",
+        "kind",
+        "prompt",
+        "negatives",
+        "query_from",
+        "query_language",
+        "prompts",
+        "prompt_language",
+        "duplicates",
+        "other_language",
+        "draw_by",
+        "licence",
+        "ids",
+        "version",
+        "pools",
+        "rerankers",
+        "embedder",
+        "retriever",
+        "reranker",
+        "base",
+        "variants",
+    }
+)
 
 _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s<>\"'`]+")
 _PATH = re.compile(
@@ -57,22 +96,24 @@ _PLACES = (".local", ".internal", ".intranet", ".lan", ".corp", ".home", ".arpa"
 
 
 def public_files(manifest: Manifest, withhold: Sequence[str]) -> list[str]:
-    """The data files that are public: corpus, queries, labels and answers of the splits that are not withheld."""
+    """Return the data files that are public: corpus, queries, labels and answers of the splits that are
+    not withheld.
+    """
     public = set(manifest.statistics.splits) - set(withhold)
     return [name for name in manifest.files if name in _TABLES or labelled_split(name) in public]
 
 
 def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dict[str, Any]:
-    """The metadata of a query as they are published beside private labels."""
-    # A filter is part of the query: without it nobody could search as the query asks.
-    found = {name: value for name, value in metadata.items() if name in QUERY_FIELDS or name.startswith(FILTER)}
-    if ANSWERED in found and found.get("split") in withhold:
-        found[ANSWERED] = None
-    return found
+    """Return the metadata of a query as they are published beside private labels."""
+    # A filter is part of the query: without it, the query cannot be searched as it asks.
+    public = {name: value for name, value in metadata.items() if name in QUERY_FIELDS or name.startswith(FILTER)}
+    if ANSWERED in public and public.get("split") in withhold:
+        public[ANSWERED] = None
+    return public
 
 
 def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, permission: str) -> Manifest:
-    """The manifest of the public part, without its files: `pair` is the mark that both parts hold."""
+    """Return the manifest of the public part, without its files: `pair` is the mark that both parts hold."""
     told = {PERMISSION: permission} if permission else {}
     public = dataclasses.replace(
         manifest,
@@ -102,7 +143,7 @@ def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, perm
 
 
 def public_info(info: DatasetInfo) -> DatasetInfo:
-    """The facts of a dataset without its seed, and without places of the author's machine."""
+    """Return the facts of a dataset without its seed, and without places of the author's machine."""
     return dataclasses.replace(
         info,
         seed=None,
@@ -119,7 +160,7 @@ def _public_use(use: ModelUse) -> ModelUse:
 
 
 def public_pipeline(text: str) -> str:
-    """A pipeline's YAML as it is published: settings that decide what a dataset is, without comments.
+    """Return a pipeline's YAML as it is published: settings that decide what a dataset is, without comments.
 
     Left out are the seed, files besides the corpus's name, addresses, names of variables, and whatever only changes
     speed or cost. Raises DatasetError for a text that is not YAML, as it may hold anything.
@@ -133,22 +174,22 @@ def public_pipeline(text: str) -> str:
     if not isinstance(value, dict):
         return ""
     public = {name: _public_setting(name, value[name]) for name in value if name in _SECTIONS}
-    known = {name: one for name, one in public.items() if one not in (None, {}, [])}
+    known = {name: setting for name, setting in public.items() if setting not in (None, {}, [])}
     return yaml.safe_dump(known, allow_unicode=True, sort_keys=False, width=1000) if known else ""
 
 
 def _public_setting(name: str, value: Any) -> Any:
-    """A setting without what is not public in it; None where nothing is."""
+    """Return the public part of a setting; None if there is none."""
     if isinstance(value, Mapping):
         listed = {"llm": _LLM, "queries": _QUERIES}.get(name)
         below = {
-            str(key): _public_setting(name if name == "variants" else str(key), one)
-            for key, one in value.items()
+            str(key): _public_setting(name if name == "variants" else str(key), setting)
+            for key, setting in value.items()
             if listed is None or key in listed
         }
-        return {key: one for key, one in below.items() if one not in (None, {}, [])}
+        return {key: setting for key, setting in below.items() if setting not in (None, {}, [])}
     if isinstance(value, list):
-        return [one for item in value if (one := _public_setting(name, item)) not in (None, {}, [])]
+        return [setting for item in value if (setting := _public_setting(name, item)) not in (None, {}, [])]
     if not isinstance(value, str):
         return value
     if name not in _TEXTS or _URL.search(value) or "@" in value:
@@ -158,31 +199,31 @@ def _public_setting(name: str, value: Any) -> Any:
 
 
 def public_text(text: str) -> str:
-    """A text without places of the author's machine: of a path its last part is left, of a private address nothing."""
+    """Return a text without the paths and private addresses of the author's machine; of a path, the last part stays."""
 
-    def address(found: re.Match[str]) -> str:
-        return "(a private address)" if _is_private(found[0]) else found[0]
+    def address(match: re.Match[str]) -> str:
+        return "(a private address)" if _is_private(match[0]) else match[0]
 
-    def path(found: re.Match[str]) -> str:
-        return re.split(r"[/\\]", found[0].rstrip("/\\"))[-1]
+    def path(match: re.Match[str]) -> str:
+        return re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
 
     pieces, last = [], 0
-    for found in _URL.finditer(text):
-        pieces += [_PATH.sub(path, text[last : found.start()]), address(found)]
-        last = found.end()
+    for match in _URL.finditer(text):
+        pieces += [_PATH.sub(path, text[last : match.start()]), address(match)]
+        last = match.end()
     return "".join([*pieces, _PATH.sub(path, text[last:])])
 
 
 def _without_places(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_places(one) for name, one in value.items()}
+        return {name: _without_places(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_places(one) for one in value]
+        return [_without_places(item) for item in value]
     return public_text(value) if isinstance(value, str) else value
 
 
 def _is_private(url: str) -> bool:
-    """Whether an address names a file, a secret, or a host that only its author reaches."""
+    """Return whether an address names a file, a secret, or a host that only its author reaches."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".").lower()
@@ -198,21 +239,24 @@ def _is_private(url: str) -> bool:
 
 
 def same_ids(labels: Mapping[str, Iterable[str]], documents: Iterable[str]) -> list[str]:
-    """The withheld queries whose id is that of a passage, or of a passage that is labelled for them with more words.
+    """Return the withheld queries whose id is that of a passage, or of a passage that is labelled for them with more
+    words.
 
     `labels`: the relevant documents of each withheld query. Letter case and punctuation make no difference:
     `FAQ 17` is `faq-17`, and `faq-17-question` tells that the passage `faq-17` answers it.
     """
-    known = {"-".join(_words(one)) for one in documents}
+    known = {"-".join(_words(document)) for document in documents}
     return sorted(
         query
         for query, relevant in labels.items()
-        if "-".join(_words(query)) in known or any(_is_part(query, one) for one in relevant)
+        if "-".join(_words(query)) in known or any(_is_part(query, document) for document in relevant)
     )
 
 
 def same_numbers(labels: Mapping[str, Collection[str]], documents: Iterable[str]) -> list[str]:
-    """The withheld queries with the number of a relevant passage in their id, if they are more than chance explains."""
+    """Return the withheld queries with the number of a relevant passage in their id, if they are more than chance
+    explains.
+    """
     numbers = Counter(map(_number, documents))
     total, chance, same = numbers.total(), 0.0, []
     for query, relevant in labels.items():
@@ -226,9 +270,9 @@ def _words(identifier: str) -> list[str]:
     return re.findall(r"[^\W_]+", identifier.casefold())
 
 
-def _is_part(one: str, other: str) -> bool:
-    """Whether the words of one id begin or end with those of the other, a number among them."""
-    short, long = sorted((_words(one), _words(other)), key=len)
+def _is_part(left: str, right: str) -> bool:
+    """Return whether the words of one id begin or end with those of the other, a number among them."""
+    short, long = sorted((_words(left), _words(right)), key=len)
     size = len(short)
     numbered = any(char.isdigit() for word in short for char in word)
     return numbered and short in (long[:size], long[-size:])

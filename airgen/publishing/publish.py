@@ -63,7 +63,7 @@ class Upload:
         self.bytes = sum(path.stat().st_size for path in paths)
 
     def extra(self, remote: Iterable[str]) -> list[str]:
-        """The files of the repository that this upload replaces by nothing."""
+        """Return the files of the repository that this upload replaces by nothing."""
         others = sorted(set(remote) - set(self.files) - _KEPT)
         return [name for name in others if name.startswith(self.folders)] if self.folders else others
 
@@ -92,17 +92,27 @@ def plan(
     private_qrels: Sequence[str] = (),
     permission: str = "",
 ) -> list[Upload]:
-    """The uploads of one dataset, or of a finished version: private labels first, the page of a suite last.
+    """Plan the uploads of one dataset, or of a finished version: private labels first, the page of a suite last.
 
-    Writes their files to `work` and sends nothing. A split of `private_qrels` that a Long-Doc dataset does not have is
-    not missed in it. Raises DatasetError for a repository name that is not ORG/NAME, a split that no dataset has, a
-    version that was changed, two datasets that would have one place; and with the problems of all datasets, for one in
-    which `verify` finds an error (with private labels also for one whose negatives can be recognised by their ids or
-    titles, or whose secret is lost), a licence that forbids redistribution, and a leak of private labels.
+    Writes their files to `work` and sends nothing.
+
+    Args:
+        home: the dataset, or the finished version of a suite.
+        repo: the repository, ORG/NAME.
+        work: the folder for the files of the uploads.
+        layout: the layout of the repositories.
+        private_qrels: the splits whose labels stay private; a Long-Doc dataset may lack some of them.
+        permission: the permission to redistribute texts whose licence does not allow it.
+
+    Raises:
+        DatasetError: for a repository name that is not ORG/NAME, a split that no dataset has, a version that was
+            changed, two datasets that would have the same repository; and, with the problems of all datasets, for an
+            error that `verify` finds (with private labels also for negatives that can be recognised by their ids or
+            titles, and for a lost secret), a licence that forbids redistribution, and a leak of private labels.
     """
     check_repository(repo)
     alone = is_dataset(home)
-    manifests = {key_of(one): one for one in [load_manifest(home)]} if alone else datasets_of(home)
+    manifests = {key_of(manifest): manifest for manifest in [load_manifest(home)]} if alone else datasets_of(home)
     folders = {key: home if alone else home / key for key in manifests}
     known = {split for manifest in manifests.values() for split in manifest.statistics.splits}
     for split in private_qrels:
@@ -126,21 +136,26 @@ def plan(
     if layout == "airgen":
         places = {key: f"{repo}-{key.replace('/', '-')}" for key in divided}
         for key, place in places.items():
-            if (other := next(one for one in places if places[one] == place)) != key:
+            if (other := next(name for name in places if places[name] == place)) != key:
                 raise DatasetError(f"{other} and {key} would both be {place}: name one of the datasets differently")
-        uploads = [one for key, both in divided.items() for one in _uploads(*both, places[key])]
+        uploads = [upload for key, both in divided.items() for upload in _uploads(*both, places[key])]
     else:
-        uploads = _air_bench_layout(folders, manifests, public, owner, work / "AIR-Bench", permission)
+        uploads = _air_bench_layout(
+            folders, manifests, public=public, owner=owner, out=work / "AIR-Bench", permission=permission
+        )
         places = {key: f"{owner}/{air_bench_group(manifest)}" for key, manifest in manifests.items()}
-    for one in uploads:
-        check_repository(one.repo)
-    if repo in {one.repo for one in uploads}:
+    for upload in uploads:
+        check_repository(upload.repo)
+    if repo in {upload.repo for upload in uploads}:
         raise DatasetError(f"{repo} would be the page of the suite and hold a dataset: choose another --repo")
     name = page if alone else str(read_json(home / SUITE).get("name", home.name))
     version = next(iter(manifests.values())).info.version
-    _write_page(work / "page", name, version, public, places)
-    uploads.sort(key=lambda one: (not one.private, one.repo))
-    return [*uploads, Upload(repo, False, work / "page", version, tuple(private_qrels))]
+    _write_page(work / "page", name, version=version, public=public, places=places)
+    uploads.sort(key=lambda upload: (not upload.private, upload.repo))
+    return [
+        *uploads,
+        Upload(repo=repo, private=False, directory=work / "page", version=version, withheld=tuple(private_qrels)),
+    ]
 
 
 def check_repository(repo: str) -> None:
@@ -155,10 +170,10 @@ def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -
     Raises what `plan` raises.
     """
     manifest = load_manifest(dataset)
-    found = verify(dataset)
-    if withhold and not any(problem.severity == "error" for problem in found):  # else rows may have any form
-        found = [*found, *secrecy_problems(dataset)]
-    problems = [p for p in found if p.severity == "error" or (withhold and p.kind == "mark")]
+    problems_found = verify(dataset)
+    if withhold and not any(problem.severity == "error" for problem in problems_found):  # else rows may have any form
+        problems_found = [*problems_found, *secrecy_problems(dataset)]
+    problems = [p for p in problems_found if p.severity == "error" or (withhold and p.kind == "mark")]
     if problems:
         more = f" (and {len(problems) - 1} more: airgen publish verify names them)" if len(problems) > 1 else ""
         remedy = ": write export.ids: opaque in the pipeline and run it again" if problems[0].kind == "mark" else ""
@@ -172,11 +187,11 @@ def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -
 
 
 def _uploads(labels: Path | None, public: Path, repo: str) -> list[Upload]:
-    """The uploads of a dataset in airgen's layout."""
+    """Return the uploads of a dataset in airgen's layout."""
     (owner, _, name), manifest = repo.partition("/"), load_manifest(public)
     version = manifest.info.version
     private = [Upload(f"{owner}/qrels-{name}", True, labels, version)] if labels else []
-    return [*private, Upload(repo, False, public, version, manifest.withheld)]
+    return [*private, Upload(repo=repo, private=False, directory=public, version=version, withheld=manifest.withheld)]
 
 
 def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] = lambda _: None) -> list[Published]:
@@ -190,8 +205,8 @@ def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] =
             _check_version(upload, hub)
             _check_remote(upload, hub.files(upload.repo, hub.head(upload.repo)))
     sent = [_send(upload, hub, say) for upload in uploads]
-    for one, upload in zip(sent, uploads, strict=True):
-        hub.tag(one.repo, upload.version, one.revision)
+    for published, upload in zip(sent, uploads, strict=True):
+        hub.tag(published.repo, upload.version, published.revision)
     return sent
 
 
@@ -217,7 +232,9 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
             _check_remote(upload, remote)
             if not changed and not extra:
                 url = f"{hub.endpoint}/datasets/{upload.repo}/tree/{upload.version}"
-                return Published(upload.repo, upload.private, url, head, sent, upload.files)
+                return Published(
+                    repo=upload.repo, private=upload.private, url=url, revision=head, sent=sent, files=upload.files
+                )
             if committed:
                 break
             if rounds == _ROUNDS:
@@ -227,7 +244,7 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
             say(f"{upload.repo}: sending {len(changed)} of {len(upload.files)} files, removing {len(extra)}")
             sent = tuple(changed)
             add = {name: upload.directory / name for name in changed}
-            hub.commit(upload.repo, add, extra, f"Version {upload.version}", head)
+            hub.commit(upload.repo, add, delete=extra, message=f"Version {upload.version}", parent=head)
         raise HubChanged(f"{upload.repo}: someone else changed the repository in the meantime")
 
     def passes(error: BaseException) -> bool:
@@ -239,7 +256,7 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
 
 
 def _different(upload: Upload, hub: Hub, remote: Mapping[str, str]) -> list[str]:
-    """The files that the repository does not have, or has with other content."""
+    """Return the files that the repository does not have, or has with other content."""
     files = upload.files.items()
     return [name for name, sha256 in files if not hub.same(upload.directory / name, sha256, remote.get(name))]
 
@@ -278,7 +295,7 @@ def _air_bench_layout(
     out: Path,
     permission: str,
 ) -> list[Upload]:
-    """The repositories of AIR-Bench's layout. Public ones are written from public parts only."""
+    """Return the repositories of AIR-Bench's layout. Public ones are written from public parts only."""
     private: set[str] = set()
     owned: dict[str, list[str]] = {}
     for key, manifest in manifests.items():
@@ -292,25 +309,33 @@ def _air_bench_layout(
             private |= {place} if hidden else set()
             write_air_bench_labels(folders[key] if hidden else part, split, out / place / folder)
             owned.setdefault(place, []).append(f"{folder}/")
-    told = (replace(one, info=public_info(one.info)) for one in manifests.values())
-    for repo, text in air_bench_cards(told, permission).items():
+    public_manifests = (replace(manifest, info=public_info(manifest.info)) for manifest in manifests.values())
+    for repo, text in air_bench_cards(public_manifests, permission).items():
         write_text(out / repo / "README.md", text)
-    withheld = tuple(sorted({split for one in public.values() for split in one.withheld}))
+    withheld = tuple(sorted({split for manifest in public.values() for split in manifest.withheld}))
     version = next(iter(manifests.values())).info.version
     return [
-        Upload(f"{owner}/{repo}", repo in private, out / repo, version, () if repo in private else withheld,
-               tuple(dict.fromkeys(own)))
+        Upload(
+            repo=f"{owner}/{repo}",
+            private=repo in private,
+            directory=out / repo,
+            version=version,
+            withheld=() if repo in private else withheld,
+            folders=tuple(dict.fromkeys(own)),
+        )
         for repo, own in sorted(owned.items())
-    ]  # fmt: skip
+    ]
 
 
 def _write_page(out: Path, name: str, version: str, public: Mapping[str, Manifest], places: Mapping[str, str]) -> None:
-    """Write the suite's page. Everything in it is from public parts: it tells no number of withheld labels."""
+    """Write the suite's page, from public parts only: it does not give the number of withheld labels."""
     rows = table_rows(public.values())
     value = {
         "name": name,
         "version": version,
-        "datasets": {key: {"repository": places[key], "digest": one.digest} for key, one in sorted(public.items())},
+        "datasets": {
+            key: {"repository": places[key], "digest": manifest.digest} for key, manifest in sorted(public.items())
+        },
     }
     links = "".join(f"- {md(key)}: [{md(place)}](/datasets/{place})\n" for key, place in sorted(places.items()))
     text = f"# {md(name)} {md(version)}\n\n{statistics_markdown(rows)}\n{links}"

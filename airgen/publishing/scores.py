@@ -125,22 +125,25 @@ class SystemScore(Shown):
     def lines(self) -> list[str]:
         """For a terminal: the headline measure of each dataset, and what is missing."""
         lines = [f"{self.model} + {self.reranker}, version {self.version}: {self.system_class}"]
-        for one in self.datasets:
-            head = HEAD[one.task]
-            line = f"{one.key} {one.split}: {head} {one.measures[head]:.{DIGITS}f}"
-            if one.missing_count:
-                line += f"; {one.missing_count} of {one.queries} queries missing: {', '.join(one.missing[:5])}"
-            if one.unknown_queries:
-                line += f"; {one.unknown_queries} unknown queries left out"
-            if one.unknown_documents:
-                line += f"; {one.unknown_documents} hits of unknown documents"
+        for row in self.datasets:
+            head = HEAD[row.task]
+            line = f"{row.key} {row.split}: {head} {row.measures[head]:.{DIGITS}f}"
+            if row.missing_count:
+                line += f"; {row.missing_count} of {row.queries} queries missing: {', '.join(row.missing[:5])}"
+            if row.unknown_queries:
+                line += f"; {row.unknown_queries} unknown queries left out"
+            if row.unknown_documents:
+                line += f"; {row.unknown_documents} hits of unknown documents"
             lines.append(line)
         return lines + [f"no results for {name}" for name in self.absent]
 
 
 def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels]:
-    """The labels of `split` in all datasets, label parts and suites below directories. Raises DatasetError for none."""
-    found: dict[tuple[str, str], Labels] = {}
+    """Load the labels of `split` in all datasets, label parts and suites below directories.
+
+    Raises DatasetError if there are none.
+    """
+    labels_by_key: dict[tuple[str, str], Labels] = {}
     for directory in directories:
         if not directory.is_dir():
             raise DatasetError(f"{directory} is not a directory")
@@ -149,12 +152,12 @@ def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels
             if split not in manifest.labelled_splits:
                 continue
             labels = _load(path.parent, manifest, split)
-            if labels.key in found:
+            if labels.key in labels_by_key:
                 raise DatasetError(f"labels of {labels.key[0]} are there twice, one of them in {path.parent}")
-            found[labels.key] = labels
-    if not found:
+            labels_by_key[labels.key] = labels
+    if not labels_by_key:
         raise DatasetError(f"no labels of {split!r} in {', '.join(map(str, directories))}")
-    return [found[key] for key in sorted(found)]
+    return [labels_by_key[key] for key in sorted(labels_by_key)]
 
 
 def _load(home: Path, manifest: Manifest, split: str) -> Labels:
@@ -167,7 +170,15 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
         rows = read_rows(home / "queries.jsonl")
         asked = frozenset(row["_id"] for row in rows if row["metadata"].get("split") == split)
     earlier = {str(version): str(pair) for version, pair in dict(manifest.notes.get(EARLIER) or {}).items()}
-    return Labels(manifest, split, qrels, corpus, asked, pair_of(home, manifest), earlier)
+    return Labels(
+        manifest=manifest,
+        split=split,
+        qrels=qrels,
+        corpus=corpus,
+        queries=asked,
+        pair=pair_of(home, manifest),
+        earlier=earlier,
+    )
 
 
 def score_results(
@@ -180,80 +191,86 @@ def score_results(
     making of the version, results of the class Reranking Only that are not of BM25's top 100, results of mostly unknown
     documents in a submission, entries of it that cannot be read, and if there are no results.
     """
-    by_key = {one.key: one for one in labels}
+    by_key = {label.key: label for label in labels}
     scored: list[DatasetScore] = []
     reasons: list[str] = []
     present = set()
     first: SystemHits | None = None
     version = ""
-    for one in results.read() if isinstance(results, Submission) else results:
-        if isinstance(one, DatasetError):
-            reasons += reasons_of(one)
+    for hits_of_one in results.read() if isinstance(results, Submission) else results:
+        if isinstance(hits_of_one, DatasetError):
+            reasons += reasons_of(hits_of_one)
             continue
-        first = first or one
-        label = by_key.get((one.key, one.split))
-        found = _why_not(one, label, by_key, bm25)
-        reasons += found
-        unknown = None if label is None or reasons else _unknown_documents(one, label)
-        hits = sum(map(len, one.hits.values()))
+        first = first or hits_of_one
+        label = by_key.get((hits_of_one.key, hits_of_one.split))
+        refusals = _why_not(hits_of_one, label, by_key, bm25)
+        reasons += refusals
+        unknown = None if label is None or reasons else _unknown_documents(hits_of_one, label)
+        hits = sum(map(len, hits_of_one.hits.values()))
         if isinstance(results, Submission) and unknown and unknown > _MOST_UNKNOWN * hits:
             reasons.append(
-                f"{one.key}: {unknown:,} of {hits:,} hits are of documents that the dataset does not have: search the "
-                "published corpus"
+                f"{hits_of_one.key}: {unknown:,} of {hits:,} hits are of documents that the dataset does not have: "
+                "search the published corpus"
             )
         if label is not None and not reasons:
-            scored.append(_score_one(one, label, unknown))
+            scored.append(_score_one(hits_of_one, label, unknown))
             version = version or label.manifest.info.version
-            present.add((one.key, one.split))
+            present.add((hits_of_one.key, hits_of_one.split))
     if reasons:
         raise RefusedSubmission(reasons)
     if first is None:
         raise RefusedSubmission(["there are no results to score"])
     absent = tuple(f"{key} {split}" for key, split in by_key if (key, split) not in present)
-    return SystemScore(first.model, first.reranker, version, tuple(scored), absent)
+    return SystemScore(
+        model=first.model, reranker=first.reranker, version=version, datasets=tuple(scored), absent=absent
+    )
 
 
 def _why_not(
-    one: SystemHits, label: Labels | None, labels: Mapping[tuple[str, str], Labels], bm25: Submission | None
+    results: SystemHits, label: Labels | None, labels: Mapping[tuple[str, str], Labels], bm25: Submission | None
 ) -> list[str]:
-    """The reasons to refuse the results of one dataset."""
+    """Return the reasons to refuse the results of one dataset."""
     if label is None:
-        splits = [split for key, split in labels if key == one.key]
+        splits = [split for key, split in labels if key == results.key]
         if splits:
-            return [f"{one.key}: results are of the split {one.split!r}, the labels of {', '.join(map(repr, splits))}"]
+            return [
+                f"{results.key}: results are of the split {results.split!r}, the labels of "
+                f"{', '.join(map(repr, splits))}"
+            ]
         known = ", ".join(f"{key} {split}" for key, split in labels)
-        return [f"there are no labels for {one.key} {one.split} (there are for: {known})"]
-    reasons = reasons_to_refuse(one, label)
-    if one.reranker != NO_RERANKER and one.model.lower() == "bm25":
+        return [f"there are no labels for {results.key} {results.split} (there are for: {known})"]
+    reasons = reasons_to_refuse(results, label)
+    if results.reranker != NO_RERANKER and results.model.lower() == "bm25":
         try:
-            _check_reranking(one, bm25.find(one.entry) if bm25 else None)
+            _check_reranking(results, bm25.find(results.entry) if bm25 else None)
         except DatasetError as error:
             reasons += reasons_of(error)
     return reasons
 
 
-def reasons_to_refuse(one: SystemHits, label: Labels) -> list[str]:
-    """Why results of the labels' dataset and split are of another version, or of another making of the version.
+def reasons_to_refuse(results: SystemHits, label: Labels) -> list[str]:
+    """Return why results of the labels' dataset and split are of another version, or of another making of the version.
 
     Results of an earlier version fit if only labels were added since.
     """
     wanted = label.manifest.info.version
-    pair = label.pair if one.version == wanted else label.earlier.get(one.version)
+    pair = label.pair if results.version == wanted else label.earlier.get(results.version)
     if pair is None:
-        return [f"{one.key}: results are of version {one.version!r}, the labels of {wanted!r}"]
-    if one.pair and pair and one.pair != pair:
+        return [f"{results.key}: results are of version {results.version!r}, the labels of {wanted!r}"]
+    if results.pair and pair and results.pair != pair:
         return [
-            f"{one.key}: results and labels are of two datasets that both call themselves version {one.version!r}: "
-            "search the published one, or take the labels that were published with it"
+            f"{results.key}: results and labels are of two datasets that both call themselves version "
+            f"{results.version!r}: search the published one, or take the labels that were published with it"
         ]
     return []
 
 
-def _check_reranking(one: SystemHits, bm25: SystemHits | None) -> None:
-    for query, hits in one.hits.items():
+def _check_reranking(results: SystemHits, bm25: SystemHits | None) -> None:
+    for query, hits in results.hits.items():
         if len(hits) > RERANK_DEPTH:
             raise DatasetError(
-                f"{one.key}: Reranking Only is of BM25's top {RERANK_DEPTH}, but query {query!r} has {len(hits)} hits"
+                f"{results.key}: Reranking Only is of BM25's top {RERANK_DEPTH}, but query {query!r} has {len(hits)} "
+                "hits"
             )
         if bm25 is not None:
             ranked = sorted(bm25.hits.get(query, {}).items(), key=lambda item: (-item[1], item[0]))
@@ -261,28 +278,28 @@ def _check_reranking(one: SystemHits, bm25: SystemHits | None) -> None:
             for document in hits:
                 if document not in top:
                     raise DatasetError(
-                        f"{one.key}: document {document!r} of query {query!r} is not in BM25's top {RERANK_DEPTH}"
+                        f"{results.key}: document {document!r} of query {query!r} is not in BM25's top {RERANK_DEPTH}"
                     )
 
 
-def _unknown_documents(one: SystemHits, label: Labels) -> int | None:
-    """The number of hits of documents that the dataset does not have; None where its documents are not known."""
+def _unknown_documents(results: SystemHits, label: Labels) -> int | None:
+    """Return the number of hits of documents that the dataset does not have; None where its documents are not known."""
     if label.corpus is None:
         return None
-    found = Counter(document for hits in one.hits.values() for document in hits)
+    unknown = Counter(document for hits in results.hits.values() for document in hits)
     for row in read_rows(label.corpus):  # as a stream: the corpus can be large
-        found.pop(row["_id"], None)
-    return found.total()
+        unknown.pop(row["_id"], None)
+    return unknown.total()
 
 
-def _score_one(one: SystemHits, label: Labels, unknown_documents: int | None) -> DatasetScore:
+def _score_one(results: SystemHits, label: Labels, unknown_documents: int | None) -> DatasetScore:
     info, head = label.manifest.info, HEAD[label.manifest.info.task]
     queries = label.manifest.statistics.splits[label.split].queries
-    sent = {query for query, hits in one.hits.items() if hits}
+    sent = {query for query, hits in results.hits.items() if hits}
     missing: list[str] = []
     if label.queries is not None:
         missing, queries = sorted(label.queries - sent), len(label.queries)
-    labelled = {query: hits for query, hits in one.hits.items() if query in label.qrels}
+    labelled = {query: hits for query, hits in results.hits.items() if query in label.qrels}
     scores = score(run_from_dict(labelled), label.qrels, head)
     count = len(label.qrels)
     errors = {head: scores.of(head).std(ddof=1) / math.sqrt(count)} if count > 1 else {}
@@ -291,12 +308,12 @@ def _score_one(one: SystemHits, label: Labels, unknown_documents: int | None) ->
         task=info.task,
         domain=info.domain,
         language=info.language,
-        split=one.split,
+        split=results.split,
         measures={head: round(float(scores.means()[head]), DIGITS)},
         queries=queries,
         missing=tuple(missing[:_MOST_NAMED]),
         missing_count=len(missing) if label.queries is not None else max(0, queries - len(sent)),
-        unknown_queries=None if label.queries is None else len(one.hits.keys() - label.queries),
+        unknown_queries=None if label.queries is None else len(results.hits.keys() - label.queries),
         unknown_documents=unknown_documents,
         standard_errors={name: round(float(error), DIGITS) for name, error in errors.items()},
     )
@@ -334,7 +351,7 @@ def save_score(
     text = json_text(value, indent=1, sort_keys=True) + "\n"
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory / f".{SUBMISSIONS}.lock", wait=True):
-        _count(scored, directory / SUBMISSIONS, submission or text_key(text), per_day, today)
+        _count(scored, directory / SUBMISSIONS, submission=submission or text_key(text), per_day=per_day, today=today)
         if not replace and path.is_file() and path.read_text(encoding="utf-8") != text:
             raise DatasetError(
                 f"{path}: another submission of {scored.model} + {scored.reranker}, version {scored.version}, was "
@@ -367,13 +384,21 @@ def _count(scored: SystemScore, path: Path, submission: str, per_day: int, today
                 f"{scored.model} + {scored.reranker}: {len(asked)} submissions were scored today ({day} UTC), which is "
                 "the limit (--per-day): each score tells something of the private labels, so try again tomorrow"
             )
-    row = {"day": day, "system": system, "model": scored.model, "reranker": scored.reranker,
-           "version": scored.version, "submission": submission}  # fmt: skip
+    row = {
+        "day": day,
+        "system": system,
+        "model": scored.model,
+        "reranker": scored.reranker,
+        "version": scored.version,
+        "submission": submission,
+    }
     with path.open("a", encoding="utf-8") as file:
         file.write(json_text(row) + "\n")
 
 
 def load_scores(directory: Path) -> list[SystemScore]:
-    """The saved scores of a directory, by file name. Raises DatasetError for a file that is not a saved score."""
+    """Return the saved scores of a directory, by file name. Raises DatasetError for a file that is not a
+    saved score.
+    """
     paths = sorted(directory.glob("*.score.json"))
     return [read_kept(SystemScore, path, "saved score", "score the submission again") for path in paths]

@@ -67,7 +67,7 @@ class RefusedSubmission(DatasetError):
 
 
 def reasons_of(error: DatasetError) -> tuple[str, ...]:
-    """All reasons of an error."""
+    """Return all reasons of an error."""
     return error.reasons if isinstance(error, RefusedSubmission) else (str(error),)
 
 
@@ -105,7 +105,7 @@ Results = SystemHits
 
 
 def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[SystemHits, int]:
-    """A TREC run of a dataset as results, and the number of queries of the split without hits.
+    """Return a TREC run of a dataset as results, and the number of queries of the split without hits.
 
     Raises DatasetError for a query or a split that the dataset does not have, and for a dataset that was edited.
     """
@@ -126,9 +126,9 @@ def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], s
     if files is not None:
         if split not in files.queries:
             raise DatasetError(f"{dataset} has no split {split!r}{closest(split, list(files.queries))}")
-        found = dict.fromkeys(BeirDataset.open(dataset).queries(split), split)
+        split_of = dict.fromkeys(BeirDataset.open(dataset).queries(split), split)
         info = {key: files.info.get(key, "") for key in ("version", "task", "domain", "language", "dataset")}
-        return info, found, ""
+        return info, split_of, ""
     manifest = load_manifest(dataset)
     about = manifest.info
     if split not in manifest.statistics.splits:
@@ -146,26 +146,26 @@ def pack(results: Iterable[SystemHits], out: Path) -> Path:
 
     Raises DatasetError if there are no results, several systems, a dataset twice, or a name that cannot be in a path.
     """
-    ordered = sorted(results, key=lambda one: one.entry)
+    ordered = sorted(results, key=lambda hits: hits.entry)
     if not ordered:
         raise DatasetError("there are no results to submit")
-    systems = sorted({(one.model, one.reranker) for one in ordered})
+    systems = sorted({(hits.model, hits.reranker) for hits in ordered})
     if len(systems) > 1:
         raise DatasetError(f"a submission is of one system, but there are {len(systems)}: {systems[0]}, {systems[1]}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as fresh, zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
         last = ""
-        for one in ordered:
-            for part in (one.task, one.domain, one.language, one.dataset, one.split):
+        for hits in ordered:
+            for part in (hits.task, hits.domain, hits.language, hits.dataset, hits.split):
                 safe_name(part)
-            if one.entry == last:
-                raise DatasetError(f"{one.entry}: two results for the same dataset and split")
-            last = one.entry
-            value: dict[str, Any] = {theirs: getattr(one, ours) for ours, theirs in _FIELDS.items()}
-            if one.pair:
-                value[_PAIR] = one.pair
-            value["search_results"] = _checked_hits(one.hits, one.entry)
-            info = zipfile.ZipInfo(one.entry, date_time=(1980, 1, 1, 0, 0, 0))
+            if hits.entry == last:
+                raise DatasetError(f"{hits.entry}: two results for the same dataset and split")
+            last = hits.entry
+            value: dict[str, Any] = {theirs: getattr(hits, ours) for ours, theirs in _FIELDS.items()}
+            if hits.pair:
+                value[_PAIR] = hits.pair
+            value["search_results"] = _checked_hits(hits.hits, hits.entry)
+            info = zipfile.ZipInfo(hits.entry, date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True))
     return out
@@ -203,7 +203,7 @@ class Submission:
                 raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
 
     def read(self) -> Iterator[SystemHits | DatasetError]:
-        """The results of each entry, or why it is refused. A zip beyond the limits is given up with an error."""
+        """Yield the results of each entry, or why it is refused. A zip beyond the limits is given up with an error."""
         total = 0
         first: SystemHits | None = None
         with self._open() as archive:
@@ -220,7 +220,7 @@ class Submission:
                     yield results
 
     def find(self, entry: str) -> SystemHits | None:
-        """The results of one entry, or None."""
+        """Return the results of one entry, or None."""
         for info in self._infos:
             if _tail(info.filename) == entry:
                 with self._open() as archive:
@@ -238,7 +238,7 @@ class Submission:
             yield archive
 
     def _read(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
-        """The bytes of an entry. Reading stops as soon as there are too many."""
+        """Return the bytes of an entry. Reading stops as soon as there are too many."""
         most = min(_ENTRY_BYTES, left, max(info.compress_size * _RATIO, 1_000_000))
         data = bytearray()
         try:
@@ -255,23 +255,23 @@ class Submission:
 
 
 def _tail(name: str) -> str:
-    """The name of an entry without the folders above it."""
+    """Return the name of an entry without the folders above it."""
     return "/".join(name.split("/")[-3:])
 
 
 def read_results_tree(directory: Path) -> list[SystemHits]:
-    """The results in air-benchmark's folder {retriever}/{reranker}/, without those of dev splits."""
+    """Return the results in air-benchmark's folder {retriever}/{reranker}/, without those of dev splits."""
     paths = [path for path in sorted(directory.rglob("*.json")) if not path.name.endswith("_dev.json")]
-    found = [_parse(path.read_bytes(), str(path), path.as_posix()) for path in paths]
-    if not found:
+    results_read = [_parse(path.read_bytes(), str(path), path.as_posix()) for path in paths]
+    if not results_read:
         raise DatasetError(f"{directory}: contains no search results")
-    for results in found:
-        _check_same_system(found[0], results, str(directory))
-    return sorted(found, key=lambda one: one.entry)
+    for results in results_read:
+        _check_same_system(results_read[0], results, str(directory))
+    return sorted(results_read, key=lambda hits: hits.entry)
 
 
 def _check_same_system(first: SystemHits, other: SystemHits, where: str) -> None:
-    systems = [(one.model, one.reranker, one.version) for one in (first, other)]
+    systems = [(hits.model, hits.reranker, hits.version) for hits in (first, other)]
     if systems[0] != systems[1]:
         raise DatasetError(f"{where}: contains results of several systems or versions: {systems[0]}, {systems[1]}")
 

@@ -82,7 +82,7 @@ def build(
         say(f"{number + 1} of {len(suite.pipelines)}: {member.path}")
         finished.append(run(member.path, None if limit is None else limit - spent))
         spent += finished[-1].spent_usd
-    manifests = [load_manifest(one.dataset) for one in finished]
+    manifests = [load_manifest(pipeline.dataset) for pipeline in finished]
     keys = [key_of(manifest) for manifest in manifests]
     for position, key in enumerate(keys):
         if key in keys[:position]:
@@ -96,7 +96,15 @@ def build(
     datasets = {}
     for member, source, manifest, key in zip(suite.pipelines, finished, manifests, keys, strict=True):
         size = member.max_passages or suite.max_passages
-        datasets[key] = _take(source.dataset, home / key, manifest, suite.version, size, splits.get(key), count_tokens)
+        datasets[key] = _take(
+            source.dataset,
+            home / key,
+            manifest=manifest,
+            version=suite.version,
+            size=size,
+            split=splits.get(key),
+            count_tokens=count_tokens,
+        )
         say(f"{key}: {datasets[key].statistics.passages:,} passages")
     rows = table_rows(datasets.values())
     title = f"# {suite.name} {suite.version}\n\n" + (f"{suite.description}\n\n" if suite.description else "")
@@ -109,13 +117,14 @@ def build(
 
 
 def key_of(manifest: Manifest) -> str:
-    """The key of a dataset."""
+    """Return the key of a dataset."""
     info = manifest.info
     return dataset_key(info.task, info.domain, info.language, info.name)
 
 
 def _splits(suite: Suite, manifests: list[Manifest], earlier: Mapping[str, Manifest]) -> dict[str, str]:
-    """The split of each Long-Doc dataset: that of an earlier version, that of the YAML, or one dev for each domain.
+    """Return the split of each Long-Doc dataset: that of an earlier version, that of the YAML, or one dev for each
+    domain.
 
     The YAML may open a test set for development, as AIR-Bench 24.05 does with five sets of 24.04; no dev set, whose
     labels are known, becomes a test set.
@@ -164,18 +173,18 @@ def _take(
 
 
 def is_dataset(home: Path) -> bool:
-    """Whether a directory is a finished dataset, and not a version of a suite."""
+    """Return whether a directory is a finished dataset, and not a version of a suite."""
     return (home / MANIFEST).is_file()
 
 
 def versions(root: Path, name: str) -> list[str]:
-    """The finished versions of a suite, oldest first."""
-    found = [path.parent.name for path in (root / name).glob(f"*/{SUITE}")]
-    return sorted(found, key=version_order)
+    """Return the finished versions of a suite, oldest first."""
+    names = [path.parent.name for path in (root / name).glob(f"*/{SUITE}")]
+    return sorted(names, key=version_order)
 
 
 def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:
-    """The problems of a dataset, or of each dataset of a finished version, by directory.
+    """Return the problems of a dataset, or of each dataset of a finished version, by directory.
 
     If a version itself is damaged, its problem is under the name of `home`.
     """
@@ -190,11 +199,12 @@ def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:
 
 def _verified(dataset: Path) -> list[DatasetProblem]:
     problems = verify(dataset)
-    return problems if any(one.kind == "manifest" for one in problems) else problems + secrecy_problems(dataset)
+    return problems if any(problem.kind == "manifest" for problem in problems) else problems + secrecy_problems(dataset)
 
 
 def dataset_folders(home: Path) -> dict[str, Path]:
-    """The dataset folders behind a path, by key: of a finished version, of AIR-Bench's layout, or the path itself.
+    """Return the dataset folders behind a path, by key: of a finished version, of AIR-Bench's layout, or the path
+    itself.
 
     Raises DatasetError for a version that was changed, and for several versions of AIR-Bench's layout.
     """
@@ -202,21 +212,22 @@ def dataset_folders(home: Path) -> dict[str, Path]:
         return {key: home / key for key in datasets_of(home)}
     if is_dataset(home) or (home / "qrels").is_dir():
         return {home.resolve().name: home}
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     released = air_bench_datasets(home)
-    for one in released:
-        key = f"{one.group}/{one.name}"
-        if key in found:
+    for dataset in released:
+        key = f"{dataset.group}/{dataset.name}"
+        if key in folders:
             known = ", ".join(sorted({other.version for other in released})[:5])
             raise DatasetError(f"{home} holds {key} in several versions ({known}): name the folder of one version")
-        found[key] = home if len(released) == 1 else one.folder
-    return found or {home.resolve().name: home}
+        folders[key] = home if len(released) == 1 else dataset.folder
+    return folders or {home.resolve().name: home}
 
 
 def opened_datasets(
     given: Sequence[Path], split: str = "", say: Callable[[str], None] = lambda _: None
 ) -> dict[Path, BeirDataset]:
-    """{folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its own.
+    """Return {folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its
+    own.
 
     Args:
         given: Datasets and suites.
@@ -224,19 +235,21 @@ def opened_datasets(
         say: Called with a line about the datasets that are left out.
 
     Raises:
-        UsageError: Two datasets have one name; those of a suite are told apart by their keys.
+        UsageError: Two datasets have the same name; datasets of a suite are distinguished by their keys.
         DatasetError: No dataset of a suite has the split.
     """
     opened: dict[Path, BeirDataset] = {}
     for home in given:
         inside = {folder: BeirDataset.open(folder) for folder in dataset_folders(home).values()}
         if split and len(inside) > 1:
-            lack = [one.name for one in inside.values() if split not in (*one.splits, *one.withheld)]
+            lack = [dataset.name for dataset in inside.values() if split not in (*dataset.splits, *dataset.withheld)]
             if len(lack) == len(inside):
                 raise DatasetError(f"{home}: no dataset has the split {split!r}")
             if lack:
                 say(f"{home}: without {', '.join(sorted(lack))}, which have no split {split!r}")
-            inside = {folder: one for folder, one in inside.items() if split in (*one.splits, *one.withheld)}
+            inside = {
+                folder: dataset for folder, dataset in inside.items() if split in (*dataset.splits, *dataset.withheld)
+            }
         opened |= inside
     for home in given:
         folders = {key: folder for key, folder in dataset_folders(home).items() if folder in opened}
@@ -252,7 +265,7 @@ def opened_datasets(
 
 
 def datasets_of(home: Path) -> dict[str, Manifest]:
-    """The manifests of a finished version, by key.
+    """Return the manifests of a finished version, by key.
 
     Raises DatasetError for an unfinished version, and for one that was changed after it was finished.
     """

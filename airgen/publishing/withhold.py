@@ -48,7 +48,8 @@ _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 
 
 def is_labels_of(name: str, splits: Sequence[str]) -> bool:
-    """Whether a file may hold labels of one of `splits`, in any variant or layout, judged cautiously by its name.
+    """Return whether a file may hold labels of one of `splits`, in any variant or layout, judged cautiously by its
+    name.
 
     >>> is_labels_of("qrels-graded/test.tsv", ["test"]), is_labels_of("qrels/dev.tsv", ["test"])
     (True, False)
@@ -74,14 +75,15 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
         if withhold:
             lines = []
             for row in read_rows(path := directory / "queries.jsonl"):
-                told = {"_id": row["_id"], "text": row["text"], "metadata": public_metadata(row["metadata"], withhold)}
-                lines.append(encode_row(told, f"query {row['_id']!r}"))
+                metadata = public_metadata(row["metadata"], withhold)
+                public_row = {"_id": row["_id"], "text": row["text"], "metadata": metadata}
+                lines.append(encode_row(public_row, f"query {row['_id']!r}"))
             path.unlink()  # it is a link to the file of the whole dataset
             files["queries.jsonl"] = FileEntry(*write_text(path, "".join(lines)))
         if public.pipeline_yaml:
             files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", public.pipeline_yaml))
         sealed = seal(directory, dataclasses.replace(public, files=dict(sorted(files.items()))))
-        for leak in _leaks(dataset, directory, withhold):
+        if leak := next(_leaks(dataset, directory, withhold), None):
             raise DatasetError(f"not published: {leak}")
     return sealed
 
@@ -97,7 +99,7 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
         # What a submission may name: the scorer counts against these, not against the labels.
-        rows = (encode_row({"_id": one}, one) for one in _document_ids(dataset))
+        rows = (encode_row({"_id": id_}, id_) for id_ in _document_ids(dataset))
         files[DOCUMENTS] = FileEntry(*write_text(directory / DOCUMENTS, rows))
         info = manifest.info
         card = (
@@ -118,7 +120,8 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
 
 
 def pair_of(dataset: Path, manifest: Manifest) -> str:
-    """What the public and the private part of one dataset both hold, so that labels of another one are recognised.
+    """Return what the public and the private part of one dataset both hold, so that labels of another one are
+    recognised.
 
     It depends on the secret: a plain hash of the labels would let anyone confirm a guess. Empty without a secret.
     `dataset` is the whole dataset or one of its parts.
@@ -151,7 +154,9 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
 
 
 def _withheld_labels(dataset: Path, withhold: Sequence[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """{query id: labelled documents} of withheld splits, and the relevant ones, of every query of these splits."""
+    """Return {query id: labelled documents} of withheld splits, and the relevant ones, of every query of
+    these splits.
+    """
     judged: dict[str, set[str]] = {}
     relevant = {
         row["_id"]: set[str]()
@@ -253,7 +258,7 @@ class TellingMark:
 
 
 def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Iterator[TellingMark]:
-    """The marks that are more than chance: five standard errors and a tenth of the passages."""
+    """Yield the marks that are more than chance: five standard errors and a tenth of the passages."""
     yes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     total: Counter[bool] = Counter()
     for row in rows:
@@ -268,7 +273,7 @@ def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Itera
         share = (a + b) / (n + m)
         error = math.sqrt(share * (1 - share) * (1 / n + 1 / m))
         if abs(a / n - b / m) > max(_DEVIATIONS * error, _DIFFERENCE):
-            yield TellingMark(name, a, n, b, m)
+            yield TellingMark(name=name, generated=a, of_generated=n, others=b, of_others=m)
 
 
 _LINEAGE = "private/lineage.jsonl"
@@ -277,7 +282,7 @@ OPAQUE = "write `export: {ids: opaque}` in the pipeline and run it again"
 
 
 def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
-    """Why the labels of a dataset are not secret: errors for a secret that is public, else warnings.
+    """Return why the labels of a dataset are not secret: errors for a secret that is public, else warnings.
 
     Raises DatasetError for a directory without a readable manifest.
     """
@@ -297,7 +302,9 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
 
 
 def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
-    """The secret in a file that is not private. A dataset without its secret is found, too, unless it is public."""
+    """Yield the secret in a file that is not private. A dataset without its secret is found, too, unless
+    it is public.
+    """
     secret = secret_of(dataset)
     if secret is None:
         if manifest.part == "whole":
@@ -318,7 +325,7 @@ def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProb
 
 
 def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
-    """Ids that follow from the original ones, of which the private lineage has some."""
+    """Yield ids that follow from the original ones, of which the private lineage has some."""
     for _, row in typed_rows(dataset / _LINEAGE, {}):
         source, published = row.get("source"), row.get("positive")
         if source is not None and published in (source, "d" + text_key(f"{manifest.info.name}\x1f{source}")[:15]):
@@ -328,21 +335,23 @@ def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
 
 
 def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
-    """What to know before labels of these splits are withheld: queries numbered as their passages, fields left out."""
+    """Return what to know before labels of these splits are withheld: queries numbered as their passages, fields
+    left out.
+    """
     manifest = load_manifest(dataset)
     _, relevant = _withheld_labels(dataset, sorted(set(withhold) & set(manifest.labelled_splits)))
-    found = []
+    warnings = []
     if same := same_numbers(relevant, _document_ids(dataset)):
         message = f"the ids of {len(same)} of {len(relevant)} queries have the number of a passage that answers them"
-        found.append(DatasetProblem("ids", "queries.jsonl", f"{message}, such as {same[0]!r}: {OPAQUE}", "warning"))
+        warnings.append(DatasetProblem("ids", "queries.jsonl", f"{message}, such as {same[0]!r}: {OPAQUE}", "warning"))
     for name in sorted(manifest.query_fields.keys() - QUERY_FIELDS - {"judged", "hops"}):
         message = f"metadata.{name} is left out beside private labels: it may follow from them"
-        found.append(DatasetProblem("fields", "queries.jsonl", message, "warning"))
-    return found
+        warnings.append(DatasetProblem("fields", "queries.jsonl", message, "warning"))
+    return warnings
 
 
 def _order(dataset: Path) -> Iterator[DatasetProblem]:
-    """Rows out of the order of their ids, or with other fields than the first row: both can mark rows."""
+    """Yield rows out of the order of their ids, or with other fields than the first row: both can mark rows."""
     for name in ("corpus.jsonl", "queries.jsonl"):
         last, fields = "", None
         for row in read_rows(dataset / name):

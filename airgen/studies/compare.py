@@ -1,10 +1,10 @@
 """What changed between two versions of a benchmark, what was carried over, and does it rank systems as before?
 
-    found = compare_versions(Path("suites/notes/26.11"), Path("suites/notes/26.12"), anchors)
-    found.rankings[0].spearman                    # Interval(value=0.94, low=0.77, high=1.0)
+    comparison = compare_versions(Path("suites/notes/26.11"), Path("suites/notes/26.12"), anchors)
+    comparison.rankings[0].spearman               # Interval(value=0.94, low=0.77, high=1.0)
 
 Anchor systems run on both versions. Intervals resample queries: those of both versions together, the others of each
-version on their own. A pair of systems has turned if its order differs; it is told for certain only where the
+version on their own. A pair of systems has turned if its order differs. It has turned for certain only if the
 difference is significant in both versions (Fisher's randomisation test, Holm's correction).
 """
 
@@ -120,10 +120,19 @@ def compare_versions(
     split: str = "test",
     say: Callable[[str], None] = lambda _: None,
 ) -> VersionComparison:
-    """Compare two finished versions, or two datasets; without anchors only what changed and what was carried over.
+    """Compare two finished versions, or two datasets.
 
-    Raises UsageError for fewer than three anchors; DatasetError for a version or a dataset that was edited, two
-    versions without a common dataset, a split without labels, and labels of another dataset.
+    Args:
+        old: the folder of the old version.
+        new: the folder of the new version.
+        anchors: the systems that run on both; without them, only what changed and what was carried over is compared.
+        split: the split of the queries.
+        say: gets a line of progress.
+
+    Raises:
+        UsageError: for fewer than three anchors.
+        DatasetError: for a version or a dataset that was edited, two versions without a common dataset, a split
+            without labels, and labels of another dataset.
     """
     if anchors is not None and len(anchors.systems) < LEAST_SYSTEMS:
         raise UsageError(f"{len(anchors.systems)} system(s): the rankings of {LEAST_SYSTEMS} or more can be compared")
@@ -139,28 +148,43 @@ def compare_versions(
         carried += rows
     rankings: list[Ranking] = []
     if anchors is not None:
-        for one in (before, after):
-            for version in one.values():
-                version.dataset.qrels(split)  # private labels are said before a system runs
-        for one in (before, after):
-            for key, version in one.items():
-                version.run(anchors, anchors.out / ("old" if one is before else "new") / key.replace("/", "-"), say)
+        for versions in (before, after):
+            for version in versions.values():
+                version.dataset.qrels(split)  # raise the error of private labels before any system runs
+        for versions in (before, after):
+            for key, version in versions.items():
+                version.run(
+                    anchors, anchors.out / ("old" if versions is before else "new") / key.replace("/", "-"), say
+                )
         rankings = _rankings(before, after, joined)
-    only = [tuple(key for key in one if key not in other) for one, other in ((before, after), (after, before))]
-    return VersionComparison(split, tuple(changes), only[0], only[1], tuple(carried), tuple(rankings))
+    return VersionComparison(
+        split=split,
+        changes=tuple(changes),
+        only_old=tuple(key for key in before if key not in after),
+        only_new=tuple(key for key in after if key not in before),
+        carried=tuple(carried),
+        rankings=tuple(rankings),
+    )
 
 
 def changes_between(old: Path, new: Path, *, needed: bool = False) -> list[DatasetChange]:
-    """Which datasets were added, removed or changed from one version to the other: trimmed or extended, queries that
-    moved to another split (none should), licences. Two single datasets are compared whatever their names.
+    """List the datasets that were added, removed or changed between two versions.
 
-    needed: a folder without a manifest is an error; else there is nothing to say of it. Raises DatasetError for a
-    version that was changed after it was finished.
+    A change is a corpus that was trimmed or extended, a query that moved to another split (none should), or another
+    licence. Two single datasets are compared whatever their names.
+
+    Args:
+        old: the folder of the old version.
+        new: the folder of the new version.
+        needed: raise an error for a folder without a manifest; otherwise it is left out.
+
+    Raises:
+        DatasetError: for a version that was changed after it was finished.
     """
     for home in (old, new):
         if needed and not _folders(home):
             raise DatasetError(f"{home}: is not a finished version or dataset: it has no {MANIFEST}")
-    before, after = ({key: load_manifest(one) for key, one in _folders(home).items()} for home in (old, new))
+    before, after = ({key: load_manifest(folder) for key, folder in _folders(home).items()} for home in (old, new))
     homes = _folders(old), _folders(new)
     if len(before) == len(after) == 1 and before.keys() != after.keys():
         key = next(iter(after))
@@ -179,12 +203,12 @@ def changes_between(old: Path, new: Path, *, needed: bool = False) -> list[Datas
 
 
 def _folders(home: Path) -> dict[str, Path]:
-    """The folders of datasets that have a manifest: of others there is nothing to say."""
+    """Return the folders of the datasets that have a manifest; without one, a dataset cannot be compared."""
     return {key: folder for key, folder in dataset_folders(home).items() if (folder / MANIFEST).is_file()}
 
 
 def changes_text(changes: Sequence[DatasetChange]) -> str:
-    """The changes as lines of text. Unchanged datasets are only counted."""
+    """Return the changes as lines of text. Unchanged datasets are only counted."""
     lines = []
     for change in changes:
         if change.kind != "same":
@@ -213,9 +237,10 @@ def _details(old: Path, new: Path, before: Manifest, after: Manifest) -> list[st
     positives = [sum(part.positives or 0 for part in m.statistics.splits.values()) for m in (before, after)]
     if positives[0] != positives[1]:
         lines.append(f"positives: {positives[0]:,} -> {positives[1]:,}")
-    for what in ("source_licence", "labels_licence"):
-        first, second = getattr(before.info, what), getattr(after.info, what)
-        lines += [f"{what}: {first!r} -> {second!r}"] if first != second else []
+    for licence in ("source_licence", "labels_licence"):
+        first, second = getattr(before.info, licence), getattr(after.info, licence)
+        if first != second:
+            lines.append(f"{licence}: {first!r} -> {second!r}")
     return lines or ["texts or labels differ"]
 
 
@@ -243,8 +268,8 @@ class _Version:
     @cached_property
     def labels(self) -> dict[tuple[str, str], float]:
         """The labels by query and passage; none where they are private."""
-        found = {} if self.split in self.dataset.withheld else self.task.qrels.labels
-        return {(query, passage): label for query, of in found.items() for passage, label in of.items()}
+        labels = {} if self.split in self.dataset.withheld else self.task.qrels.labels
+        return {(query, passage): label for query, row in labels.items() for passage, label in row.items()}
 
     def texts(self) -> tuple[dict[str, str], dict[str, str]]:
         """Digests of queries and passages by id."""
@@ -262,17 +287,19 @@ class _Version:
 
 
 def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], dict[str, _Version]]:
-    """The datasets of both versions that have the split; two single datasets are compared whatever their names."""
+    """Return the datasets of both versions that have the split; two single datasets are compared whatever
+    their names.
+    """
     folders = [dataset_folders(home) for home in (old, new)]
-    if all(len(found) == 1 for found in folders) and folders[0].keys() != folders[1].keys():
+    if all(len(datasets) == 1 for datasets in folders) and folders[0].keys() != folders[1].keys():
         name = BeirDataset.open(next(iter(folders[1].values()))).name
-        folders = [{name: next(iter(found.values()))} for found in folders]
-    single = all(len(found) == 1 for found in folders)
+        folders = [{name: next(iter(datasets.values()))} for datasets in folders]
+    single = all(len(datasets) == 1 for datasets in folders)
     both = []
-    for home, found in zip((old, new), folders, strict=True):
-        versions = {key: _Version(folder, split) for key, folder in sorted(found.items())}
+    for home, datasets in zip((old, new), folders, strict=True):
+        versions = {key: _Version(folder, split) for key, folder in sorted(datasets.items())}
         if not single and split != "all":
-            versions = {key: one for key, one in versions.items() if one.has_split}
+            versions = {key: version for key, version in versions.items() if version.has_split}
         if not versions:
             raise DatasetError(f"{home}: no dataset has the split {split!r}")
         both.append(versions)
@@ -280,7 +307,7 @@ def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], di
 
 
 def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOver], list[tuple[str, str]]]:
-    """What became of queries, passages and labels; and the ids of each query that was carried over, (old, new)."""
+    """Count what became of queries, passages and labels; also return the (old, new) ids of the queries carried over."""
     (old_queries, old_passages), (new_queries, new_passages) = old.texts(), new.texts()
     queries, of_query = _matched(key, "queries", old_queries, new_queries)
     passages, of_passage = _matched(key, "passages", old_passages, new_passages)
@@ -291,43 +318,65 @@ def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOv
         for (query, passage), label in old.labels.items()
         if query in of_query
     }
-    kept = set(of_query.values())
-    after = {pair: label for pair, label in new.labels.items() if pair[0] in kept}
+    carried_queries = set(of_query.values())
+    after = {pair: label for pair, label in new.labels.items() if pair[0] in carried_queries}
     same = sum(after.get(pair) == label for pair, label in before.items())
     changed = sum(pair in after for pair in before) - same
-    counts = (same, 0, changed, len(after) - same - changed, len(before) - same - changed)
-    labels = CarriedOver(key, "labels", len(before), len(after), *counts)
+    labels = CarriedOver(
+        dataset=key,
+        kind="labels",
+        old=len(before),
+        new=len(after),
+        same=same,
+        renamed=0,
+        changed=changed,
+        added=len(after) - same - changed,
+        gone=len(before) - same - changed,
+    )
     return [queries, passages, labels], list(of_query.items())
 
 
 def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[CarriedOver, dict[str, str]]:
-    """The counts, and {old id: new id} of the texts that were carried over."""
-    same = {one: one for one, digest in old.items() if new.get(one) == digest}
-    changed = sum(one in new for one in old) - len(same)
+    """Return the counts, and {old id: new id} of the texts that were carried over."""
+    same = {id_: id_ for id_, digest in old.items() if new.get(id_) == digest}
+    changed = sum(id_ in new for id_ in old) - len(same)
     free: dict[str, list[str]] = {}
-    for one, digest in reversed(list(new.items())):
-        if one not in old:
-            free.setdefault(digest, []).append(one)
-    renamed = {one: free[digest].pop() for one, digest in old.items() if one not in new and free.get(digest)}
+    for id_, digest in reversed(list(new.items())):
+        if id_ not in old:
+            free.setdefault(digest, []).append(id_)
+    renamed = {id_: free[digest].pop() for id_, digest in old.items() if id_ not in new and free.get(digest)}
     known = len(same) + len(renamed) + changed
-    counts = (len(same), len(renamed), changed, len(new) - known, len(old) - known)
-    return CarriedOver(key, kind, len(old), len(new), *counts), {**same, **renamed}
+    row = CarriedOver(
+        dataset=key,
+        kind=kind,
+        old=len(old),
+        new=len(new),
+        same=len(same),
+        renamed=len(renamed),
+        changed=changed,
+        added=len(new) - known,
+        gone=len(old) - known,
+    )
+    return row, {**same, **renamed}
 
 
 def _rankings(
     before: Mapping[str, _Version], after: Mapping[str, _Version], joined: Mapping[str, list[tuple[str, str]]]
 ) -> list[Ranking]:
-    """One ranking for each common dataset, and one for each task that has several datasets in a version."""
+    """Return one ranking for each common dataset, and one for each task that has several datasets in a version."""
     draws = {
         key: _draws(before.get(key), after.get(key), joined.get(key, []), 3 * number)
         for number, key in enumerate(dict.fromkeys((*before, *after)))
     }
-    found = [_ranking(key, {key: before[key]}, {key: after[key]}, draws) for key in joined]
-    for measure in dict.fromkeys(one.measure for one in before.values()):
-        parts = [{k: one for k, one in version.items() if one.measure == measure} for version in (before, after)]
-        if all(parts) and (max(map(len, parts)) > 1):
-            found.append(_ranking(f"all datasets ({measure})", parts[0], parts[1], draws))
-    return found
+    rankings = [_ranking(key, {key: before[key]}, {key: after[key]}, draws) for key in joined]
+    for measure in dict.fromkeys(version.measure for version in before.values()):
+        parts = [
+            {key: version for key, version in versions.items() if version.measure == measure}
+            for versions in (before, after)
+        ]
+        if all(parts) and max(map(len, parts)) > 1:
+            rankings.append(_ranking(f"all datasets ({measure})", parts[0], parts[1], draws))
+    return rankings
 
 
 def _draws(
@@ -340,7 +389,7 @@ def _draws(
         means = resampled_means(known.side.scores, seed=seed)
         return means, means
     common = [(old.order[a], new.order[b]) for a, b in pairs if a in old.order and b in new.order]
-    places = [list(of) for of in zip(*common, strict=True)] or [[], []]
+    places = [list(columns) for columns in zip(*common, strict=True)] or [[], []]
     sides, count = [old.side.scores, new.side.scores], len(old.side.names)
     sums = [np.zeros((1, count)), np.zeros((1, count))]
     if common:
@@ -357,24 +406,32 @@ def _draws(
 def _ranking(
     name: str, old: Mapping[str, _Version], new: Mapping[str, _Version], draws: Mapping[str, tuple[Matrix, Matrix]]
 ) -> Ranking:
-    sides = [_weighted([one.side for one in version.values()]) for version in (old, new)]
-    resampled = [np.mean([draws[key][at] for key in version], axis=0) for at, version in enumerate((old, new))]
+    sides = [_weighted([version.side for version in versions.values()]) for versions in (old, new)]
+    resampled = [np.mean([draws[key][at] for key in versions], axis=0) for at, versions in enumerate((old, new))]
     names, best = sides[0].names, best_third(sides[0])
     whole = correlate(sides[0], sides[1], resampled)
-    places = [names.index(one) for one in best]
-    drawn = [of[:, places] for of in resampled]
+    places = [names.index(name) for name in best]
+    drawn = [means[:, places] for means in resampled]
     top = correlate(sides[0].of(best), sides[1].of(best), drawn) if best else None
     pairs = pairs_of(sides[0], sides[1])
     return Ranking(
-        name, next(iter(old.values())).measure, sides[0].queries, sides[1].queries, names,
-        tuple(sides[0].means.tolist()), tuple(sides[1].means.tolist()), whole.spearman, whole.kendall,
-        top.spearman if top else None, len(pairs),
-        tuple(pair for pair in pairs if pair.old_difference > 0 > pair.new_difference),
-    )  # fmt: skip
+        name=name,
+        measure=next(iter(old.values())).measure,
+        old_queries=sides[0].queries,
+        new_queries=sides[1].queries,
+        systems=names,
+        old_means=tuple(sides[0].means.tolist()),
+        new_means=tuple(sides[1].means.tolist()),
+        spearman=whole.spearman,
+        kendall=whole.kendall,
+        top=top.spearman if top else None,
+        pairs=len(pairs),
+        turned=tuple(pair for pair in pairs if pair.old_difference > 0 > pair.new_difference),
+    )
 
 
 def _weighted(sides: Sequence[Side]) -> Side:
-    """All queries of several datasets, with weights by which their mean is the mean of the datasets' means."""
+    """Return all queries of several datasets, with weights by which their mean is the mean of the datasets' means."""
     total = sum(side.queries for side in sides)
     parts = [side.of(sides[0].names).scores * (total / (len(sides) * side.queries)) for side in sides]
     return Side(sides[0].names, np.concatenate(parts, axis=1))
@@ -382,50 +439,62 @@ def _weighted(sides: Sequence[Side]) -> Side:
 
 _CARRIED = columns("dataset", "", "old", "new", "same", "other id", "changed", "added", "gone", form=",")
 _RANKINGS = (
-    Column("ranking", lambda one: one.name),
-    Column("queries", lambda one: f"{one.old_queries:,} -> {one.new_queries:,}"),
-    Column("Spearman", lambda one: one.spearman, ".3f"),
-    Column("Kendall", lambda one: one.kendall, ".3f"),
-    Column("best third", lambda one: one.top and one.top.value, ".3f"),
-    Column("pairs", lambda one: one.pairs),
-    Column("turned", lambda one: len(one.turned)),
-    Column("for certain", lambda one: sum(pair.significant == "both" for pair in one.turned)),
+    Column("ranking", lambda ranking: ranking.name),
+    Column("queries", lambda ranking: f"{ranking.old_queries:,} -> {ranking.new_queries:,}"),
+    Column("Spearman", lambda ranking: ranking.spearman, ".3f"),
+    Column("Kendall", lambda ranking: ranking.kendall, ".3f"),
+    Column("best third", lambda ranking: ranking.top and ranking.top.value, ".3f"),
+    Column("pairs", lambda ranking: ranking.pairs),
+    Column("turned", lambda ranking: len(ranking.turned)),
+    Column("for certain", lambda ranking: sum(pair.significant == "both" for pair in ranking.turned)),
 )
 
 
-def versions_text(found: VersionComparison) -> str:
-    """What was carried over, how the anchors rank, and which pairs turned."""
-    text = [changes_text(found.changes), ""] if found.changes else []
-    text += [f"split {found.split}", Table(list(map(astuple, found.carried)), _CARRIED).text()]
-    for where, keys in (("old", found.only_old), ("new", found.only_new)):
+def versions_text(comparison: VersionComparison) -> str:
+    """Return what was carried over, how the anchors rank, and which pairs turned."""
+    text = [changes_text(comparison.changes), ""] if comparison.changes else []
+    text += [f"split {comparison.split}", Table(list(map(astuple, comparison.carried)), _CARRIED).text()]
+    for where, keys in (("old", comparison.only_old), ("new", comparison.only_new)):
         if keys:
             text.append(f"only in the {where} version: {', '.join(keys)}")
-    if not found.rankings:
+    if not comparison.rankings:
         return "\n".join(text)
-    text += ["", Table(found.rankings, _RANKINGS).text()]
-    whole = found.rankings[-1]
+    text += ["", Table(comparison.rankings, _RANKINGS).text()]
+    whole = comparison.rankings[-1]
     means = (whole.old_means, whole.new_means)
-    ranks = [average_ranks(-np.array(of)) for of in means]
+    ranks = [average_ranks(-np.array(values)) for values in means]
     rows = [
-        [whole.systems[at], *(f"{of[at]:.4f}" for of in means), *(rank[at] for rank in ranks)]
+        [whole.systems[at], *(f"{values[at]:.4f}" for values in means), *(rank[at] for rank in ranks)]
         for at in np.argsort(ranks[1], kind="stable").tolist()
     ]
     text += ["", Table(rows, columns(whole.name, f"{whole.measure} old", "new", "rank old", "new", form="g")).text()]
-    told = {"both": "both versions", "neither": "neither version", "old": "the old version only",
-             "new": "the new version only"}  # fmt: skip
-    for ranking in found.rankings:
+    versions = {
+        "both": "both versions",
+        "neither": "neither version",
+        "old": "the old version only",
+        "new": "the new version only",
+    }
+    for ranking in comparison.rankings:
         text += [
             f"{ranking.name}: {pair.first} > {pair.second} turned: {pair.old_difference:+.4f} ({p_value(pair.old_p)}) "
-            f"-> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), significant in {told[pair.significant]}"
+            f"-> {pair.new_difference:+.4f} ({p_value(pair.new_p)}), significant in {versions[pair.significant]}"
             for pair in ranking.turned
         ]
     return "\n".join(text)
 
 
 def drift_since(job: Job, version: str) -> str:
-    """The report, which is kept in `runs/NAME/drift.json`; with fewer than three systems only what was carried over.
+    """Compare a job's dataset with an earlier version of it, and return the report.
 
-    The systems run on the earlier version as well. Raises what `compare_versions` raises.
+    The report is kept in `runs/NAME/drift.json`. The systems run on the earlier version as well; with fewer than three
+    systems, only what was carried over is compared.
+
+    Args:
+        job: the job, whose dataset is the new version.
+        version: the name of the earlier version in the job's folder `versions`.
+
+    Raises:
+        AirgenError: whatever `compare_versions` raises.
     """
     path = job.systems_file
     systems = [] if path is None else load_systems(path)
@@ -433,6 +502,6 @@ def drift_since(job: Job, version: str) -> str:
     if path is not None and len(systems) >= LEAST_SYSTEMS:
         anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
     earlier = job.directory / "versions" / version
-    found = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split)
-    write_json(job.directory / "drift.json", found)
-    return f"since version {version}:\n{versions_text(found)}"
+    comparison = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split)
+    write_json(job.directory / "drift.json", comparison)
+    return f"since version {version}:\n{versions_text(comparison)}"

@@ -1,7 +1,7 @@
-"""Which queries and passages of a dataset stand in other collections, word for word or nearly?
+"""Which queries and passages of a dataset occur in other collections, verbatim or almost verbatim?
 
-    found = contamination(Path("runs/notes/dataset"), [Path("scifact")])
-    found[0].passages.near                       # how many passages have a near duplicate there
+    rows = contamination(Path("runs/notes/dataset"), [Path("scifact")])
+    rows[0].passages.near                        # how many passages have a near duplicate there
 
 Texts are compared by their case-folded words in NFKC. Equal words are an exact match. Near are queries whose sets of
 words, and passages whose sets of 5-grams of words, have a Jaccard similarity of .8 or more. Passages are matched by one
@@ -57,7 +57,7 @@ class TextMatches:
 
     @property
     def exact(self) -> int:
-        """How many texts stand there word for word."""
+        """How many texts occur there verbatim."""
         return sum(match.exact for match in self.matches)
 
     @property
@@ -77,41 +77,48 @@ class Contamination:
 
 
 def contamination(home: Path, against: Sequence[Path], *, language: str | None = None) -> list[Contamination]:
-    """Every dataset behind `home` against every collection.
+    """Compare every dataset in `home` with every collection.
 
-    A collection is a dataset, a suite, AIR-Bench's layout, or a folder with such folders; it needs no labels, and
-    corpus or queries can be missing. `language` is that of the words; else the dataset's. Raises DatasetError for a
-    folder without texts.
+    A collection is a dataset, a suite, AIR-Bench's layout, or a folder with such folders. It needs no labels, and its
+    corpus or queries can be missing.
+
+    Args:
+        home: a dataset or a suite.
+        against: the collections.
+        language: the language of the words; by default the dataset's.
+
+    Raises:
+        DatasetError: for a folder without texts.
     """
-    theirs = [one for path in against for one in _datasets(path).values()]
-    found = []
+    theirs = [dataset for path in against for dataset in _datasets(path).values()]
+    rows = []
     for name, ours in _datasets(home).items():
-        spoken = language or str(ours.info.get("language") or "en")
+        words_language = language or str(ours.info.get("language") or "en")
         own_queries = list(_queries(ours))
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="airgen-contamination-")))
             own_passages = stack.enter_context(_PassageIndex(_passages(ours), folder))
             for other in theirs:
-                queries = match_queries(own_queries, _queries(other), spoken)
-                found.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
-    return found
+                queries = match_queries(own_queries, _queries(other), words_language)
+                rows.append(Contamination(name, other.name, queries, own_passages.match(_passages(other))))
+    return rows
 
 
 def _datasets(path: Path) -> dict[str, BeirDataset]:
-    """The datasets behind a path, by key where they are a suite's. Raises DatasetError if there is none."""
+    """Return the datasets behind a path, by key where they are a suite's. Raises DatasetError if there is none."""
     if not path.is_dir():
         raise DatasetError(f"{path}: not a directory; a collection has corpus.jsonl, queries.jsonl or both")
-    found = {key: one for key, folder in dataset_folders(path).items() if (one := _open(folder)) is not None}
-    if not found:
-        inside = [_open(child) for child in sorted(path.iterdir()) if child.is_dir()]
-        found = {str(one.path): one for one in inside if one is not None}
-    if not found:
+    datasets = {key: dataset for key, folder in dataset_folders(path).items() if (dataset := _open(folder)) is not None}
+    if not datasets:
+        children = [_open(child) for child in sorted(path.iterdir()) if child.is_dir()]
+        datasets = {str(child.path): child for child in children if child is not None}
+    if not datasets:
         raise DatasetError(f"{path}: neither it nor its folders have corpus.jsonl or queries.jsonl")
-    return found if len(found) > 1 else {one.name: one for one in found.values()}
+    return datasets if len(datasets) > 1 else {dataset.name: dataset for dataset in datasets.values()}
 
 
 def _open(folder: Path) -> BeirDataset | None:
-    """None for a folder without texts."""
+    """Return None for a folder without texts."""
     beir = (folder / "qrels").is_dir() or (folder / "manifest.json").exists()
     dataset = BeirDataset(folder, None if beir else air_bench_files(folder))
     return dataset if _has(dataset, "corpus") or _has(dataset, "queries") else None
@@ -133,7 +140,7 @@ def _passages(dataset: BeirDataset) -> Iterator[Text]:
 
 
 def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
-    """The queries that stand among others, word for word or nearly; texts are (id, text)."""
+    """Return the queries that occur among others, verbatim or almost verbatim; texts are (id, text)."""
     index, words = NearDuplicateIndex(language), [folded_words(text, language) for _, text in ours]
     for _, text in ours:
         index.add(text)
@@ -143,8 +150,8 @@ def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -
         others += 1
         for place in index.places(text):
             theirs_words = folded_words(text, language)
-            one, two = set(words[place]), set(theirs_words)
-            similarity, exact = len(one & two) / len(one | two), words[place] == theirs_words
+            left, right = set(words[place]), set(theirs_words)
+            similarity, exact = len(left & right) / len(left | right), words[place] == theirs_words
             _keep(best, place, Match(ours[place][0], other, similarity, exact))
     return TextMatches(len(ours), others, tuple(best[place] for place in sorted(best)))
 
@@ -157,7 +164,9 @@ def _keep(best: dict[int, Match], place: int, match: Match) -> None:
 
 
 def words_key(text: str) -> str:
-    """The words of a passage as a hash, for exact matches. Scripts without spaces need no division into words here."""
+    """Return the words of a passage as a hash, for exact matches. Scripts without spaces need no division into words
+    here.
+    """
     return text_key(" ".join(folded_words(text, "xx")))
 
 
@@ -199,7 +208,7 @@ class _PassageIndex:
         self._base.close()
 
     def match(self, theirs: Iterable[Text]) -> TextMatches:
-        """The passages that stand among `theirs`. Raises StoreError, as for a full disk."""
+        """Return the passages that occur among `theirs`. Raises StoreError, as for a full disk."""
         import duckdb
 
         try:
@@ -217,13 +226,13 @@ class _PassageIndex:
         """Read passages into a table and its bands; returns their ids in order."""
         ids: list[str] = []
         for batch in batched(passages, _BATCH):
-            found = grams([text for _, text in batch], _SETTINGS.ngram)
+            ngrams = grams([text for _, text in batch], _SETTINGS.ngram)
             places = range(len(ids), len(ids) + len(batch))
-            words, sets = [words_key(text) for _, text in batch], [np.unique(one).tolist() for one in found]
+            words, sets = [words_key(text) for _, text in batch], [np.unique(row).tolist() for row in ngrams]
             self._base.execute(
                 f"INSERT INTO {table} SELECT unnest(?), unnest(?), unnest(?)", [list(places), words, sets]
             )
-            keys = band_keys(signatures(found, _SETTINGS.bands * _SETTINGS.rows), _SETTINGS.bands)
+            keys = band_keys(signatures(ngrams, _SETTINGS.bands * _SETTINGS.rows), _SETTINGS.bands)
             owners = np.repeat(np.arange(places.start, places.stop), _SETTINGS.bands)
             values = [keys.ravel().tolist(), owners.tolist()]
             self._base.execute(f"INSERT INTO {table}_band SELECT unnest(?::UBIGINT[]), unnest(?)", values)
@@ -231,15 +240,17 @@ class _PassageIndex:
         return ids
 
 
-def contamination_text(found: Sequence[Contamination]) -> str:
+def contamination_text(contaminations: Sequence[Contamination]) -> str:
     """Counts for each collection, and the first matches."""
     rows, examples = [], []
-    for one in found:
-        counts = [(part.texts, part.exact, part.near) for part in (one.queries, one.passages)]
-        rows.append([one.dataset, one.collection, *(count for part in counts for count in part)])
-        for kind, part in (("query", one.queries), ("passage", one.passages)):
+    for contamination in contaminations:
+        counts = [(part.texts, part.exact, part.near) for part in (contamination.queries, contamination.passages)]
+        rows.append([contamination.dataset, contamination.collection, *(count for part in counts for count in part)])
+        for kind, part in (("query", contamination.queries), ("passage", contamination.passages)):
             for match in part.matches[:_EXAMPLES]:
                 how = "word for word" if match.exact else f"similarity {match.similarity:.2f}"
-                examples.append(f"{one.dataset}: {kind} {match.id} is {match.other} of {one.collection}, {how}")
+                examples.append(
+                    f"{contamination.dataset}: {kind} {match.id} is {match.other} of {contamination.collection}, {how}"
+                )
     titles = ("dataset", "collection", "queries", "exact", "near", "passages", "exact", "near")
     return "\n".join([Table(rows, columns(*titles, form=",")).text(), *examples])

@@ -57,34 +57,41 @@ class CorrelationStudy(Shown):
     too_few: tuple[tuple[str, str, int], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """What is written as JSON."""
+        """Return what is written as JSON."""
         pairs: list[dict[str, Any]] = [{**asdict(pair), "few": len(pair.systems) < FEW} for pair in self.pairs]
         too_few = [{"first": first, "second": second, "systems": count} for first, second, count in self.too_few]
         means = [
-            {"name": one.name, "datasets": list(one.rows), "means": one.means, "incomplete": one.incomplete}
-            for one in self.benchmarks
+            {
+                "name": benchmark.name,
+                "datasets": list(benchmark.rows),
+                "means": benchmark.means,
+                "incomplete": benchmark.incomplete,
+            }
+            for benchmark in self.benchmarks
         ]
         return {"benchmarks": means, "pairs": pairs, "too_few": too_few}
 
     def notes(self) -> list[str]:
-        """What a reader must know before believing a figure."""
-        found = [
+        """Return what a reader must know before believing a figure."""
+        notes = [
             f"{first} and {second} have {count} systems in common: a rank correlation needs {LEAST_SYSTEMS}"
             for first, second, count in self.too_few
         ]
         few = sorted(len(pair.systems) for pair in self.pairs if len(pair.systems) < FEW)
         if few:
             size = str(few[0]) if few[0] == few[-1] else f"{few[0]} to {few[-1]}"
-            found.append(
+            notes.append(
                 f"{len(few)} of {len(self.pairs)} pairs have only {size} systems in common: such a figure says little, "
                 "see its interval over systems"
             )
-        for one in self.benchmarks:
-            if one.incomplete:
-                names = sorted(one.incomplete)
+        for benchmark in self.benchmarks:
+            if benchmark.incomplete:
+                names = sorted(benchmark.incomplete)
                 shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-                found.append(f"{one.name}: no mean of {shown}, which lack some of its {len(one.rows)} datasets")
-        return found
+                notes.append(
+                    f"{benchmark.name}: no mean of {shown}, which lack some of its {len(benchmark.rows)} datasets"
+                )
+        return notes
 
     def text(self) -> str:
         """For a terminal: the pairs, and what must be known."""
@@ -93,7 +100,7 @@ class CorrelationStudy(Shown):
         )
 
     def study(self) -> Study:
-        """The report."""
+        """Return the report."""
         return Study(
             "Rank correlation of benchmarks",
             [
@@ -112,19 +119,24 @@ class CorrelationStudy(Shown):
 
     def _systems(self) -> Table:
         ranks = []
-        for one in self.benchmarks:
-            values = np.array(list(one.means.values()))
-            ranks.append(dict(zip(one.means, average_ranks(-values).tolist() if len(values) else (), strict=True)))
+        for benchmark in self.benchmarks:
+            values = np.array(list(benchmark.means.values()))
+            ranks.append(
+                dict(zip(benchmark.means, average_ranks(-values).tolist() if len(values) else (), strict=True))
+            )
         names = sorted(
-            {name for one in self.benchmarks for name in one.means},
+            {name for benchmark in self.benchmarks for name in benchmark.means},
             key=lambda name: (float(np.mean([rank.get(name, len(rank) + 1) for rank in ranks])), name),
         )
         both = list(zip(self.benchmarks, ranks, strict=True))
         rows = [
-            [name, *(f"{one.means[name]:.4f} ({rank[name]:g})" if name in rank else "–" for one, rank in both)]
+            [
+                name,
+                *(f"{benchmark.means[name]:.4f} ({rank[name]:g})" if name in rank else "–" for benchmark, rank in both),
+            ]
             for name in names
         ]
-        return Table(rows, columns("system", *(one.name for one in self.benchmarks)))
+        return Table(rows, columns("system", *(benchmark.name for benchmark in self.benchmarks)))
 
     def write(self, folder: Path) -> None:
         """Write `correlation.md`, `correlation.json` and `correlation.svg` (Spearman) into the folder."""
@@ -132,7 +144,7 @@ class CorrelationStudy(Shown):
 
         write_json(folder / "correlation.json", self)
         self.study().write(folder / "correlation.md")
-        names = [one.name for one in self.benchmarks]
+        names = [benchmark.name for benchmark in self.benchmarks]
         values = np.full((len(names), len(names)), np.nan)
         np.fill_diagonal(values, 1.0)
         for pair in self.pairs:
@@ -162,23 +174,30 @@ _COLUMNS = (
 )
 
 
-def correlate(found: Sequence[BenchmarkMeans], *, least: int = LEAST_SYSTEMS, samples: int = 1000) -> CorrelationStudy:
+def correlate(
+    benchmarks: Sequence[BenchmarkMeans], *, least: int = LEAST_SYSTEMS, samples: int = 1000
+) -> CorrelationStudy:
     """Correlate every two benchmarks over the systems that both have.
 
-    least: fewer common systems are not compared. Raises UsageError for fewer than two benchmarks, or if no pair has
-    enough systems in common.
+    Args:
+        benchmarks: the benchmarks with the means of their systems.
+        least: the smallest number of common systems that is compared.
+        samples: the number of resamplings of the queries.
+
+    Raises:
+        UsageError: for fewer than two benchmarks, or if no pair has enough systems in common.
     """
-    if len(found) < 2:
+    if len(benchmarks) < 2:
         raise UsageError(
-            f"{len(found)} benchmark(s): give two sources, or one with --by task, domain, language or dataset"
+            f"{len(benchmarks)} benchmark(s): give two sources, or one with --by task, domain, language or dataset"
         )
     couples, too_few = [], []
-    for one, other in itertools.combinations(found, 2):
-        common = tuple(sorted(name for name in one.means if name in other.means))
+    for left, right in itertools.combinations(benchmarks, 2):
+        common = tuple(sorted(name for name in left.means if name in right.means))
         if len(common) < max(least, LEAST_SYSTEMS):
-            too_few.append((one.name, other.name, len(common)))
+            too_few.append((left.name, right.name, len(common)))
         else:
-            couples.append((one, other, common))
+            couples.append((left, right, common))
     if not couples:
         first, second, most = max(too_few, key=itemgetter(2))
         raise UsageError(
@@ -187,25 +206,36 @@ def correlate(found: Sequence[BenchmarkMeans], *, least: int = LEAST_SYSTEMS, sa
             "can be left out with --dataset"
         )
     figures = [
-        rank_correlation([one.means[name] for name in common], [other.means[name] for name in common])
-        for one, other, common in couples
+        rank_correlation([left.means[name] for name in common], [right.means[name] for name in common])
+        for left, right, common in couples
     ]
-    rho, tau = (holm([getattr(one, name) for one in figures]).tolist() for name in ("spearman_p", "kendall_p"))
+    spearman_holm = holm([figure.spearman_p for figure in figures]).tolist()
+    kendall_holm = holm([figure.kendall_p for figure in figures]).tolist()
     pairs = []
     drawn: dict[tuple[str, tuple[str, ...]], Matrix | None] = {}
-    for side, common in [(side, common) for one, other, common in couples for side in (one, other)]:
+    for side, common in [(side, common) for *sides, common in couples for side in sides]:
         if (side.name, common) not in drawn:
             drawn[side.name, common] = _resampled(side, common, samples)
-    for place, (one, other, common) in enumerate(couples):
-        left, right = drawn[one.name, common], drawn[other.name, common]
+    for place, (left, right, common) in enumerate(couples):
+        left_drawn, right_drawn = drawn[left.name, common], drawn[right.name, common]
         over_queries = {}
-        if left is not None and right is not None:
+        if left_drawn is not None and right_drawn is not None:
             for name, measure in (("spearman", spearman), ("kendall", kendall)):
-                span = Interval.of(0.0, measure(left, right))
+                span = Interval.of(0.0, measure(left_drawn, right_drawn))
                 if not math.isnan(span.low):
                     over_queries[name] = (span.low, span.high)
-        pairs.append(BenchmarkPair(one.name, other.name, common, figures[place], rho[place], tau[place], over_queries))
-    return CorrelationStudy(tuple(found), tuple(pairs), tuple(too_few))
+        pairs.append(
+            BenchmarkPair(
+                first=left.name,
+                second=right.name,
+                systems=common,
+                figures=figures[place],
+                spearman_holm=spearman_holm[place],
+                kendall_holm=kendall_holm[place],
+                by_queries=over_queries,
+            )
+        )
+    return CorrelationStudy(tuple(benchmarks), tuple(pairs), tuple(too_few))
 
 
 def _resampled(side: BenchmarkMeans, systems: Sequence[str], samples: int) -> Matrix | None:
@@ -216,10 +246,10 @@ def _resampled(side: BenchmarkMeans, systems: Sequence[str], samples: int) -> Ma
     read = side.queries(systems)
     if read is None:
         return None
-    every = []
+    rows = []
     for parts, scores in zip(side.rows.values(), read, strict=True):
-        seeds = [zlib.crc32("\0".join(where).encode("utf-8", "surrogatepass")) for where in parts]
-        drawn = [resampled_means(one, samples=samples, seed=seed) for one, seed in zip(scores, seeds, strict=True)]
-        every.append(np.mean(drawn, axis=0))
-    found: Matrix = np.mean(every, axis=0)
-    return found
+        seeds = [zlib.crc32("\0".join(names).encode("utf-8", "surrogatepass")) for names in parts]
+        drawn = [resampled_means(part, samples=samples, seed=seed) for part, seed in zip(scores, seeds, strict=True)]
+        rows.append(np.mean(drawn, axis=0))
+    means: Matrix = np.mean(rows, axis=0)
+    return means

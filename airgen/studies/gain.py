@@ -22,8 +22,8 @@ from airgen.text.display import one_line
 
 Verdict = Literal["gains", "loses", "no significant difference"]
 Matrix = NDArray[np.float64]
-_LEAST_GROUP = 10  # queries below which a group's interval says nothing
-_SHOWN = 5  # queries with the largest gain and the largest loss
+_LEAST_GROUP_QUERIES = 10  # with fewer, a group's interval says nothing
+_EXAMPLE_QUERIES = 5  # with the largest gain, and as many with the largest loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class GainReport(Shown):
         return f"mean over {count} dataset{'s' * (count > 1)}: {value:+.4f} (95 % {low:+.4f} to {high:+.4f})"
 
     def study(self) -> Study:
-        """The report."""
-        groups = [(one.dataset, group) for one in self.rows for group in one.groups]
+        """Return the report."""
+        groups = [(row.dataset, group) for row in self.rows for group in row.groups]
         return Study(
             f"{self.before}, then {self.after}",
             [
@@ -96,20 +96,23 @@ class GainReport(Shown):
                 Table(self.rows, _COLUMNS),
                 f"{self._mean_line().capitalize()}.",
                 "## By kind of query",
-                f"Groups of at least {_LEAST_GROUP} queries; the intervals are not corrected for their number."
-                if groups else "",
+                f"Groups of at least {_LEAST_GROUP_QUERIES} queries; the intervals are not corrected for their number."
+                if groups
+                else "",
                 Table(
-                    [(name, one.attribute, one.value, one.queries, one.difference, (one.low, one.high))
-                     for name, one in groups],
+                    [
+                        (name, group.attribute, group.value, group.queries, group.difference, (group.low, group.high))
+                        for name, group in groups
+                    ],
                     columns("dataset", "attribute", "value", "queries", "difference", "95 %", form="+.4f"),
                 ),
                 "## Queries that changed most",
                 Table(
-                    [(one.dataset, *each) for one in self.rows for each in one.most],
+                    [(row.dataset, *query) for row in self.rows for query in row.most],
                     columns("dataset", "query", "text", "before", "after", form=".3f"),
                 ),
             ],
-        )  # fmt: skip
+        )
 
     def write(self, folder: Path) -> None:
         """Write `gain.md` and `gain.json` into the folder."""
@@ -118,19 +121,19 @@ class GainReport(Shown):
 
 
 _COLUMNS = (
-    Column("dataset", lambda one: one.dataset),
-    Column("split", lambda one: one.split, left=True),
-    Column("measure", lambda one: one.measure, left=True),
-    Column("queries", lambda one: one.queries),
-    Column("before", lambda one: one.before, ".4f"),
-    Column("after", lambda one: one.after, ".4f"),
-    Column("difference", lambda one: one.difference, "+.4f"),
-    Column("95 %", lambda one: (one.low, one.high), "+.4f"),
-    Column("p", lambda one: one.p, P),
-    Column("after Holm", lambda one: one.p_holm, P),
-    Column("won", lambda one: one.won),
-    Column("lost", lambda one: one.lost),
-    Column("", lambda one: one.verdict, left=True),
+    Column("dataset", lambda row: row.dataset),
+    Column("split", lambda row: row.split, left=True),
+    Column("measure", lambda row: row.measure, left=True),
+    Column("queries", lambda row: row.queries),
+    Column("before", lambda row: row.before, ".4f"),
+    Column("after", lambda row: row.after, ".4f"),
+    Column("difference", lambda row: row.difference, "+.4f"),
+    Column("95 %", lambda row: (row.low, row.high), "+.4f"),
+    Column("p", lambda row: row.p, P),
+    Column("after Holm", lambda row: row.p_holm, P),
+    Column("won", lambda row: row.won),
+    Column("lost", lambda row: row.lost),
+    Column("", lambda row: row.verdict, left=True),
 )
 
 
@@ -158,20 +161,33 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
             "no significant difference" if p_holm > ALPHA or not value else "gains" if value > 0 else "loses"
         )
         order = np.argsort(difference, kind="stable").tolist()
-        changed = [place for place in order[::-1][:_SHOWN] if difference[place] > 0]
-        changed += [place for place in order[:_SHOWN] if difference[place] < 0]
+        changed = [place for place in order[::-1][:_EXAMPLE_QUERIES] if difference[place] > 0]
+        changed += [place for place in order[:_EXAMPLE_QUERIES] if difference[place] < 0]
         most = tuple(
             (key, one_line(queries[key].text if key in queries else "", 200), float(left[at]), float(right[at]))
-            for at, key in ((at, keys[at]) for at in changed)
+            for at, key in ((place, keys[place]) for place in changed)
         )
         groups = _groups(queries, keys, difference, str(result.about.get("language") or "en"))
         rows.append(
             DatasetGain(
-                result.dataset, result.split, measure or result.headline, len(keys), float(left.mean()),
-                float(right.mean()), value, low, high, int((difference > 0).sum()), int((difference < 0).sum()),
-                p, p_holm, verdict, groups, most,
+                dataset=result.dataset,
+                split=result.split,
+                measure=measure or result.headline,
+                queries=len(keys),
+                before=float(left.mean()),
+                after=float(right.mean()),
+                difference=value,
+                low=low,
+                high=high,
+                won=int((difference > 0).sum()),
+                lost=int((difference < 0).sum()),
+                p=p,
+                p_holm=p_holm,
+                verdict=verdict,
+                groups=groups,
+                most=most,
             )
-        )  # fmt: skip
+        )
     drawn = [
         resampled_means(after - before, samples=10_000, seed=place)[:, 0]
         for place, (_, before, after) in enumerate(read)
@@ -193,13 +209,22 @@ def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matri
 def _groups(
     queries: Mapping[str, BeirQuery], keys: Sequence[str], difference: Matrix, language: str
 ) -> tuple[GroupGain, ...]:
-    """The difference by each attribute of the queries, in groups that are large enough."""
-    found = []
+    """Return the difference by each attribute of the queries, in groups that are large enough."""
+    gains = []
     known = attributes({key: queries[key] for key in keys if key in queries}, language)
     for name in sorted(known):
         for value in sorted(set(known[name].values())):
-            some = difference[[place for place, key in enumerate(keys) if known[name].get(key) == value]]
-            if len(some) >= _LEAST_GROUP:
-                ((low, high),) = bootstrap_interval(some[None]).tolist()
-                found.append(GroupGain(name, value, len(some), float(some.mean()), low, high))
-    return tuple(found)
+            differences = difference[[place for place, key in enumerate(keys) if known[name].get(key) == value]]
+            if len(differences) >= _LEAST_GROUP_QUERIES:
+                ((low, high),) = bootstrap_interval(differences[None]).tolist()
+                gains.append(
+                    GroupGain(
+                        attribute=name,
+                        value=value,
+                        queries=len(differences),
+                        difference=float(differences.mean()),
+                        low=low,
+                        high=high,
+                    )
+                )
+    return tuple(gains)

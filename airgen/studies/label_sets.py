@@ -1,7 +1,7 @@
 """Do the labels of a generated dataset and its sources alone rank the systems alike? No person's label is needed.
 
-    found = label_sets(task.dataset, task.qrels.labels, runs, "nDCG@10")
-    found.spearman                           # Interval(value=0.42, low=0.2, high=0.61)
+    sets = label_sets(task.dataset, task.qrels.labels, runs, "nDCG@10")
+    sets.spearman                            # Interval(value=0.42, low=0.2, high=0.61)
 
 Each generated query was asked of its source, which is one set of labels; quality control adds positives, which makes
 the other. Where one of them is wrong for most queries, the two rank systems differently: vague queries, of which
@@ -78,24 +78,25 @@ class LabelSets:
 
 
 def _ordinal(rank: float) -> str:
-    """A rank for people; tied systems share the mean of theirs."""
+    """Return a rank for people; tied systems share the mean of theirs."""
     return f"number {rank:g}"
 
 
 def sources_of(dataset: BeirDataset) -> dict[str, dict[str, float]]:
-    """The sources of each generated query as labels; none where the lineage is not there, as in a published dataset.
+    """Return the sources of each generated query as labels; none where the lineage is not there, as in a published
+    dataset.
 
     Raises DatasetError where it cannot be read.
     """
     path = dataset.path / "private" / "lineage.jsonl"
     if not path.is_file():
         return {}
-    found = {}
+    sources = {}
     for row in read_rows(path):
         ids = [row[name] for name in ("positive", "second") if isinstance(row.get(name), str)]
         if ids and isinstance(row.get("query"), str):
-            found[row["query"]] = dict.fromkeys(ids, 1.0)
-    return found
+            sources[row["query"]] = dict.fromkeys(ids, 1.0)
+    return sources
 
 
 def label_sets(dataset: BeirDataset, labels: Labels, runs: Mapping[str, Run], measure: str) -> LabelSets | None:
@@ -111,21 +112,24 @@ def label_sets(dataset: BeirDataset, labels: Labels, runs: Mapping[str, Run], me
     own = {key: labels[key] for key in sources}
     names = tuple(runs)
     sides = [
-        Side(names, np.array([score(run, of, measure).of(measure) for run in runs.values()])) for of in (own, sources)
+        Side(names, np.array([score(run, label_set, measure).of(measure) for run in runs.values()]))
+        for label_set in (own, sources)
     ]
     # The same seed draws the same queries for both sides.
-    found = correlate(sides[0], sides[1], [resampled_means(side.scores) for side in sides])
-    if np.isnan(found.spearman.value):
+    correlation = correlate(sides[0], sides[1], [resampled_means(side.scores) for side in sides])
+    if np.isnan(correlation.spearman.value):
         return None
     ranks = [average_ranks(-side.means) for side in sides]
     most = int(np.abs(ranks[0] - ranks[1]).argmax())
     moved = (names[most], float(ranks[0][most]), float(ranks[1][most]))
     count = sum(map(len, positives.values())) / len(positives)
-    return LabelSets(len(names), len(sources), count, found.spearman, moved)
+    return LabelSets(
+        systems=len(names), queries=len(sources), positives=count, spearman=correlation.spearman, moved=moved
+    )
 
 
 def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -> LabelSets | None:
-    """The same from the results of systems on a split. Raises DatasetError for what cannot be read."""
+    """Return the same from the results of systems on a split. Raises DatasetError for what cannot be read."""
     if len(results) < LEAST_SYSTEMS:
         return None
     runs = {result.name: read_run(result.paths.run) for result in results}
@@ -133,7 +137,7 @@ def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -
 
 
 def label_sets_of_job(job: "Job", systems: Sequence[str]) -> LabelSets | None:
-    """The same from the results that a finished job keeps of these systems."""
+    """Return the same from the results that a finished job keeps of these systems."""
     dataset, split = BeirDataset.open(job.dataset), job.pipeline.evaluate.split
     folder = results_folder(job.directory / EVALUATION, dataset.name, split)
     results = [load_result(Paths.of(folder, name)) for name in systems]

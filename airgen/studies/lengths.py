@@ -30,26 +30,27 @@ def top_lengths(
     qrels: Mapping[str, Mapping[str, float]],
     words: Mapping[str, int],
 ) -> dict[str, Lengths]:
-    """{name: lengths in words, one for each passage of each query}, at last those of relevant passages and the corpus.
+    """Return {name: lengths in words, one for each passage of each query}, at last those of relevant passages and
+    the corpus.
 
     runs: {system: {query: passages, best first}}; words: {passage: its length}. Queries are those of the qrels.
     """
-    found = {
+    lengths = {
         name: [words[passage] for query in qrels for passage in run.get(query, ()) if passage in words]
         for name, run in runs.items()
     }
     labelled = ((passage, label) for row in qrels.values() for passage, label in row.items())
-    found[_RELEVANT] = [words[passage] for passage, label in labelled if label > 0 and passage in words]
-    found[_CORPUS] = list(words.values())
-    return {name: np.array(lengths, np.int64) for name, lengths in found.items()}
+    lengths[_RELEVANT] = [words[passage] for passage, label in labelled if label > 0 and passage in words]
+    lengths[_CORPUS] = list(words.values())
+    return {name: np.array(lengths, np.int64) for name, lengths in lengths.items()}
 
 
 def length_table(lengths: Mapping[str, Lengths], scores: Mapping[str, float], headline: str) -> str:
-    """The headline score, and mean and quantiles of the lengths; names without a score have none."""
+    """Return the headline score, and mean and quantiles of the lengths; names without a score have none."""
     rows = []
-    for name, found in lengths.items():
-        numbers = [float(found.mean()), *np.percentile(found, _QUANTILES)] if len(found) else [None] * 6
-        rows.append([name, shown(scores.get(name), ".4f", ""), f"{len(found):,}", *numbers])
+    for name, words in lengths.items():
+        numbers = [float(words.mean()), *np.percentile(words, _QUANTILES)] if len(words) else [None] * 6
+        rows.append([name, shown(scores.get(name), ".4f", ""), f"{len(words):,}", *numbers])
     titles = ("", headline, "passages", "mean", *(f"{share} %" for share in _QUANTILES))
     return Table(rows, columns(*titles, form=".0f", missing="")).markdown()
 
@@ -77,11 +78,11 @@ def curves(lengths: Mapping[str, Lengths]) -> tuple[NDArray[np.float64], dict[st
 
     Every curve has the same bins and sums to 1, so that distributions of unequal size can be compared.
     """
-    every = np.concatenate([found for found in lengths.values() if len(found)] or [np.zeros(1, np.int64)])
-    top = max(float(np.percentile(every, 99)), 1.0)
+    every_length = np.concatenate([words for words in lengths.values() if len(words)] or [np.zeros(1, np.int64)])
+    top = max(float(np.percentile(every_length, 99)), 1.0)
     edges = np.linspace(0, top, _CURVE + 1)
-    some = {name: np.clip(found, 0, top) for name, found in lengths.items() if len(found)}
-    shares = {name: np.histogram(found, edges)[0] / len(found) for name, found in some.items()}
+    clipped = {name: np.clip(words, 0, top) for name, words in lengths.items() if len(words)}
+    shares = {name: np.histogram(words, edges)[0] / len(words) for name, words in clipped.items()}
     return (edges[1:] + edges[:-1]) / 2, shares
 
 

@@ -1,11 +1,11 @@
 """Rank correlation: Spearman's rho and Kendall's tau-b, with p-values and intervals.
 
-    found = rank_correlation(left, right)        # two means for each system, float64 (systems,)
-    found.spearman, found.spearman_p             # 0.6, 0.0876 for the nine systems of the paper's section 4.2
+    figures = rank_correlation(left, right)      # two means for each system, float64 (systems,)
+    figures.spearman, figures.spearman_p         # 0.6, 0.0876 for the nine systems of the paper's section 4.2
 
-There are two kinds of chance. Other *systems* would give another figure: `spearman_low` and `spearman_high` say how far
-(Bonett and Wright, "Sample size requirements for estimating Pearson, Kendall and Spearman correlations", 2000). Other
-*queries* would, too: whoever has scores by query resamples them.
+There are two sources of chance. Other *systems* would give another figure: `spearman_low` and `spearman_high` are its
+interval (Bonett and Wright, "Sample size requirements for estimating Pearson, Kendall and Spearman correlations",
+2000). So would other *queries*: a caller that has scores by query resamples them.
 """
 
 import math
@@ -23,7 +23,7 @@ from airgen.evaluation.significance import t_tails
 
 Matrix = NDArray[np.float64]
 LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
-_EVERY_ORDER = 7  # systems up to which both p-values are counted over all orders (5,040), with any ties
+_MOST_SYSTEMS_IN_EVERY_ORDER = 7  # up to which both p-values are counted over all orders (5,040), with any ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,23 @@ def average_ranks(values: Matrix) -> Matrix:
 
 def spearman(left: Matrix, right: Matrix) -> Matrix:
     """Spearman's rho of each row of `left` with that row of `right`: (..., systems) -> (...); NaN for constant rows."""
-    one, other = average_ranks(left), average_ranks(right)
-    return _cosine(one - one.mean(axis=-1, keepdims=True), other - other.mean(axis=-1, keepdims=True))
+    left, right = average_ranks(left), average_ranks(right)
+    return _cosine(left - left.mean(axis=-1, keepdims=True), right - right.mean(axis=-1, keepdims=True))
 
 
 def kendall(left: Matrix, right: Matrix) -> Matrix:
     """Kendall's tau-b (with ties) of each row of `left` with that row of `right`; NaN for a constant row."""
     first, second = np.triu_indices(np.shape(left)[-1], 1)
     left, right = np.round(left, 12), np.round(right, 12)
-    one = np.sign(left[..., first] - left[..., second])
-    return _cosine(one, np.sign(right[..., first] - right[..., second]))
+    left_order = np.sign(left[..., first] - left[..., second])
+    return _cosine(left_order, np.sign(right[..., first] - right[..., second]))
 
 
-def _cosine(one: Matrix, other: Matrix) -> Matrix:
-    scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
+def _cosine(left: Matrix, right: Matrix) -> Matrix:
+    scale = np.sqrt((left**2).sum(axis=-1) * (right**2).sum(axis=-1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Matrix = (one * other).sum(axis=-1) / scale
-    return found
+        cosine: Matrix = (left * right).sum(axis=-1) / scale
+    return cosine
 
 
 def spearman_p(left: Matrix, right: Matrix) -> float:
@@ -89,12 +89,13 @@ def spearman_p(left: Matrix, right: Matrix) -> float:
     >>> round(spearman_p(np.array([1, 1, 1, 1, 2]), np.array([1, 1, 1, 1, 2])), 4)
     0.2
     """
-    one, other = (2 * average_ranks(side) - len(side) - 1 for side in (left, right))  # whole numbers
+    left_ranks, right_ranks = (2 * average_ranks(side) - len(side) - 1 for side in (left, right))  # whole numbers
     count, least = len(left), _least_p(left, right)
     if math.isnan(least):
         return math.nan
-    if count <= _EVERY_ORDER:
-        return float(np.mean(np.abs(one[_every_order(count)] @ other) >= abs(one @ other)))  # whole numbers
+    if count <= _MOST_SYSTEMS_IN_EVERY_ORDER:
+        products = np.abs(left_ranks[_every_order(count)] @ right_ranks)  # whole numbers
+        return float(np.mean(products >= abs(left_ranks @ right_ranks)))
     rho = float(spearman(left, right))
     if abs(rho) > 1 - 1e-12:
         return least
@@ -107,7 +108,7 @@ def kendall_p(left: Matrix, right: Matrix) -> float:
     count, least = len(left), _least_p(left, right)
     if math.isnan(least):
         return math.nan
-    if count <= _EVERY_ORDER:
+    if count <= _MOST_SYSTEMS_IN_EVERY_ORDER:
         first, second = np.triu_indices(count, 1)
         above, every = np.sign(right[first] - right[second]), left[_every_order(count)]
         excess = np.sign(left[first] - left[second]) @ above
@@ -118,8 +119,10 @@ def kendall_p(left: Matrix, right: Matrix) -> float:
 
 
 def _least_p(left: Matrix, right: Matrix) -> float:
-    """No p-value of two rows with these ties is smaller: one over the orders that can be told apart on the more tied
-    side, or two, where the opposite order is there as well. NaN for a constant row or under three systems.
+    """Return the smallest p-value that two rows with these ties can have.
+
+    It is one over the number of distinct orders of the side with more ties, or two over it where the opposite order
+    is among them. NaN for a constant row or under three systems.
     """
     sides = [np.unique(np.round(side, 12), return_counts=True)[1].tolist() for side in (left, right)]
     if len(left) < LEAST_SYSTEMS or any(len(counts) == 1 for counts in sides):
@@ -128,23 +131,23 @@ def _least_p(left: Matrix, right: Matrix) -> float:
     return (2 if any(counts == counts[::-1] for counts in sides) else 1) / fewest
 
 
-@lru_cache(maxsize=_EVERY_ORDER)
+@lru_cache(maxsize=_MOST_SYSTEMS_IN_EVERY_ORDER)
 def _every_order(count: int) -> NDArray[np.int64]:
     return np.array(list(permutations(range(count))))
 
 
 def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[float]) -> RankCorrelation:
-    """All figures of two rows of means, (systems,). Raises UsageError for fewer than three systems."""
-    one, other = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    count = len(one)
+    """Return all figures of two rows of means, (systems,). Raises UsageError for fewer than three systems."""
+    left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    count = len(left)
     refuse_few(count)
-    rho, tau = float(spearman(one, other)), float(kendall(one, other))
+    rho, tau = float(spearman(left, right)), float(kendall(left, right))
     errors = [math.sqrt((1 + rho * rho / 2) / (count - 3)) if count > 3 else math.nan]
     errors.append(math.sqrt(0.437 / (count - 4)) if count > 4 else math.nan)
     return RankCorrelation(
         count,
-        *(rho, spearman_p(one, other), *_over_systems(rho, errors[0])),
-        *(tau, kendall_p(one, other), *_over_systems(tau, errors[1])),
+        *(rho, spearman_p(left, right), *_over_systems(rho, errors[0])),
+        *(tau, kendall_p(left, right), *_over_systems(tau, errors[1])),
     )
 
 
@@ -158,7 +161,9 @@ def refuse_few(systems: int) -> None:
 
 
 def _over_systems(value: float, error: float) -> tuple[float, float]:
-    """The 95 % interval by Fisher's transformation; NaN where it is not defined, as for a perfect correlation."""
+    """Return the 95 % interval by Fisher's transformation; NaN where it is not defined, as for a perfect
+    correlation.
+    """
     if math.isnan(value) or math.isnan(error) or abs(value) > 1 - 1e-12:
         return math.nan, math.nan
     middle, reach = math.atanh(value), NormalDist().inv_cdf(0.975) * error

@@ -1,4 +1,4 @@
-"""The size of datasets: BEIR's Table 1 of any folder in its layout, AIR-Bench's Tables 16 to 21 of finished datasets.
+"""The sizes of datasets, as in BEIR's Table 1 (any folder in its layout) and AIR-Bench's Tables 16 to 21.
 
     statistics_rows(Path("scifact"))        one row for each split with labels: passages, queries, D/Q, words, ...
 
@@ -25,7 +25,8 @@ Row = dict[str, str | int | float]
 
 
 def statistics_rows(home: Path) -> list[Row]:
-    """Rows of a finished dataset, a folder in BEIR's layout, a list of collections, or a finished version of a suite.
+    """Return rows of a finished dataset, a folder in BEIR's layout, a list of collections, or a finished version of
+    a suite.
 
     Raises DatasetError for a damaged file, UsageError where nothing of a list is fetched or no labels are there.
     """

@@ -26,7 +26,7 @@ from airgen.text.display import terminal_table
 FOLDS = 5
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
-_OUT = 10  # hits that are kept: measures look no deeper
+_FUSED_HITS = 10  # measures look no deeper
 
 Matrix = NDArray[np.float64]
 
@@ -40,11 +40,11 @@ class Fusion:
     weights: tuple[float, ...]
 
     def as_system(self, name: str, systems: Sequence[str]) -> dict[str, Any]:
-        """The system for a systems YAML. A system with weight 0 is left out."""
+        """Return the system for a systems YAML. A system with weight 0 is left out."""
         used = [(system, weight) for system, weight in zip(systems, self.weights, strict=True) if weight > 0]
-        how = {"normalisation": self.normalisation} if self.method == "sum" else {}
+        extra = {"normalisation": self.normalisation} if self.method == "sum" else {}
         names, weights = [system for system, _ in used], [weight for _, weight in used]
-        return {"name": name, "kind": "fuse", "systems": names, "method": self.method, **how, "weights": weights}
+        return {"name": name, "kind": "fuse", "systems": names, "method": self.method, **extra, "weights": weights}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class TunedHybrid(Shown):
 
 
 def candidates(systems: int) -> list[Fusion]:
-    """All weights in steps, by reciprocal rank fusion and by sums of scores. Equal weights by rrf come first.
+    """Return all weights in steps, by reciprocal rank fusion and by sums of scores. Equal weights by rrf come first.
 
     Raises UsageError for fewer than two systems or more than four.
     """
@@ -96,9 +96,13 @@ def candidates(systems: int) -> list[Fusion]:
         if sum(parts) == step and sum(part > 0 for part in parts) > 1
     ]
     equal = Fusion("rrf", "none", (1 / systems,) * systems)
-    ways: list[tuple[Literal["rrf", "sum"], Normalisation]] = [("rrf", "none"), ("sum", "min-max"), ("sum", "z-score")]
-    found = [Fusion(method, normalisation, weights) for method, normalisation in ways for weights in grid]
-    return [equal, *(one for one in found if one != equal)]
+    methods: list[tuple[Literal["rrf", "sum"], Normalisation]] = [
+        ("rrf", "none"),
+        ("sum", "min-max"),
+        ("sum", "z-score"),
+    ]
+    fusions = [Fusion(method, normalisation, weights) for method, normalisation in methods for weights in grid]
+    return [equal, *(fusion for fusion in fusions if fusion != equal)]
 
 
 def tune(
@@ -109,17 +113,17 @@ def tune(
     seed: int = 0,
 ) -> TunedHybrid:
     """Choose weights for joining the runs. Raises UsageError for fewer than twenty queries with a relevant passage."""
-    labels = {query: of for query, of in labels.items() if any(label > 0 for label in of.values())}
+    labels = {query: row for query, row in labels.items() if any(label > 0 for label in row.values())}
     if len(labels) < LEAST_QUERIES:
         raise UsageError(f"{len(labels)} queries with a relevant passage: tuning needs at least {LEAST_QUERIES}")
-    queries, ways = list(labels), candidates(len(runs))
+    queries, fusions = list(labels), candidates(len(runs))
     passages = sorted({id_ for run in runs.values() for id_ in run.passage_ids})
     hits = [_hits(run, queries, {id_: place for place, id_ in enumerate(passages)}) for run in runs.values()]
 
-    def scores_of(found: Hits) -> Matrix:
-        return score(run_from_hits(queries, passages, found), labels, measure).of(measure)
+    def scores_of(fused: Hits) -> Matrix:
+        return score(run_from_hits(queries, passages, fused), labels, measure).of(measure)
 
-    scores = np.array([scores_of(_joined(hits, way)) for way in ways])
+    scores = np.array([scores_of(_joined(hits, fusion)) for fusion in fusions])
     singles = np.array([score(run, labels, measure).of(measure) for run in runs.values()])
     place = {query: at for at, query in enumerate(sorted(queries, key=lambda q: text_key(f"fold\x1f{seed}\x1f{q}")))}
     fold = np.array([place[query] % FOLDS for query in queries])
@@ -127,16 +131,25 @@ def tune(
     chosen = int(scores.mean(axis=1).argmax())
     for number in range(FOLDS):
         inside = fold == number
-        way = int(scores[:, ~inside].mean(axis=1).argmax())
-        held_out[inside] = scores[way, inside]
+        best = int(scores[:, ~inside].mean(axis=1).argmax())
+        held_out[inside] = scores[best, inside]
         best_single[inside] = singles[int(singles[:, ~inside].mean(axis=1).argmax()), inside]
-        methods.append((ways[way].method, ways[way].normalisation))
-    same = (ways[chosen].method, ways[chosen].normalisation)
+        methods.append((fusions[best].method, fusions[best].normalisation))
+    same = (fusions[chosen].method, fusions[chosen].normalisation)
     return TunedHybrid(
-        tuple(runs), measure, len(queries), FOLDS, ways[chosen], float(scores[chosen].mean()), float(held_out.mean()),
-        float(scores[0].mean()), dict(zip(runs, singles.mean(axis=1).tolist(), strict=True)),
-        _gain(held_out - scores[0]), _gain(held_out - best_single), methods.count(same) / FOLDS,
-    )  # fmt: skip
+        systems=tuple(runs),
+        measure=measure,
+        queries=len(queries),
+        folds=FOLDS,
+        chosen=fusions[chosen],
+        apparent=float(scores[chosen].mean()),
+        held_out=float(held_out.mean()),
+        equal=float(scores[0].mean()),
+        singles=dict(zip(runs, singles.mean(axis=1).tolist(), strict=True)),
+        gain=_gain(held_out - scores[0]),
+        over_best=_gain(held_out - best_single),
+        stable=methods.count(same) / FOLDS,
+    )
 
 
 def _gain(differences: Matrix) -> Interval:
@@ -144,18 +157,18 @@ def _gain(differences: Matrix) -> Interval:
 
 
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:
-    """The best hits of a run for these queries; the order of equal scores is that of the run."""
-    found, ranked = Hits.none(len(queries), DEPTH), dict(run.ranked().items())
+    """Return the best hits of a run for these queries; the order of equal scores is that of the run."""
+    hits, ranked = Hits.none(len(queries), DEPTH), dict(run.ranked().items())
     for row, query in enumerate(queries):
         best = ranked.get(query, [])[:DEPTH]
-        found.positions[row, : len(best)] = [places[id_] for id_, _ in best]
-        found.scores[row, : len(best)] = [value for _, value in best]
-    return found
+        hits.positions[row, : len(best)] = [places[id_] for id_, _ in best]
+        hits.scores[row, : len(best)] = [value for _, value in best]
+    return hits
 
 
-def _joined(hits: Sequence[Hits], way: Fusion) -> Hits:
-    used = [(one, weight) for one, weight in zip(hits, way.weights, strict=True) if weight > 0]
-    systems, weights = [one for one, _ in used], [weight for _, weight in used]
-    if way.method == "rrf":
-        return reciprocal_rank_fusion(systems, _OUT, weights=weights)
-    return weighted_sum(systems, _OUT, weights, way.normalisation)
+def _joined(hits: Sequence[Hits], fusion: Fusion) -> Hits:
+    used = [(system, weight) for system, weight in zip(hits, fusion.weights, strict=True) if weight > 0]
+    systems, weights = [system for system, _ in used], [weight for _, weight in used]
+    if fusion.method == "rrf":
+        return reciprocal_rank_fusion(systems, _FUSED_HITS, weights=weights)
+    return weighted_sum(systems, _FUSED_HITS, weights, fusion.normalisation)

@@ -16,7 +16,7 @@ from airgen.audit.labels import (
     WIDER,
     draw_relevance,
     kinds,
-    pick,
+    pick_passages,
     population,
     say,
     score_relevance,
@@ -49,13 +49,13 @@ def test_the_kinds_of_passages() -> None:
 
 def test_five_passages_mostly_where_the_words_differ() -> None:
     found = {f"{kind} {n}": kind for kind, count in ((BOTH, 4), (WIDER, 9), (NEITHER, 30)) for n in range(count)}
-    chosen = pick("q", found)
+    chosen = pick_passages("q", found)
     assert sorted(found[id_] for id_ in chosen) == [BOTH, NEITHER, *[WIDER] * 3]
-    assert chosen == pick("q", found) != pick("q", found, seed=1)
+    assert chosen == pick_passages("q", found) != pick_passages("q", found, seed=1)
     # Where one kind has too few, others fill up.
     few = {id_: kind for id_, kind in found.items() if kind != WIDER}
-    assert sorted(few[id_] for id_ in pick("q", few)) == [*[BOTH] * 4, NEITHER]
-    assert pick("q", {"a": BOTH}) == ["a"] and pick("q", {}) == []
+    assert sorted(few[id_] for id_ in pick_passages("q", few)) == [*[BOTH] * 4, NEITHER]
+    assert pick_passages("q", {"a": BOTH}) == ["a"] and pick_passages("q", {}) == []
 
 
 def sample_of(rows: list[tuple[str, str, str]], counts: dict[str, int]) -> AuditSample:

@@ -1,8 +1,8 @@
 """Do two sets of queries rank the same systems alike? A generated benchmark against human labels (paper 4.1, RQ1).
 
     human = Side(names, scores)                  # float64 (systems, queries): a row a system, a column a query
-    found = agree(human, generated, weakened={"lsa-10"})
-    found.all.spearman                           # Interval(value=0.82, low=0.61, high=0.91)
+    agreement = agree(human, generated, weakened={"lsa-10"})
+    agreement.all.spearman                       # Interval(value=0.82, low=0.61, high=0.91)
 
 Intervals resample the queries of both sides, each on its own. Noise only lowers a rank correlation, so an interval need
 not be centred on its value. If all systems score alike on a side, the figure is NaN. The rest says why two rankings
@@ -48,7 +48,7 @@ class Side:
         return int(self.scores.shape[1])
 
     def of(self, names: Sequence[str]) -> "Side":
-        """The same queries with these systems in this order. Raises UsageError for a system without scores."""
+        """Return the same queries with these systems in this order. Raises UsageError for a system without scores."""
         missing = [name for name in names if name not in self.names]
         if missing:
             raise UsageError(f"one side has no scores of the system {missing[0]!r}: evaluate the same systems on both")
@@ -83,17 +83,23 @@ class SystemsPair:
 
 
 def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
-    """Every pair of the same systems on both sides. Differences are rounded: equal means must stay equal."""
+    """Return every pair of the same systems on both sides. Differences are rounded: equal means must stay equal."""
     later = {frozenset((pair.first, pair.second)): pair for pair in compare(new.names, new.scores).pairs}
-    found = []
-    for one in compare(old.names, old.scores).pairs:
-        other = later[frozenset((one.first, one.second))]
-        turn = 1 if other.first == one.first else -1
-        differences = [round(one.difference, 12), round(turn * other.difference, 12)]
-        found.append(
-            SystemsPair(one.first, one.second, differences[0], one.fisher_holm, differences[1], other.fisher_holm)
+    pairs = []
+    for before in compare(old.names, old.scores).pairs:
+        after = later[frozenset((before.first, before.second))]
+        sign = 1 if after.first == before.first else -1
+        pairs.append(
+            SystemsPair(
+                first=before.first,
+                second=before.second,
+                old_difference=round(before.difference, 12),
+                old_p=before.fisher_holm,
+                new_difference=round(sign * after.difference, 12),
+                new_p=after.fisher_holm,
+            )
         )
-    return found
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ class RankAgreement:
     """One generated side against the human one.
 
     `strong` leaves out the systems that were weakened on purpose. `top` is over the best third of all systems by the
-    human ranking, which is where a benchmark has to tell systems apart. None if fewer than three are left.
+    human ranking, which is where a benchmark has to separate systems. None if fewer than three are left.
     """
 
     queries: int
@@ -163,7 +169,7 @@ def correlate(human: Side, generated: Side, drawn: Sequence[Matrix] | None = Non
 
 
 def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
-    """How the generated side orders the pairs whose difference is significant on the human side."""
+    """Return how the generated side orders the pairs whose difference is significant on the human side."""
     pairs = pairs_of(human, generated)
     separated = [pair for pair in pairs if pair.significant in ("both", "old")]
     same = sum(pair.new_difference > 0 for pair in separated)
@@ -172,7 +178,8 @@ def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
 
 
 def best_third(side: Side) -> tuple[str, ...]:
-    """The best third of the systems by their means, rounded up, in their order; none if these are fewer than three.
+    """Return the best third of the systems by their means, rounded up, in their order; none if these are fewer than
+    three.
 
     >>> best_third(Side(tuple("abcdefg"), np.arange(7.0)[:, None]))
     ('e', 'f', 'g')
@@ -193,25 +200,25 @@ def split_half(side: Side) -> float:
     if side.queries < 2:
         return math.nan
     half, orders = side.queries // 2, _orders(side.queries)
-    found = spearman(_means(side, orders, slice(half)), _means(side, orders, slice(half, 2 * half)))
-    known = found[~np.isnan(found)]
-    return float(known.mean()) if len(known) else math.nan
+    correlations = spearman(_means(side, orders, slice(half)), _means(side, orders, slice(half, 2 * half)))
+    defined = correlations[~np.isnan(correlations)]
+    return float(defined.mean()) if len(defined) else math.nan
 
 
 def same_size_ceiling(human: Side, queries: int) -> Resamplings:
-    """What human queries themselves reach: the ranking by `queries` of them against the ranking by all others.
+    """Return the agreement of human queries among themselves: the ranking by `queries` of them against all others.
 
     If there are fewer than twice as many, half of them are ranked against the other half.
     """
     if human.queries < 2:
         return Resamplings(0, (math.nan,))
     size, orders = max(1, min(queries, human.queries // 2)), _orders(human.queries)
-    found = spearman(_means(human, orders, slice(size)), _means(human, orders, slice(size, None)))
-    return Resamplings(size, tuple(found.tolist()))
+    correlations = spearman(_means(human, orders, slice(size)), _means(human, orders, slice(size, None)))
+    return Resamplings(size, tuple(correlations.tolist()))
 
 
 def resamplings(human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30) -> Resamplings:
-    """The paper's Figure 3: Spearman with the human ranking for 30 random draws of the generated queries.
+    """Compute the paper's Figure 3: Spearman with the human ranking for 30 random draws of the generated queries.
 
     `queries`: how many are drawn at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
     """
@@ -219,12 +226,12 @@ def resamplings(human: Side, generated: Side, *, queries: int | None = None, rou
     size = min(size, generated.queries)
     means = _means(generated, _orders(generated.queries, rounds), slice(size))
     values = spearman(np.broadcast_to(human.means, means.shape), means).tolist()
-    mean_p = float(np.mean([spearman_p(human.means, one) for one in means]))
+    mean_p = float(np.mean([spearman_p(human.means, row) for row in means]))
     return Resamplings(size, tuple(values), len(human.names), mean_p)
 
 
 def agree(human: Side, generated: Side, weakened: Collection[str] = ()) -> RankAgreement:
-    """All figures of one generated side. Raises UsageError for fewer than three systems."""
+    """Return all figures of one generated side. Raises UsageError for fewer than three systems."""
     generated = generated.of(human.names)
 
     def over(names: Sequence[str]) -> Correlation:
@@ -233,7 +240,9 @@ def agree(human: Side, generated: Side, weakened: Collection[str] = ()) -> RankA
     names, best = [name for name in human.names if name not in weakened], best_third(human)
     strong = over(names) if LEAST_SYSTEMS <= len(names) < len(human.names) else None
     pairs = ordered_pairs(human, generated)
-    return RankAgreement(generated.queries, over(human.names), strong, over(best) if best else None, pairs)
+    return RankAgreement(
+        queries=generated.queries, all=over(human.names), strong=strong, top=over(best) if best else None, pairs=pairs
+    )
 
 
 def _orders(total: int, rounds: int = 200) -> list[NDArray[np.int64]]:
@@ -243,7 +252,7 @@ def _orders(total: int, rounds: int = 200) -> list[NDArray[np.int64]]:
 
 
 def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matrix:
-    """The systems' means over that part of each order of the queries, float64 (orders, systems)."""
+    """Return the systems' means over that part of each order of the queries, float64 (orders, systems)."""
     return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
 
 
@@ -277,29 +286,29 @@ class Circularity:
 
 
 def rank_gains(human: Side, generated: Side, families: Mapping[str, str]) -> list[RankGain]:
-    """Every system's ranks on both sides, the best on the human side first."""
+    """Return every system's ranks on both sides, the best on the human side first."""
     ranks = [average_ranks(-side.means) for side in (human, generated.of(human.names))]
-    found = [
-        RankGain(name, families.get(name, ""), float(one), float(other))
-        for name, one, other in zip(human.names, *ranks, strict=True)
+    gains = [
+        RankGain(name, families.get(name, ""), float(human_rank), float(generated_rank))
+        for name, human_rank, generated_rank in zip(human.names, *ranks, strict=True)
     ]
-    return sorted(found, key=lambda gain: (gain.human, gain.system))
+    return sorted(gains, key=lambda gain: (gain.human, gain.system))
 
 
 def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
-    """{family: (systems, mean rank gain)}, the most over-rated first."""
+    """Return {family: (systems, mean rank gain)}, the most over-rated first."""
     members: dict[str, list[float]] = {}
     for gain in gains:
         members.setdefault(gain.family, []).append(gain.gain)
-    found = {family: (len(values), float(np.mean(values))) for family, values in members.items()}
-    return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
+    means = {family: (len(values), float(np.mean(values))) for family, values in members.items()}
+    return dict(sorted(means.items(), key=lambda item: (-item[1][1], item[0])))
 
 
 def circularity(gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...]]) -> Circularity:
     """Do systems that share a model with quality control rank higher? involved: {system: the shared models}."""
     values = np.array([gain.gain for gain in gains])
     inside = np.array([gain.system in involved for gain in gains], dtype=bool)
-    gain, others = (float(of.mean()) if len(of) else math.nan for of in (values[inside], values[~inside]))
+    gain, others = (float(group.mean()) if len(group) else math.nan for group in (values[inside], values[~inside]))
     if math.isnan(gain - others):
         return Circularity(involved, gain, others, math.nan)
     random = np.random.default_rng(0)

@@ -26,9 +26,9 @@ from airgen.text.display import figure, md, p_value
 def ranks_chart(
     gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = charts.COLOURS, width: int = 340
 ) -> Any:
-    """A slope graph: human ranks on the left, generated ones on the right; a colour a family, best on top.
+    """Draw a slope graph: human ranks on the left, generated ones on the right; a colour per family, the best on top.
 
-    Systems of equal rank stand below each other, so that no two names overlap. `width`: pixels between the sides.
+    Systems of equal rank are drawn below each other, so that no two names overlap. `width`: pixels between the sides.
     """
     if not gains:
         return charts.nothing_chart(title)
@@ -54,10 +54,14 @@ def ranks_chart(
     left_y, right_y = (alt.Y(f"{side}:Q", scale=scale, axis=None) for side in ("left", "right"))
     families = list(dict.fromkeys(str(row["family"]) for row in rows))
     lines = base.mark_rule().encode(
-        x=alt.value(0), x2=alt.value(width), y=left_y, y2="right:Q",
-        color=charts.colours("family", families, palette), strokeDash=charts.dashes("family", families),
+        x=alt.value(0),
+        x2=alt.value(width),
+        y=left_y,
+        y2="right:Q",
+        color=charts.colours("family", families, palette),
+        strokeDash=charts.dashes("family", families),
         strokeWidth=alt.StrokeWidth("width:Q", scale=None),
-    )  # fmt: skip
+    )
     layers = [lines]
     ends: list[tuple[str, str, alt.Y, Literal["left", "right"], int, int]] = [
         ("human labels", "human", left_y, "right", -6, -34),
@@ -78,7 +82,9 @@ def ranks_chart(
 
 
 def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> Any:
-    """The paper's Figure 3: a dot for each draw of generated queries, a line for all of them and for human queries."""
+    """Draw the paper's Figure 3: a dot for each draw of generated queries, a line for all of them and for
+    human ones.
+    """
     levels = {"all generated queries": whole, f"{ceiling.queries} human queries": ceiling.mean}
     values = [value for value in (*draws.values, *levels.values()) if not math.isnan(value)]
     if not values:
@@ -103,7 +109,7 @@ def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *,
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of making the generated side: its agreement, and its mean positives (or sum of gains) a query."""
+    """A variant of the generated side: its agreement, and its mean number of positives (or sum of gains) per query."""
 
     name: str
     agreement: RankAgreement
@@ -136,19 +142,29 @@ class AgreementReport(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; NaN is None."""
-        names = ("collection", "pipeline", "sources", "measure", "weakened", "families", "variants", "competitors",
-                 "circularity", "notes")  # fmt: skip
-        found = {name: getattr(self, name) for name in names} | {
+        names = (
+            "collection",
+            "pipeline",
+            "sources",
+            "measure",
+            "weakened",
+            "families",
+            "variants",
+            "competitors",
+            "circularity",
+            "notes",
+        )
+        values = {name: getattr(self, name) for name in names} | {
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
             "scores": {"human": self.human.by_name, "generated": self.generated.of(self.human.names).by_name},
             "split_half": self.reliability,
             "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
             "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
-            "rank_gains": [{**asdict(one), "gain": one.gain} for one in self.gains],
+            "rank_gains": [{**asdict(rank_gain), "gain": rank_gain.gain} for rank_gain in self.gains],
             "family_gains": {name: gain for name, (_, gain) in family_gains(self.gains).items()},
         }
-        values: dict[str, Any] = plain(found)
-        return values
+        plain_values: dict[str, Any] = plain(values)
+        return plain_values
 
     def write(self, folder: Path) -> None:
         """Write `agreement.json`, `agreement.md` and two charts into a folder."""
@@ -158,20 +174,27 @@ class AgreementReport(Shown):
         drawings = {
             "ranks": ranks_chart(self.gains, title=f"{name}: ranks of {len(self.gains)} systems"),
             "resamplings": resamplings_chart(
-                self.resamplings, self.ceiling, self.variants[0].agreement.all.spearman.value,
+                self.resamplings,
+                self.ceiling,
+                self.variants[0].agreement.all.spearman.value,
                 title=f"{name}: {len(self.resamplings.values)} draws of generated queries",
             ),
-        }  # fmt: skip
+        }
         for stem, chart in drawings.items():
             charts.save_svg(chart, folder / f"{stem}.svg")
 
     def markdown(self) -> str:
-        """The report for people."""
-        families = [(name, *found) for name, found in family_gains(self.gains).items()]
-        human, made = self.human.by_name, self.generated.by_name
+        """Return the report for people."""
+        families = [(name, *figures) for name, figures in family_gains(self.gains).items()]
+        human, generated = self.human.by_name, self.generated.by_name
         scores = [
-            (one.system + " (weakened)" * (one.system in self.weakened), one, human[one.system], made[one.system])
-            for one in self.gains
+            (
+                gain.system + " (weakened)" * (gain.system in self.weakened),
+                gain,
+                human[gain.system],
+                generated[gain.system],
+            )
+            for gain in self.gains
         ]
         return Study(
             f"{self.collection}: does {self.pipeline} rank systems as people do?",
@@ -197,7 +220,7 @@ class AgreementReport(Shown):
                 *self._circularity(),
                 "Charts: [ranks](ranks.svg), [draws of queries](resamplings.svg).",
             ],
-        ).markdown()  # fmt: skip
+        ).markdown()
 
     def _comparisons(self) -> list[tuple[str, str, str]]:
         draws, known = self.resamplings, [value for value in self.resamplings.values if not math.isnan(value)]
@@ -208,22 +231,24 @@ class AgreementReport(Shown):
             (f"{self.ceiling.queries} human queries against the others", _figure(self.ceiling.mean), ""),
             (drawn, _figure(draws.mean), f"{reach}, mean p {p_value(draws.mean_p)}"),
             *(
-                (f"another collection's human ranking: {name} ({one.systems} systems)",
-                 *shown(one.spearman, ".2f").partition(" ")[::2])
-                for name, one in self.competitors.items()
+                (
+                    f"another collection's human ranking: {name} ({correlation.systems} systems)",
+                    *shown(correlation.spearman, ".2f").partition(" ")[::2],
+                )
+                for name, correlation in self.competitors.items()
             ),
-        ]  # fmt: skip
+        ]
 
     def _circularity(self) -> list[str]:
-        found = self.circularity
-        if not found.involved:
+        circularity = self.circularity
+        if not circularity.involved:
             return ["No system under test shares a model with quality control."]
-        shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(found.involved.items()))
+        shared = ", ".join(f"{md(name)} ({md(', '.join(own))})" for name, own in sorted(circularity.involved.items()))
         return [
             f"Systems that share a model with recall or votes: {shared}.",
-            f"Their mean rank gain is {_figure(found.gain, '+.1f')}, that of the others "
-            f"{_figure(found.others, '+.1f')}; a random group of that size gains as much with "
-            f"p = {_figure(found.p, '.3f')}.",
+            f"Their mean rank gain is {_figure(circularity.gain, '+.1f')}, that of the others "
+            f"{_figure(circularity.others, '+.1f')}; a random group of that size gains as much with "
+            f"p = {_figure(circularity.p, '.3f')}.",
         ]
 
 
@@ -233,16 +258,25 @@ def _figure(value: float, form: str = ".2f") -> str:
 
 _SOURCES = {"positives": "documents with a human positive label", "any": "any documents"}
 _VARIANTS = (
-    Column("labels", lambda one: one.name),
-    Column("queries", lambda one: one.agreement.queries),
-    Column("positives a query", lambda one: one.positives, ".2f"),
-    Column("Spearman", lambda one: one.agreement.all.spearman, ".2f"),
-    Column("p", lambda one: one.agreement.all.p, P),
-    Column("Kendall", lambda one: one.agreement.all.kendall, ".2f"),
-    Column("Spearman without the weakened", lambda one: one.agreement.strong and one.agreement.strong.spearman, ".2f"),
-    Column("Spearman of the best third", lambda one: one.agreement.top and one.agreement.top.spearman, ".2f"),
-    Column("separated pairs in order", lambda one: f"{one.agreement.pairs.same} of {one.agreement.pairs.separated}"),
-    Column("contradicted", lambda one: one.agreement.pairs.contradicted),
+    Column("labels", lambda variant: variant.name),
+    Column("queries", lambda variant: variant.agreement.queries),
+    Column("positives a query", lambda variant: variant.positives, ".2f"),
+    Column("Spearman", lambda variant: variant.agreement.all.spearman, ".2f"),
+    Column("p", lambda variant: variant.agreement.all.p, P),
+    Column("Kendall", lambda variant: variant.agreement.all.kendall, ".2f"),
+    Column(
+        "Spearman without the weakened",
+        lambda variant: variant.agreement.strong and variant.agreement.strong.spearman,
+        ".2f",
+    ),
+    Column(
+        "Spearman of the best third", lambda variant: variant.agreement.top and variant.agreement.top.spearman, ".2f"
+    ),
+    Column(
+        "separated pairs in order",
+        lambda variant: f"{variant.agreement.pairs.same} of {variant.agreement.pairs.separated}",
+    ),
+    Column("contradicted", lambda variant: variant.agreement.pairs.contradicted),
 )
 _SCORES = (
     Column("system", lambda row: row[0]),

@@ -47,19 +47,29 @@ Labels = Mapping[str, Mapping[str, float]]
 
 COMPLETE = "complete"
 ABLATIONS = {
-    "control": "no quality control", "correction": "no correction of labels", "negatives": "no hard negatives",
+    "control": "no quality control",
+    "correction": "no correction of labels",
+    "negatives": "no hard negatives",
     "rewrite": "no rewriting",
-}  # fmt: skip
+}
 GAINS = {"graded": "graded labels", "soft": "soft gains"}
 
 _KEEP_ALL = CleanSettings(
-    min_tokens=0, max_tokens=None, language="off", boilerplate="off", personal_data="off", offensive_share=None,
-    exact_duplicates="off", near_duplicates=None,
-)  # fmt: skip
+    min_tokens=0,
+    max_tokens=None,
+    language="off",
+    boilerplate="off",
+    personal_data="off",
+    offensive_share=None,
+    exact_duplicates="off",
+    near_duplicates=None,
+)
 
 
 def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
-    """The collection's corpus as a corpus of airgen. Nothing is cleaned away, because human labels name any of it."""
+    """Return the settings that read the collection's corpus. Nothing is cleaned away: human labels may name any
+    passage.
+    """
     info, folder = dataset.info, dataset.file("corpus").resolve().parent
     fields = {"fields": {"id": "id"}} if dataset.air_bench is not None else {}
     reader = read_spec("reader", {"kind": "beir", "path": folder.name, **fields}, folder.parent)
@@ -83,7 +93,7 @@ def agree_job(
     split: str = "test",
     target: int | None = None,
 ) -> Job:
-    """The job that generates from the collection; its name is made of the pipeline's and the collection's.
+    """Return the job that generates from the collection; its name is made of the pipeline's and the collection's.
 
     `sources` says which documents queries are generated from: those with a human positive label, as in section 4.1 of
     the paper, or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, and
@@ -113,30 +123,31 @@ def agree_job(
 
 
 def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
-    """The runs of the systems, scored with these labels; a query without results counts as zero."""
+    """Score the runs of the systems with these labels; a query without results counts as zero."""
     wanted = [parse_measure(measure)]
     rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
     return Side(tuple(result.name for result in results), np.array(rows))
 
 
 def variant_labels(dataset: Path, kind: str) -> Labels:
-    """The labels of all splits in one of the export's other forms (graded, soft); none if it does not have them."""
+    """Return the labels of all splits in one of the export's other forms (graded, soft); none if it does
+    not have them.
+    """
     files = sorted((dataset / f"qrels-{kind}").glob("*.tsv"))
-    return {query: of for path in files for query, of in read_qrels(path).labels.items()}
+    return {query: row for path in files for query, row in read_qrels(path).labels.items()}
 
 
 FEW = 30  # queries below which a ranking is mostly noise
-ONE_ANSWER = 1.5  # relevant passages of a query, below which most have one
-BREADTH = 2.0  # times as many positives a query on one side as on the other
+ONE_ANSWER = 1.5  # relevant passages per query, below which most queries have one
+BREADTH = 2.0  # times as many positives per query on one side as on the other
 
 
 @dataclass(frozen=True)
 class AgreementStudy:
     """What is compared.
 
-    job: made by `agree_job` from the collection. beside:
-    collections whose human rankings are the trivial competitors. draws: of the generated queries (Figure 3), `drawn` at
-    a time; by default the paper's share of them, 2,000 of 6,319.
+    job: made by `agree_job` from the collection. beside: collections whose human rankings are the trivial competitors.
+    draws: of the generated queries (Figure 3), `drawn` at a time; by default the paper's share of them, 2,000 of 6,319.
     """
 
     job: Job
@@ -167,32 +178,42 @@ class AgreementStudy:
         human, labels = self._human_side(self.collection)
         others = {BeirDataset.open(path).name: self._human_side(path)[0] for path in self.beside}
         run_job(job, self.display, budget_usd=self.budget_usd)
-        every = self._generated_sides()
+        sides = self._generated_sides()
         weakened = [system.name for system in self.systems if system.weakened]
-        complete, generated = every[COMPLETE]
-        made = complete.of(human.names)
+        complete, generated = sides[COMPLETE]
+        aligned = complete.of(human.names)
         families = {system.name: system.family or system.kind for system in self.systems}
-        gains = rankings.rank_gains(human, made, families)
+        gains = rankings.rank_gains(human, aligned, families)
         makers = labelling_models(job.pipeline.control)
         shared = made_labels(self.systems, makers)
-        both = {"human": human, "generated": made}
+        both = {"human": human, "generated": aligned}
         variants = [
             Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
-            for name, (side, labels_of) in every.items()
+            for name, (side, labels_of) in sides.items()
         ]
         return AgreementReport(
-            collection=BeirDataset.open(self.collection).name, pipeline=job.pipeline.name, sources=self.sources,
-            measure=self.measure, human=human, generated=made, weakened=weakened, families=families, variants=variants,
+            collection=BeirDataset.open(self.collection).name,
+            pipeline=job.pipeline.name,
+            sources=self.sources,
+            measure=self.measure,
+            human=human,
+            generated=aligned,
+            weakened=weakened,
+            families=families,
+            variants=variants,
             reliability={name: rankings.split_half(side) for name, side in both.items()},
-            ceiling=rankings.same_size_ceiling(human, made.queries),
-            resamplings=rankings.resamplings(human, made, queries=self.drawn, rounds=self.draws),
+            ceiling=rankings.same_size_ceiling(human, aligned.queries),
+            resamplings=rankings.resamplings(human, aligned, queries=self.drawn, rounds=self.draws),
             competitors={name: rankings.correlate(human, other) for name, other in others.items()},
-            gains=gains, circularity=rankings.circularity(gains, shared),
+            gains=gains,
+            circularity=rankings.circularity(gains, shared),
             notes=[
-                *_notes(job.pipeline.target, both, bool(shared), self.collection, job.dataset),
+                *_notes(
+                    job.pipeline.target, both, involved=bool(shared), collection=self.collection, dataset=job.dataset
+                ),
                 *breadth_note(labels, _positives(generated)),
             ],
-        )  # fmt: skip
+        )
 
     def _check(self) -> None:
         """Everything that the study needs, before its first system runs. Raises what is missing."""
@@ -220,23 +241,30 @@ class AgreementStudy:
         refuse_few(len(self.systems))
         with self.display.stage(f"systems on {out.name}", len(self.systems)) as bar:
             options = EvaluationOptions(
-                split, ["nDCG@10", "Recall@10", "Recall@100"], language=self.job.pipeline.language,
+                split,
+                ["nDCG@10", "Recall@10", "Recall@100"],
+                language=self.job.pipeline.language,
                 report=report,
-            )  # fmt: skip
+            )
             return evaluate(
-                dataset, self.systems, out, options,
-                indexes=indexes, progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
-            )  # fmt: skip
+                dataset,
+                self.systems,
+                out,
+                options,
+                indexes=indexes,
+                progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
+            )
 
     def _human_side(self, path: Path) -> tuple[Side, Labels]:
-        """The systems on a human-labelled collection."""
+        """Run the systems on a human-labelled collection, and return their scores and the labels."""
         dataset = BeirDataset.open(path)
         labels = dataset.qrels(self.split).labels
         results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split)
         return scored(results, labels, self.measure), labels
 
     def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:
-        """The finished job's dataset, its other labels and its ablations by name: scores of all systems, and labels.
+        """Return the finished job's dataset, its other labels and its ablations by name: scores of all systems, and
+        labels.
 
         Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
         """
@@ -245,7 +273,7 @@ class AgreementStudy:
         texts = [files[name].sha256 for name in ("corpus.jsonl", "queries.jsonl")]
         indexes: dict[str, Retriever] = {}  # most ablations change the queries but not the corpus
         results = self._run(job.dataset, out / "generated", "all", indexes=indexes)
-        found: dict[str, tuple[Labels, list[Result]]] = {
+        variants: dict[str, tuple[Labels, list[Result]]] = {
             COMPLETE: (BeirDataset.open(job.dataset).qrels("all").labels, results),
             **{name: (variant_labels(job.dataset, kind), results) for kind, name in GAINS.items()},
         }
@@ -255,23 +283,25 @@ class AgreementStudy:
                 continue
             directory = out / "datasets" / f"without-{left_out}"
             with job.open_store() as store:
-                manifest = export_dataset(job, store, job.accepted(store), directory, [left_out])
+                manifest = export_dataset(job, store, accepted=job.accepted(store), out=directory, without=[left_out])
             own = results
             if [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] != texts:
-                # The figures of an ablation stand in the report of the study.
+                # The study's own report has the figures of an ablation.
                 own = self._run(directory, out / directory.name, "all", indexes=indexes, report=False)
-            found[name] = BeirDataset.open(directory).qrels("all").labels, own
-        return {name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in found.items() if labels}
+            variants[name] = BeirDataset.open(directory).qrels("all").labels, own
+        return {
+            name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in variants.items() if labels
+        }
 
 
 def _positives(labels: Labels, soft: bool = False) -> float:
-    """Mean number of positives a query; for soft labels, the mean sum of gains."""
-    every = [label for of in labels.values() for label in of.values() if label > 0]
-    return (sum(every) if soft else len(every)) / max(1, len(labels))
+    """Return the mean number of positives per query; for soft labels, the mean sum of gains."""
+    positives = [label for row in labels.values() for label in row.values() if label > 0]
+    return (sum(positives) if soft else len(positives)) / max(1, len(labels))
 
 
 def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Path, dataset: Path) -> list[str]:
-    """What a reader must know before believing a figure."""
+    """Return what a reader must know before believing a figure."""
     notes = []
     if involved:
         notes.append(
@@ -290,24 +320,25 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Pa
     if missing := len(ids[0] - ids[1]):
         notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
     if any(math.isnan(rankings.split_half(side)) for side in both.values()):
-        notes.append("A split-half reliability needs at least two queries a side whose rankings are not constant.")
+        notes.append("A split-half reliability needs at least two queries per side whose rankings are not constant.")
     return notes
 
 
-def breadth_note(human: Labels, made: float) -> list[str]:
-    """A note where generated queries have more than twice as many relevant passages as human ones, or less than half.
+def breadth_note(human: Labels, generated: float) -> list[str]:
+    """Return a note where generated queries have more than twice as many relevant passages as human ones, or less
+    than half.
 
     `made` is the mean of the generated side. With many wrong positives, or one of many right ones, rankings agree less
     (docs/notes/agreement.md).
     """
-    counts = [count for of in human.values() if (count := sum(label > 0 for label in of.values()))]
-    people = sum(counts) / len(counts) if counts else 0.0
-    if not people or not made or 1 / BREADTH <= made / people <= BREADTH:
+    counts = [count for row in human.values() if (count := sum(label > 0 for label in row.values()))]
+    human_mean = sum(counts) / len(counts) if counts else 0.0
+    if not human_mean or not generated or 1 / BREADTH <= generated / human_mean <= BREADTH:
         return []
-    cut = "a stricter" if made > people else "a lower"
+    cut = "a stricter" if generated > human_mean else "a lower"
     source = ". Where one passage answers a query, its document alone ranks best (airgen export --without correction)"
     return [
-        f"Human queries have {people:.1f} relevant passages each, generated ones {made:.1f}: {cut} cut of the judge "
-        "(relevance: answer or subject; control.judge: threshold) brings them nearer to each other"
-        f"{source if people < ONE_ANSWER and made > people else ''}."
+        f"Human queries have {human_mean:.1f} relevant passages each, generated ones {generated:.1f}: {cut} cut of "
+        "the judge (relevance: answer or subject; control.judge: threshold) brings them nearer to each other"
+        f"{source if human_mean < ONE_ANSWER and generated > human_mean else ''}."
     ]

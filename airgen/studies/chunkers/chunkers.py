@@ -62,7 +62,16 @@ class GoldSpans:
 
 
 def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> GoldSpans:
-    """Raises DatasetError for a dataset that cannot be read, and where no query has a span of the asked kind."""
+    """Return the gold spans of a split.
+
+    Args:
+        dataset: the dataset.
+        split: the split whose labelled queries count.
+        kind: quotes of reference answers, texts of relevant passages, or the first of them that the split has.
+
+    Raises:
+        DatasetError: for a dataset that cannot be read, and where no query has a span of that kind.
+    """
     documents, places = _documents(dataset)
     labels = dataset.qrels(split).labels
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
@@ -76,18 +85,24 @@ def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> Gol
         quoted[row["query-id"]].append(Span(place.document, place.start + start, place.start + end))
     if kind == "answers" and not quoted:
         raise DatasetError(f"{dataset.path}: has no answers/{split}.jsonl with quotes (generation.answers makes them)")
-    found: Mapping[str, list[Span]] = quoted or {
-        key: [places[one] for one, label in row.items() if label > 0 and one in places] for key, row in labels.items()
+    spans_of: Mapping[str, list[Span]] = quoted or {
+        key: [places[id_] for id_, label in row.items() if label > 0 and id_ in places] for key, row in labels.items()
     }
-    spans = {key: found[key] for key in texts if found.get(key)}
+    spans = {key: spans_of[key] for key in texts if spans_of.get(key)}
     if not spans:
         raise DatasetError(f"{dataset.path}: no query of {split} has a relevant passage in the corpus")
     queries = {key: texts[key] for key in spans}
-    return GoldSpans(documents, queries, spans, "answers" if quoted else "passages", len(labels) - len(spans))
+    return GoldSpans(
+        documents=documents,
+        queries=queries,
+        spans=spans,
+        kind="answers" if quoted else "passages",
+        without=len(labels) - len(spans),
+    )
 
 
 def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, Span]]:
-    """The documents, and where each passage stands in them: by itself, or where the dataset says so of its chunks."""
+    """Return the documents and each passage's place in them: a document of its own, or the chunk's offsets if given."""
     offsets: dict[str, tuple[str, int]] = {}
     for where, row in typed_rows(dataset.path / PARENTS, {"_id": str, "parent": str}):
         start = row.get("start")
@@ -100,11 +115,11 @@ def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, Spa
         document, start = offsets.get(passage.id, (passage.id, 0))
         places[passage.id] = Span(document, start, start + len(passage.text))
         parts[document].append((start, passage.title, passage.text))
-    return [_joined(key, found) for key, found in parts.items()], places
+    return [_joined(key, chunks) for key, chunks in parts.items()], places
 
 
 def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
-    """A document from its chunks, each at its offset.
+    """Return a document from its chunks, each at its offset.
 
     What no chunk holds is white space: one character is taken for a space, more for line breaks.
     """
@@ -151,9 +166,9 @@ class _ChunkersFile(Settings):
 
     @model_validator(mode="after")
     def _names(self) -> "_ChunkersFile":
-        every = [one.name for one in self.chunkers]
-        if twice := next((name for name in every if every.count(name) > 1), None):
-            raise ValueError(f"the chunker name {twice!r} comes twice")
+        names = [chunker.name for chunker in self.chunkers]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two chunkers are named {twice!r}")
         return self
 
 
@@ -170,14 +185,14 @@ class DocumentChunk:
 
 
 def load_chunkers(path: Path) -> list[ChunkerSettings]:
-    """The chunkers of a YAML file. Raises SettingsError with every problem found."""
+    """Return the chunkers of a YAML file. Raises SettingsError with every problem found."""
     return load_yaml(path, _ChunkersFile).chunkers
 
 
 def chunks_of(
     documents: Sequence[WholeDocument], settings: ChunkerSettings, tokenizer: Tokenizer, language: str
 ) -> Iterator[DocumentChunk]:
-    """The chunks of all documents, in order, each with its document's title; none is without visible text."""
+    """Yield the chunks of all documents, in order, each with its document's title; none is without visible text."""
     for document in documents:
         number = 0
         for start, end in _places(document.text, settings, tokenizer, language):
@@ -185,7 +200,14 @@ def chunks_of(
             if not body.strip():
                 continue
             number += 1
-            yield DocumentChunk(f"{document.id}#{number}", document.id, document.title, body, start, end)
+            yield DocumentChunk(
+                id=f"{document.id}#{number}",
+                document=document.id,
+                title=document.title,
+                text=body,
+                start=start,
+                end=end,
+            )
 
 
 def _places(text: str, settings: ChunkerSettings, tokenizer: Tokenizer, language: str) -> Iterator[tuple[int, int]]:
@@ -202,7 +224,9 @@ def _places(text: str, settings: ChunkerSettings, tokenizer: Tokenizer, language
                 return
     else:
         shape = ChunkSettings(size=settings.size, overlap=settings.overlap, by=settings.by)
-        yield from ((piece.start, piece.end) for piece in cut(text, (), shape, tokenizer, language))
+        yield from (
+            (piece.start, piece.end) for piece in cut(text, (), settings=shape, tokenizer=tokenizer, language=language)
+        )
 
 
 BUDGETS = (500, 1000, 2000)
@@ -210,11 +234,11 @@ MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
 _DEPTH = 10
 
 Cut = Callable[[str, int], int]
-"""Takes a text and a number of tokens: how many of its characters are in the first so many tokens."""
+"""Takes a text and a number of tokens, and returns how many characters of the text these first tokens hold."""
 
 
 def is_relevant(chunk: DocumentChunk, span: Span, share: float = 0.5) -> bool:
-    """Whether a chunk counts as relevant to a span; see the module."""
+    """Return whether a chunk covers that share of a span, or has that share of its own characters in it."""
     if chunk.document != span.document:
         return False
     common = min(chunk.end, span.end) - max(chunk.start, span.start)
@@ -224,25 +248,35 @@ def is_relevant(chunk: DocumentChunk, span: Span, share: float = 0.5) -> bool:
 def query_scores(
     hits: Sequence[DocumentChunk], spans: Sequence[Span], tokens: Mapping[str, int], cut: Cut, share: float = 0.5
 ) -> dict[str, float]:
-    """{measure: score} of one query. hits: the chunks, best first. tokens: of each chunk, by its id."""
+    """Return {measure: score} of one query.
+
+    Args:
+        hits: the chunks that were retrieved, best first.
+        spans: the gold spans of the query.
+        tokens: the number of tokens of each chunk, by its id.
+        cut: where the first tokens of a text end.
+        share: the share of a span, or of a chunk, that makes the chunk relevant.
+    """
     first = hits[:_DEPTH]
-    rank = next((at for at, one in enumerate(first, 1) if any(is_relevant(one, span, share) for span in spans)), None)
-    found = sum(any(is_relevant(one, span, share) for one in first) for span in spans)
-    scores = {"RR@10": 1 / rank if rank else 0.0, "spans@10": found / len(spans)}
+    rank = next(
+        (at for at, chunk in enumerate(first, 1) if any(is_relevant(chunk, span, share) for span in spans)), None
+    )
+    covered_spans = sum(any(is_relevant(chunk, span, share) for chunk in first) for span in spans)
+    scores = {"RR@10": 1 / rank if rank else 0.0, "spans@10": covered_spans / len(spans)}
     for budget in BUDGETS:
         held, left = [], budget
-        for one in hits:
+        for chunk in hits:
             if left <= 0:
                 break
-            end = one.end if tokens[one.id] <= left else one.start + cut(one.text, left)
-            held.append(Span(one.document, one.start, end))
-            left -= tokens[one.id]
+            end = chunk.end if tokens[chunk.id] <= left else chunk.start + cut(chunk.text, left)
+            held.append(Span(chunk.document, chunk.start, end))
+            left -= tokens[chunk.id]
         scores[f"coverage@{budget}"] = covered(held, spans)
     return scores
 
 
 def covered(pieces: Iterable[Span], spans: Iterable[Span]) -> float:
-    """The share of the characters of the spans that some piece holds; each counts once."""
+    """Return the share of the characters of the spans that some piece holds; each counts once."""
     left: dict[str, set[int]] = defaultdict(set)
     for document, start, end in spans:
         left[document].update(range(start, end))

@@ -89,7 +89,21 @@ def compare_chunkers(
 ) -> ChunkerComparison:
     """Cut the documents with each chunker, run each system, and score the hits against the spans.
 
-    Writes `chunkers.md` and `chunkers.json` beside the results. Raises what `gold_spans` and `evaluate` raise.
+    Writes `chunkers.md` and `chunkers.json` beside the results.
+
+    Args:
+        dataset: the dataset with documents, queries and labels.
+        chunkers: the chunkers to compare.
+        systems: the retrieval systems that search the chunks.
+        out: the folder of the results.
+        options: how the systems are evaluated.
+        gold: where the gold spans come from.
+        share: the share of a span that a chunk must cover to be relevant to it.
+        say: gets a line of progress.
+
+    Raises:
+        UsageError: for a share that is not above 0 and at most 1.
+        DatasetError: where the documents have no text, and whatever `gold_spans` and `evaluate` raise.
     """
     if not 0 < share <= 1:
         raise UsageError(f"the share of a span that a chunk must cover is {share:g}, but must be above 0 and at most 1")
@@ -100,7 +114,7 @@ def compare_chunkers(
     except CorpusError:
         tokenizer = load_tokenizer("words", language)
     home = results_folder(out, dataset.name, options.split) / "chunkers"
-    found: dict[tuple[str, str], dict[str, Matrix]] = {}
+    scores_of: dict[tuple[str, str], dict[str, Matrix]] = {}
     sizes: dict[str, tuple[int, float]] = {}
     for chunker in chunkers:
         chunks = list(chunks_of(known.documents, chunker, tokenizer, language))
@@ -110,12 +124,14 @@ def compare_chunkers(
         sizes[chunker.name] = (len(chunks), float(np.mean(counts)))
         say(f"{chunker.name}: {len(chunks):,} chunks of {sizes[chunker.name][1]:.0f} tokens")
         folder = home / chunker.name
-        _write(folder, dataset, known, chunks, language, share)
+        _write(folder, dataset, known=known, chunks=chunks, language=language, share=share)
         results = evaluate(
-            folder, systems, home / "results",
+            folder,
+            systems,
+            home / "results",
             replace(options, split="test", top=_TOP, language=language, report=False, measures=("nDCG@10",)),
             progress=say,
-        )  # fmt: skip
+        )
         tokens = dict(zip((chunk.id for chunk in chunks), counts, strict=True))
         by_id, starts_of = {chunk.id: chunk for chunk in chunks}, lru_cache(maxsize=64)(tokenizer.starts)
 
@@ -124,14 +140,24 @@ def compare_chunkers(
             return starts[most] if most < len(starts) else len(text)
 
         for result in results:
-            hits = {key: [by_id[one] for one, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
-            scores = [query_scores(hits.get(key, []), spans, tokens, cut, share) for key, spans in known.spans.items()]
-            found[result.name, chunker.name] = {name: np.array([row[name] for row in scores]) for name in MEASURES}
-    rows = [row for system in systems for row in _rows(system.name, chunkers, sizes, found)]
+            hits = {key: [by_id[id_] for id_, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
+            scores = [
+                query_scores(hits.get(key, []), spans, tokens=tokens, cut=cut, share=share)
+                for key, spans in known.spans.items()
+            ]
+            scores_of[result.name, chunker.name] = {name: np.array([row[name] for row in scores]) for name in MEASURES}
+    rows = [row for system in systems for row in _rows(system.name, chunkers, sizes, scores_of)]
     comparison = ChunkerComparison(
-        dataset.name, options.split, known.kind, len(known.documents), len(known.spans), known.without,
-        tokenizer.name, share, tuple(rows),
-    )  # fmt: skip
+        dataset=dataset.name,
+        split=options.split,
+        gold=known.kind,
+        documents=len(known.documents),
+        queries=len(known.spans),
+        without=known.without,
+        tokenizer=tokenizer.name,
+        share=share,
+        rows=tuple(rows),
+    )
     write_json(home / "chunkers.json", {"format": 1, **asdict(comparison)})
     chunkers_study(comparison).write(home / "chunkers.md")
     return comparison
@@ -142,13 +168,13 @@ def _write(
 ) -> None:
     """The chunks as a dataset in BEIR format."""
     files: dict[str, Sequence[Mapping[str, object]]] = {
-        "corpus.jsonl": [{"_id": one.id, "title": one.title, "text": one.text} for one in chunks],
+        "corpus.jsonl": [{"_id": chunk.id, "title": chunk.title, "text": chunk.text} for chunk in chunks],
         "queries.jsonl": [{"_id": key, "text": text} for key, text in known.queries.items()],
         "qrels/test.jsonl": _labels(known, chunks, share),
         "manifest.json": [{"info": {"name": folder.name, "language": language, "task": dataset.info.get("task")}}],
     }
     with building(folder, durable=False) as fresh:
-        for path, rows in files.items():  # in ASCII a lone surrogate stays what it is
+        for path, rows in files.items():  # ASCII keeps lone surrogates
             write_text(fresh / path, (json.dumps(row) + "\n" for row in rows))
 
 
@@ -157,11 +183,11 @@ def _labels(known: GoldSpans, chunks: Sequence[DocumentChunk], share: float) -> 
     for chunk in chunks:
         of_document.setdefault(chunk.document, []).append(chunk)
     return [
-        {"query-id": key, "corpus-id": one.id, "score": 1}
+        {"query-id": key, "corpus-id": chunk.id, "score": 1}
         for key, spans in known.spans.items()
         for document in dict.fromkeys(span.document for span in spans)
-        for one in of_document.get(document, ())
-        if any(is_relevant(one, span, share) for span in spans)
+        for chunk in of_document.get(document, ())
+        if any(is_relevant(chunk, span, share) for span in spans)
     ]
 
 
@@ -169,13 +195,13 @@ def _rows(
     system: str,
     chunkers: Sequence[ChunkerSettings],
     sizes: Mapping[str, tuple[int, float]],
-    found: Mapping[tuple[str, str], Mapping[str, Matrix]],
+    scores: Mapping[tuple[str, str], Mapping[str, Matrix]],
 ) -> list[ChunkerRow]:
-    """The rows of one system, the best chunker first."""
-    names = [one.name for one in chunkers if (system, one.name) in found]
+    """Return the rows of one system, the best chunker first."""
+    names = [chunker.name for chunker in chunkers if (system, chunker.name) in scores]
     if not names:
         return []
-    matrix = np.array([found[system, name][HEAD] for name in names])
+    matrix = np.array([scores[system, name][HEAD] for name in names])
     compared = compare(names, matrix)
     best = compared.names[0]
     worse = {
@@ -186,28 +212,42 @@ def _rows(
     intervals = bootstrap_interval(matrix).tolist()
     rows = {}
     for name, (low, high) in zip(names, intervals, strict=True):
-        means = {measure: float(values.mean()) for measure, values in found[system, name].items()}
-        rows[name] = ChunkerRow(name, system, *sizes[name], means, low, high, name in worse)
+        means = {measure: float(values.mean()) for measure, values in scores[system, name].items()}
+        rows[name] = ChunkerRow(
+            chunker=name,
+            system=system,
+            chunks=sizes[name][0],
+            mean_tokens=sizes[name][1],
+            means=means,
+            low=low,
+            high=high,
+            worse=name in worse,
+        )
     return [rows[name] for name in compared.names]
 
 
-def chunkers_study(found: ChunkerComparison) -> Study:
-    """The table for people."""
-    source = "quotes of the reference answers" if found.gold == "answers" else "texts of the relevant passages"
-    share = f"{found.share:.0%}"
+def _mean(measure: str, row: ChunkerRow) -> float:
+    return row.means[measure]
+
+
+def chunkers_study(comparison: ChunkerComparison) -> Study:
+    """Return the table for people."""
+    source = "quotes of the reference answers" if comparison.gold == "answers" else "texts of the relevant passages"
+    share = f"{comparison.share:.0%}"
     about = (
-        f"{found.queries:,} queries, {found.documents:,} documents. Gold spans are the {source}. Tokens are those of "
-        f"{md(found.tokenizer)}. A chunk is relevant to a span if it covers {share} of it, or if {share} of the chunk "
-        "lies in it. coverage@N: share of the gold characters among the first N tokens of the hits. The interval is "
-        f"that of {HEAD}. worse: significantly below the best chunker of the system by {HEAD} (Fisher, Holm, .05)."
+        f"{comparison.queries:,} queries, {comparison.documents:,} documents. Gold spans are the {source}. Tokens are "
+        f"those of {md(comparison.tokenizer)}. A chunk is relevant to a span if it covers {share} of it, or if "
+        f"{share} of the chunk lies in it. coverage@N: share of the gold characters among the first N tokens of the "
+        f"hits. The interval is that of {HEAD}. worse: significantly below the best chunker of the system by {HEAD} "
+        "(Fisher, Holm, .05)."
     )
     shown = [
         Column("system", lambda row: row.system),
         Column("chunker", lambda row: row.chunker, left=True),
         Column("chunks", lambda row: row.chunks, ","),
         Column("tokens", lambda row: row.mean_tokens, ".0f"),
-        *(Column(name, partial(lambda name, row: row.means[name], name), ".3f") for name in MEASURES),
+        *(Column(name, partial(_mean, name), ".3f") for name in MEASURES),
         Column("95 %", lambda row: (row.low, row.high), ".3f"),
         Column("", lambda row: "worse" if row.worse else "", left=True),
     ]
-    return Study(f"Chunkers on {found.dataset}, {found.split}", [about, Table(found.rows, shown)])
+    return Study(f"Chunkers on {comparison.dataset}, {comparison.split}", [about, Table(comparison.rows, shown)])

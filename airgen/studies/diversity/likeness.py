@@ -1,10 +1,10 @@
 """Do generated queries look like real ones? Lengths, forms, words and meanings of both, side by side.
 
-    found = likeness("python-reference", generated, real, "en", embedder)
-    found.figures["real queries covered"]    # (.61, .75): by generated ones, and by as many other real ones
+    comparison = likeness("python-reference", generated, real, "en", embedder)
+    comparison.figures["real queries covered"]    # (.61, .75): by generated ones, and by as many other real ones
 
-Everything is computed from texts alone. Half of the real queries stand for all real ones that could be asked: they are
-the yardstick for the other half, and as many generated ones are compared with it.
+Everything is computed from texts alone. One half of the real queries represents all that could be asked: it is the
+yardstick for the other half, with which as many generated queries are compared.
 """
 
 from collections import Counter
@@ -33,8 +33,8 @@ from airgen.text.analysis import analyser
 from airgen.text.near_duplicates import NearDuplicateIndex
 from airgen.text.words import count_words
 
-LEAST = 10  # real queries
-MOST = 5000  # real queries that are compared, drawn by their texts
+LEAST_REAL_QUERIES = 10
+MOST_REAL_QUERIES = 5000  # drawn by their texts
 _QUARTILE = 0.25
 
 
@@ -61,33 +61,41 @@ def likeness(
     dataset: str, generated: Sequence[str], real: Sequence[str], language: str, embedder: Embedder | None = None
 ) -> Likeness:
     """Compare two sets of queries. Raises UsageError for fewer than ten real ones."""
-    real = _some(dict.fromkeys(real), MOST)
-    if len(real) < LEAST:
-        raise UsageError(f"{len(real)} real queries are too few to compare with: {LEAST} or more are needed")
+    real = _some(dict.fromkeys(real), MOST_REAL_QUERIES)
+    if len(real) < LEAST_REAL_QUERIES:
+        raise UsageError(
+            f"{len(real)} real queries are too few to compare with: {LEAST_REAL_QUERIES} or more are needed"
+        )
     seen = NearDuplicateIndex(language)
     for text in real:
         seen.add(text)
     copies = sum(seen.find(text) is not None for text in generated)
     yardstick, held_out = real[::2], real[1::2]
-    mine = _some(dict.fromkeys(generated), len(yardstick))
-    other = yardstick[: len(mine)]  # as many real queries as generated ones
-    sides: list[Sequence[str]] = [generated, real, yardstick, held_out]
-    lengths = [np.array([count_words(text, language) for text in texts]) for texts in sides]
-    forms = [_forms(texts, language) for texts in sides]
+    sample = _some(dict.fromkeys(generated), len(yardstick))
+    other = yardstick[: len(sample)]  # as many real queries as generated ones
+    text_sets: list[Sequence[str]] = [generated, real, yardstick, held_out]
+    lengths = [np.array([count_words(text, language) for text in texts]) for texts in text_sets]
+    forms = [_forms(texts, language) for texts in text_sets]
     near = near_real = np.zeros(0)
-    if embedder is not None and mine:
-        vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, mine, other)]
-        near, near_real = ((vectors[0] @ one.T).max(axis=1).astype(np.float64) for one in vectors[1:])
+    if embedder is not None and sample:
+        vectors = [unit_rows(embedder.encode(texts, "query")) for texts in (held_out, sample, other)]
+        near, near_real = ((vectors[0] @ array.T).max(axis=1).astype(np.float64) for array in vectors[1:])
     bound = float(np.quantile(near_real, _QUARTILE)) if near_real.size else 0.0
-    return Likeness(dataset, len(generated), len(real), copies, {
-        "words, mean": (float(lengths[0].mean()), float(lengths[1].mean())),
-        "distance of lengths": (_steps(*lengths[:2]), _steps(*lengths[2:])),
-        **{f"share of {form}": (forms[0][form], forms[1][form]) for form in forms[0]},
-        "distance of forms": (_variation(*forms[:2]), _variation(*forms[2:])),
-        "real stems known": (_stems(held_out, mine, language), _stems(held_out, other, language)),
-        "cosine of the nearest": (_mean(near), _mean(near_real)),
-        "real queries covered": (_mean(near >= bound), _mean(near_real >= bound)),
-    })  # fmt: skip
+    return Likeness(
+        dataset=dataset,
+        generated=len(generated),
+        real=len(real),
+        copies=copies,
+        figures={
+            "words, mean": (float(lengths[0].mean()), float(lengths[1].mean())),
+            "distance of lengths": (_steps(*lengths[:2]), _steps(*lengths[2:])),
+            **{f"share of {form}": (forms[0][form], forms[1][form]) for form in forms[0]},
+            "distance of forms": (_variation(*forms[:2]), _variation(*forms[2:])),
+            "real stems known": (_stems(held_out, sample, language), _stems(held_out, other, language)),
+            "cosine of the nearest": (_mean(near), _mean(near_real)),
+            "real queries covered": (_mean(near >= bound), _mean(near_real >= bound)),
+        },
+    )
 
 
 def _mean(values: NDArray[Any]) -> float | None:
@@ -95,7 +103,7 @@ def _mean(values: NDArray[Any]) -> float | None:
 
 
 def _some(texts: Mapping[str, None], most: int) -> list[str]:
-    """At most so many of the texts, in an order that depends on the texts alone."""
+    """Return at most that many of the texts, in an order that depends on the texts alone."""
     ordered = sorted(texts, key=lambda text: (rng("likeness", text).random(), text))
     return ordered[:most]
 
@@ -107,7 +115,7 @@ def _forms(texts: Sequence[str], language: str) -> dict[str, float]:
 
 def _steps(left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
     values = np.unique(np.concatenate((left, right)))
-    shares = [np.searchsorted(np.sort(one), values, side="right") / len(one) for one in (left, right)]
+    shares = [np.searchsorted(np.sort(lengths), values, side="right") / len(lengths) for lengths in (left, right)]
     return float(np.abs(shares[0] - shares[1]).max())
 
 
@@ -118,18 +126,21 @@ def _variation(left: Mapping[str, float], right: Mapping[str, float]) -> float:
 def _stems(asked: Sequence[str], others: Sequence[str], language: str) -> float:
     stems = analyser(language)
     known = {stem for text in others for stem in stems(text)}
-    shares = [np.mean([stem in known for stem in found]) for text in asked if (found := set(stems(text)))]
+    shares = [np.mean([stem in known for stem in own]) for text in asked if (own := set(stems(text)))]
     return float(np.mean(shares)) if shares else 0.0
 
 
-def likeness_table(found: Sequence[Likeness]) -> Table:
-    """A row for each figure: the datasets, and the real queries among themselves."""
+def likeness_table(likenesses: Sequence[Likeness]) -> Table:
+    """Return a row for each figure: the datasets, and the real queries among themselves."""
     rows: list[Sequence[object]] = [
-        ["queries", *(f"{one.generated:,}" for one in found), f"{found[0].real:,}"],
-        *([name, *[one.figures[name][0] for one in found], real] for name, (_, real) in found[0].figures.items()),
-        ["copies of real ones", *(f"{one.copies:,}" for one in found), ""],
+        ["queries", *(f"{likeness.generated:,}" for likeness in likenesses), f"{likenesses[0].real:,}"],
+        *(
+            [name, *[likeness.figures[name][0] for likeness in likenesses], real]
+            for name, (_, real) in likenesses[0].figures.items()
+        ),
+        ["copies of real ones", *(f"{likeness.copies:,}" for likeness in likenesses), ""],
     ]
-    return Table(rows, columns("", *(one.dataset for one in found), "real", form=".2f"))
+    return Table(rows, columns("", *(likeness.dataset for likeness in likenesses), "real", form=".2f"))
 
 
 _ABOUT = (
@@ -142,16 +153,16 @@ _ABOUT = (
 )
 
 
-def write_likeness(out: Path, found: Sequence[Likeness]) -> dict[str, Any]:
+def write_likeness(out: Path, likenesses: Sequence[Likeness]) -> dict[str, Any]:
     """Write `likeness.md` and `likeness.json` into `out`; returns the content of the latter."""
-    Study("Generated and real queries", [likeness_table(found), _ABOUT]).write(out / "likeness.md")
-    value: dict[str, Any] = plain({"datasets": found})
+    Study("Generated and real queries", [likeness_table(likenesses), _ABOUT]).write(out / "likeness.md")
+    value: dict[str, Any] = plain({"datasets": likenesses})
     write_json(out / "likeness.json", value)
     return value
 
 
 def likeness_to(datasets: Sequence[Path], real: Path, language: str, warn: Callable[[str], None]) -> list[Likeness]:
-    """The datasets' queries beside real ones; meanings are compared where a small embedder is on this machine."""
+    """Compare each dataset's queries with real ones; embeddings are compared if a small embedder is on this machine."""
     texts = [
         line.text for line in read_queries(QueriesSettings(file=str(real)), real, language).lines if line.text.strip()
     ]
@@ -159,9 +170,9 @@ def likeness_to(datasets: Sequence[Path], real: Path, language: str, warn: Calla
     embedder = load_embedder(name) if models.fetched(name) else None
     if embedder is None:
         warn(f"meanings are not compared: airgen fetch {name}")
-    found = []
+    likenesses = []
     for path in datasets:
         dataset = BeirDataset.open(path)
-        asked = [query.text for query in dataset.queries().values()]
-        found.append(likeness(dataset.name, asked, texts, language, embedder))
-    return found
+        queries = [query.text for query in dataset.queries().values()]
+        likenesses.append(likeness(dataset.name, queries, real=texts, language=language, embedder=embedder))
+    return likenesses

@@ -4,9 +4,8 @@
     profile.shares["type"]["test"]             # {"question": 31, "claim": 9, ...}
     profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
 
-The kind of a query comes from its metadata, or from an LLM that labels it (`airgen study diversity
---label-with`); what it answers is kept in `OUT/answers.duckdb`. The original forms of rewritten queries are in
-`private/lineage.jsonl`.
+The kind of a query comes from its metadata, or from an LLM that labels it (`airgen study diversity --label-with`); the
+LLM's answers are kept in `OUT/answers.duckdb`. The original forms of rewritten queries are in `private/lineage.jsonl`.
 """
 
 import json
@@ -57,19 +56,28 @@ def label_queries(
     params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
     chosen = [(at, key) for at, queries in enumerate(datasets) for key in queries]
 
-    async def one(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
-        messages = prompt.render(query=datasets[item[0]][item[1]])
-        request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "label")
-        found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
-        return found.reason if isinstance(found, Problem) else dict(found[0])
+    async def label_query(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
+        number, key = item
+        messages = prompt.render(query=datasets[number][key])
+        request = Request(
+            model=llm.model,
+            messages=messages,
+            params=params,
+            schema=schema,
+            sample=0,
+            endpoint=llm.endpoint,
+            stage="label",
+        )
+        answer = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
+        return answer.reason if isinstance(answer, Problem) else dict(answer[0])
 
     rules = {"label": _scripted}
-    answers = ask_about(chosen, one, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)
-    found: list[Labels] = [{} for _ in datasets]
+    answers = ask_about(chosen, label_query, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)
+    labels: list[Labels] = [{} for _ in datasets]
     for (number, key), answer in zip(chosen, answers, strict=True):
         if not isinstance(answer, str):
-            found[number][key] = answer
-    return found, dict(sorted(Counter(answer for answer in answers if isinstance(answer, str)).items()))
+            labels[number][key] = answer
+    return labels, dict(sorted(Counter(answer for answer in answers if isinstance(answer, str)).items()))
 
 
 def _scripted(request: Request) -> str:
@@ -124,14 +132,14 @@ class Vocabulary:
         return VocabularySize(int(self._counts.sum()), len(self._counts))
 
     def shares(self) -> dict[str, float]:
-        """Each word's frequency over the sum of all words' frequencies."""
+        """Return each word's frequency over the sum of all words' frequencies."""
         total = max(1, self.size.tokens)
         return {word: int(self._counts[place]) / total for word, place in self._encoder.vocabulary.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """Words a text: mean, median, 5th and 95th percentile."""
+    """Words per text: mean, median, 5th and 95th percentile."""
 
     mean: float
     median: float
@@ -228,9 +236,10 @@ def profile_datasets(
         )
         (out / "labels.jsonl").write_text(lines, encoding="utf-8", errors="surrogatepass")
     profiles = []
-    for name, dataset, labelled in zip(distinct_names(one.name for one in opened), opened, labels, strict=True):
-        spoken = str(dataset.info.get("language") or language or "")
-        profiles.append(profile_dataset(replace(dataset, called=name), language=spoken or None, labels=labelled))
+    names = distinct_names(dataset.name for dataset in opened)
+    for name, dataset, labelled in zip(names, opened, labels, strict=True):
+        dataset_language = str(dataset.info.get("language") or language or "") or None
+        profiles.append(profile_dataset(replace(dataset, called=name), language=dataset_language, labels=labelled))
     return profiles, failed
 
 
@@ -259,14 +268,14 @@ def profile_dataset(
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
     different: set[int] = set()
     for batch in batched(dataset.passages(), _BATCH):
-        passages = [flat_text(one.title, one.text) for one in batch]
+        passages = [flat_text(passage.title, passage.text) for passage in batch]
         lengths += vocabulary.add(passages).tolist()
         different.update(map(hash, passages))
         read = zip(batch, passages, strict=True)
-        terms.update({one.id: frozenset(stems(text)) for one, text in read if one.id in wanted})
-    asked = Vocabulary(language)
+        terms.update({passage.id: frozenset(stems(text)) for passage, text in read if passage.id in wanted})
+    query_vocabulary = Vocabulary(language)
     texts, seen = [query.text for query in queries.values()], NearDuplicateIndex(language)
-    asked.add(texts)
+    query_vocabulary.add(texts)
     near = sum(seen.add(text) is not None for text in texts)
     folded = {tuple(folded_words(text, language)) for text in texts}
     counts = [count_words(text, language) for text in texts]
@@ -280,13 +289,13 @@ def profile_dataset(
         query_words=_lengths(counts),
         passage_words=_lengths(lengths),
         length_classes=dict(sorted(Counter(map(length_class, counts)).items())),
-        overlap=_overlap(queries, positives, lineage, terms, language),
+        overlap=_overlap(queries, positives, lineage=lineage, terms=terms, language=language),
         duplicates=Duplicates(
             (len(queries) - len(folded)) / len(queries),
             near / len(queries),
             (len(lengths) - len(different)) / len(lengths),
         ),
-        query_vocabulary=asked.size,
+        query_vocabulary=query_vocabulary.size,
         corpus_vocabulary=vocabulary.size,
         analysis=stems.describe(),
         vocabulary=vocabulary,
@@ -296,16 +305,17 @@ def profile_dataset(
 def _shares(
     queries: Mapping[str, BeirQuery], split_of: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
 ) -> Shares:
-    found: dict[str, dict[str, Counter[str]]] = {}
+    counts: dict[str, dict[str, Counter[str]]] = {}
     for key, query in queries.items():
         values = {name: query.metadata.get(name) for name in ATTRIBUTES}
         values |= {f"labelled {name}": value for name, value in labels.get(key, {}).items()}
         for name, value in values.items():
             if value is not None and value != "":
                 split = split_of.get(key, NO_SPLIT)
-                found.setdefault(name, {}).setdefault(split, Counter())[str(value)] += 1
+                counts.setdefault(name, {}).setdefault(split, Counter())[str(value)] += 1
     return {
-        name: {split: dict(sorted(of.items())) for split, of in sorted(found[name].items())} for name in sorted(found)
+        name: {split: dict(sorted(values.items())) for split, values in sorted(counts[name].items())}
+        for name in sorted(counts)
     }
 
 
@@ -315,8 +325,8 @@ def _lengths(counts: Sequence[int]) -> WordCounts:
 
 
 def stems_of(corpus: Corpus, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
-    """The different stems, without stop words, of the wanted passages of a corpus, by id."""
-    stems, ids = analyser(corpus.language), {id_ for of in wanted for id_ in of}
+    """Return the different stems, without stop words, of the wanted passages of a corpus, by id."""
+    stems, ids = analyser(corpus.language), {id_ for group in wanted for id_ in group}
     return {id_: frozenset(stems(corpus.full_text(at))) for at, id_ in enumerate(corpus.ids) if id_ in ids}
 
 
@@ -326,17 +336,17 @@ def shared_stems(
     passages: Mapping[str, frozenset[str]],
     language: str,
 ) -> dict[str, list[float]]:
-    """{query: which share of its different stems each of its passages has, 0 to 1}.
+    """Return {query: which share of its different stems each of its passages has, 0 to 1}.
 
     Without queries that have no stem, and those of whose passages none is in `passages`.
     """
-    stems, found = analyser(language), {}
+    stems, shares = analyser(language), {}
     for key, ids in positives.items():
-        asked = frozenset(stems(queries[key].text)) if key in queries else frozenset[str]()
+        query_stems = frozenset(stems(queries[key].text)) if key in queries else frozenset[str]()
         known = [passages[id_] for id_ in ids if id_ in passages]
-        if asked and known:
-            found[key] = [len(asked & there) / len(asked) for there in known]
-    return found
+        if query_stems and known:
+            shares[key] = [len(query_stems & passage) / len(query_stems) for passage in known]
+    return shares
 
 
 def _overlap(
@@ -359,11 +369,14 @@ def _overlap(
     original, rewritten = (shared_stems(texts, source, terms, language) for texts in (before, queries))
     pairs = original.keys() & rewritten.keys()
     return Overlap(
-        len(own), _mean(own.values()), _mean(shared_stems(queries, others, terms, language).values()), len(pairs),
-        *(_mean(found[key] for key in pairs) if pairs else None for found in (original, rewritten)),
-    )  # fmt: skip
+        len(own),
+        _mean(own.values()),
+        _mean(shared_stems(queries, others, terms, language).values()),
+        len(pairs),
+        *(_mean(shares[key] for key in pairs) if pairs else None for shares in (original, rewritten)),
+    )
 
 
 def _mean(shares: Iterable[Sequence[float]]) -> float:
-    means = [float(np.mean(of)) for of in shares]
+    means = [float(np.mean(values)) for values in shares]
     return float(np.mean(means)) if means else 0.0

@@ -25,23 +25,23 @@ from airgen.study import Column, Study, Table, columns
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
     """Of each word's two shares, the sum of the smaller over the sum of the larger (BEIR, appendix F), 0 to 1."""
-    one, other = left.shares(), right.shares()
-    if len(other) < len(one):
-        one, other = other, one
-    if not one:
+    shares, other = left.shares(), right.shares()
+    if len(other) < len(shares):
+        shares, other = other, shares
+    if not shares:
         return 0.0
     # The shares of each side sum to 1, so the two sums add up to 2.
-    smaller = min(math.fsum(min(share, other[word]) for word, share in one.items() if word in other), 1.0)
+    smaller = min(math.fsum(min(share, other[word]) for word, share in shares.items() if word in other), 1.0)
     return smaller / (2.0 - smaller)
 
 
 def jaccard_matrix(vocabularies: Sequence[Vocabulary]) -> NDArray[np.float64]:
     """Weighted Jaccard similarity of each pair, float64 (n, n), 1 on the diagonal."""
-    found = np.eye(len(vocabularies))
+    matrix = np.eye(len(vocabularies))
     for row in range(len(vocabularies)):
         for column in range(row):
-            found[row, column] = found[column, row] = weighted_jaccard(vocabularies[row], vocabularies[column])
-    return found
+            matrix[row, column] = matrix[column, row] = weighted_jaccard(vocabularies[row], vocabularies[column])
+    return matrix
 
 
 _NAME = Column("dataset", lambda profile: profile.name)
@@ -83,7 +83,7 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
 
 
 def summary_table(profiles: Sequence[Profile]) -> Table:
-    """A row for each dataset: the figures that fit a terminal."""
+    """Return a row for each dataset: the figures that fit a terminal."""
     return Table(profiles, _SUMMARY)
 
 
@@ -93,29 +93,35 @@ def _attributes(profiles: Sequence[Profile]) -> list[str]:
 
 def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dict[str, int]]]:
     """(title, {value: queries}) of each dataset and split, then of each task and split with several datasets."""
-    found, tasks = [], dict[str, list[dict[str, int]]]()
+    columns_of, tasks = [], dict[str, list[dict[str, int]]]()
     for profile in profiles:
         for split, counts in profile.shares.get(attribute, {}).items():
-            found.append((f"{profile.name} {split}", counts))
+            columns_of.append((f"{profile.name} {split}", counts))
             if profile.task:
                 tasks.setdefault(f"all {profile.task} {split}", []).append(counts)
     for title, several in sorted(tasks.items()):
         if len(several) > 1:
             values = sorted({value for counts in several for value in counts})
-            found.append((title, {value: sum(counts.get(value, 0) for counts in several) for value in values}))
-    return found
+            columns_of.append((title, {value: sum(counts.get(value, 0) for counts in several) for value in values}))
+    return columns_of
 
 
 def _shares_table(profiles: Sequence[Profile], attribute: str) -> Table:
-    found = _columns(profiles, attribute)
+    split_counts = _columns(profiles, attribute)
     total: Counter[str] = Counter()
-    for _, counts in found:
+    for _, counts in split_counts:
         total.update(counts)
     rows = [
-        [value, *(f"{of.get(value, 0):,} ({of.get(value, 0) / sum(of.values()):.1%})" for _, of in found)]
+        [
+            value,
+            *(
+                f"{counts.get(value, 0):,} ({counts.get(value, 0) / sum(counts.values()):.1%})"
+                for _, counts in split_counts
+            ),
+        ]
         for value in sorted(total, key=lambda value: (-total[value], value))
     ]
-    return Table(rows, columns(attribute, *(title for title, _ in found)))
+    return Table(rows, columns(attribute, *(title for title, _ in split_counts)))
 
 
 def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None) -> Study:
@@ -148,7 +154,7 @@ def _study(profiles: Sequence[Profile], similarity: NDArray[np.float64] | None) 
 
 
 def _lengths(profiles: Sequence[Profile]) -> list[Column]:
-    classes = sorted({one for profile in profiles for one in profile.length_classes})
+    classes = sorted({name for profile in profiles for name in profile.length_classes})
 
     def share(name: str, profile: Profile) -> float:
         return profile.length_classes.get(name, 0) / profile.queries
@@ -158,7 +164,7 @@ def _lengths(profiles: Sequence[Profile]) -> list[Column]:
         Column("mean", lambda profile: profile.query_words.mean, ".1f"),
         Column("median", lambda profile: profile.query_words.median, "g"),
         Column("5–95 %", lambda profile: (profile.query_words.low, profile.query_words.high), ".0f"),
-        *(Column(one, partial(share, one), ".1%") for one in classes),
+        *(Column(name, partial(share, name), ".1%") for name in classes),
         Column("passages: mean", lambda profile: profile.passage_words.mean, ".1f"),
         Column("median", lambda profile: profile.passage_words.median, "g"),
     ]

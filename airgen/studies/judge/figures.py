@@ -30,7 +30,7 @@ KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPair:
-    """One pair; `label` is the human one, None if nobody judged the pair."""
+    """One pair; `label` is the human one, None if no one judged the pair."""
 
     query: str
     id: str
@@ -50,36 +50,36 @@ def every_pair(
     relevant_from: float = 1,
     ignore: Collection[float] = (),
 ) -> list[CalibrationPair]:
-    """All pairs of the pools, in their order. Labels of `relevant_from` and above are relevant.
+    """Return all pairs of the pools, in their order. Labels of `relevant_from` and above are relevant.
 
     Pairs with a label in `ignore` are left out, because some collections use a label for something else: cranfield's 0
     is a query's own source paper.
     """
-    found = []
+    pairs = []
     for query, pool in pools.items():
         known = labels.get(query, {})
         for id_ in dict.fromkeys(pool):
             label = known.get(id_)
             if label is None or label not in ignore:
                 kind: Kind = "unjudged" if label is None else "relevant" if label >= relevant_from else "judged"
-                found.append(CalibrationPair(query, id_, kind, label))
-    return found
+                pairs.append(CalibrationPair(query, id_, kind, label))
+    return pairs
 
 
 def select_pairs(pairs: Sequence[CalibrationPair], count: int, *, seed: int = 0) -> list[CalibrationPair]:
-    """At most `count` pairs, half of them relevant, sorted by query and passage.
+    """Return at most `count` pairs, half of them relevant, sorted by query and passage.
 
     The other half is judged and unjudged pairs in equal numbers; if there are too few of one kind, the other fills up.
     Each query gives one pair of a kind before any query gives a second one; the seed decides which.
     """
     turns = Counter[tuple[str, str]]()
     order: dict[str, list[tuple[int, str, CalibrationPair]]] = {kind: [] for kind in KINDS}
-    for pair in sorted(pairs, key=lambda one: text_key(f"{seed}\x1f{one.query}\x1f{one.id}")):
+    for pair in sorted(pairs, key=lambda pair: text_key(f"{seed}\x1f{pair.query}\x1f{pair.id}")):
         turns[pair.kind, pair.query] += 1
         order[pair.kind].append((turns[pair.kind, pair.query], text_key(f"{seed}\x1f{pair.query}"), pair))
     relevant, judged, unjudged = (
-        [pair for _, _, pair in sorted(order[kind], key=lambda one: one[:2])] for kind in KINDS
-    )  # fmt: skip
+        [pair for _, _, pair in sorted(order[kind], key=lambda entry: entry[:2])] for kind in KINDS
+    )
     side = min(count // 2, len(relevant), len(judged) + len(unjudged))
     half = min(len(judged), max(side // 2, side - len(unjudged)))
     chosen = relevant[:side] + judged[:half] + unjudged[: side - half]
@@ -99,7 +99,8 @@ BINS = 10  # of equal width, as in Guo et al. (2017)
 
 
 def auc(scores: Floats, relevant: Bools) -> float:
-    """The share of (relevant, not relevant) pairs that the scores put in the right order; equal scores count half.
+    """Return the share of (relevant, not relevant) pairs that the scores put in the right order; equal scores count
+    half.
 
     NaN if there are no relevant or no other items.
 
@@ -118,20 +119,22 @@ def kappa(decided: Bools, relevant: Bools) -> float:
     0.5
     """
     observed = float((decided == relevant).mean())
-    one, other = float(decided.mean()), float(relevant.mean())
-    chance = one * other + (1 - one) * (1 - other)
+    left, right = float(decided.mean()), float(relevant.mean())
+    chance = left * right + (1 - left) * (1 - right)
     return (observed - chance) / (1 - chance) if chance < 1 else 0.0
 
 
 def expected_calibration_error(probabilities: Floats, relevant: Bools) -> float:
-    """The mean distance between the stated probability and the share of relevant pairs, with bins weighted by size."""
+    """Return the mean distance between the stated probability and the share of relevant pairs, with bins weighted by
+    size.
+    """
     place = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     gaps = np.bincount(place, weights=relevant - probabilities, minlength=BINS)
     return float(np.abs(gaps).sum() / len(probabilities))
 
 
 def noise_floor(probabilities: Floats, samples: int = 1000) -> float:
-    """The calibration error that a perfectly calibrated judge would have on as many pairs.
+    """Return the calibration error that a perfectly calibrated judge would have on as many pairs.
 
     Labels are drawn from the stated probabilities. An error below this value says nothing about the judge.
     """
@@ -141,7 +144,7 @@ def noise_floor(probabilities: Floats, samples: int = 1000) -> float:
 
 
 def best_threshold(scores: Floats, relevant: Bools) -> float:
-    """The threshold with the greatest kappa: pairs with this score or a higher one count as relevant.
+    """Return the threshold with the greatest kappa: pairs with this score or a higher one count as relevant.
 
     It lies midway between two scores; of equally good ones the lowest is taken. Raises UsageError without scores.
 
@@ -156,7 +159,7 @@ def best_threshold(scores: Floats, relevant: Bools) -> float:
 
 
 def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str]) -> Bools:
-    """The decision for each pair, by the threshold that was chosen on the other half of the queries; bool (n,).
+    """Return the decision for each pair, by the threshold that was chosen on the other half of the queries; bool (n,).
 
     A single query has no other half, so its own threshold is used.
     """
@@ -170,18 +173,18 @@ def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str]) -> Bo
 
 
 def interval(statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[str]) -> Interval:
-    """A statistic of pairs (given by their positions) with its 95 % interval; whole queries are resampled.
+    """Return a statistic of pairs (given by their positions) with its 95 % interval; whole queries are resampled.
 
     Resamples in which the statistic is undefined (NaN) are left out.
     """
     names, place = np.unique(np.array(queries), return_inverse=True)
     groups = [np.flatnonzero(place == at) for at in range(len(names))]
     random = np.random.default_rng(0)
-    found = [
+    resampled = [
         statistic(np.concatenate([groups[at] for at in random.integers(0, len(groups), len(groups))]))
         for _ in range(1000)
     ]
-    return Interval.of(statistic(np.arange(len(place))), np.array(found))
+    return Interval.of(statistic(np.arange(len(place))), np.array(resampled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,15 @@ def assess(
     known = [(pair, opinion) for pair, opinion in zip(pairs, opinions, strict=True) if opinion is not None]
     if not known:
         none = Interval(math.nan, math.nan, math.nan)
-        return Assessment(collection, dict.fromkeys(KINDS, 0), 0, len(pairs), {}, none, threshold or math.nan)
+        return Assessment(
+            collection=collection,
+            counts=dict.fromkeys(KINDS, 0),
+            queries=0,
+            refused=len(pairs),
+            auc={},
+            kappa=none,
+            threshold=threshold or math.nan,
+        )
     scores = np.array([opinion.score for _, opinion in known], np.float64)
     relevant, kinds = (np.array([getattr(pair, name) for pair, _ in known]) for name in ("relevant", "kind"))
     queries = [pair.query for pair, _ in known]
@@ -252,37 +263,53 @@ def assess(
         return interval(lambda at: auc(x[at], y[at]), [queries[at] for at in here])
 
     return Assessment(
-        collection, {kind: int((kinds == kind).sum()) for kind in KINDS}, len(set(queries)), len(pairs) - len(known),
-        {kind: area(kind) for kind in ("judged", "unjudged", "all")},
-        interval(lambda at: kappa(decided[at], relevant[at]), queries), cut,
-        None if probabilities is None else expected_calibration_error(probabilities, relevant),
-        None if probabilities is None else noise_floor(probabilities),
-        {row: dict(sorted(confusion[row].items())) for row in sorted(confusion)},
-    )  # fmt: skip
+        collection=collection,
+        counts={kind: int((kinds == kind).sum()) for kind in KINDS},
+        queries=len(set(queries)),
+        refused=len(pairs) - len(known),
+        auc={kind: area(kind) for kind in ("judged", "unjudged", "all")},
+        kappa=interval(lambda at: kappa(decided[at], relevant[at]), queries),
+        threshold=cut,
+        error=None if probabilities is None else expected_calibration_error(probabilities, relevant),
+        error_floor=None if probabilities is None else noise_floor(probabilities),
+        confusion={row: dict(sorted(confusion[row].items())) for row in sorted(confusion)},
+    )
 
 
 def assessments_table(assessments: Sequence[Assessment]) -> list[str | Table]:
-    """The figures with a row for each collection, and below it each collection's confusion by level."""
+    """Return the figures with a row for each collection, and below it each collection's confusion by level."""
     parts: list[str | Table] = [Table(assessments, _COLUMNS)]
-    for one in assessments:
-        answers = sorted({answer for cells in one.confusion.values() for answer in cells})
-        rows = [[row, *(cells.get(answer, 0) for answer in answers)] for row, cells in one.confusion.items()]
+    for assessment in assessments:
+        answers = sorted({answer for cells in assessment.confusion.values() for answer in cells})
+        rows = [[row, *(cells.get(answer, 0) for answer in answers)] for row, cells in assessment.confusion.items()]
         if answers:
-            parts.append(f"{md(one.collection)}: human labels (rows) and the judge's answers (columns)")
+            parts.append(f"{md(assessment.collection)}: human labels (rows) and the judge's answers (columns)")
             parts.append(Table(rows, columns("label", *answers)))
     return parts
 
 
 _COLUMNS = (
-    Column("collection", lambda one: one.collection),
-    Column("pairs", lambda one: " + ".join(str(one.counts.get(kind, 0)) for kind in KINDS)
-           + (f", {one.refused} refused" if one.refused else "")),
-    *(Column(f"AUC {kind}", partial(lambda kind, one: _interval(one.auc.get(kind)), kind))
-      for kind in ("judged", "unjudged", "all")),
-    Column("kappa", lambda one: _interval(one.kappa)),
-    Column("threshold", lambda one: one.threshold, ".3f"),
-    Column("ECE (floor)", lambda one: "–" if one.error is None else f"{figure(one.error)} ({figure(one.error_floor)})"),
-)  # fmt: skip
+    Column("collection", lambda assessment: assessment.collection),
+    Column(
+        "pairs",
+        lambda assessment: (
+            " + ".join(str(assessment.counts.get(kind, 0)) for kind in KINDS)
+            + (f", {assessment.refused} refused" if assessment.refused else "")
+        ),
+    ),
+    *(
+        Column(f"AUC {kind}", partial(lambda kind, assessment: _interval(assessment.auc.get(kind)), kind))
+        for kind in ("judged", "unjudged", "all")
+    ),
+    Column("kappa", lambda assessment: _interval(assessment.kappa)),
+    Column("threshold", lambda assessment: assessment.threshold, ".3f"),
+    Column(
+        "ECE (floor)",
+        lambda assessment: (
+            "–" if assessment.error is None else f"{figure(assessment.error)} ({figure(assessment.error_floor)})"
+        ),
+    ),
+)
 
 
 def _interval(value: Interval | None) -> str:

@@ -58,7 +58,9 @@ class Judge:
     mistaken: float = 0.0
 
     def says(self, relevant: bool, chance: float) -> bool:
-        """What it says of a pair, whose `chance` is uniform on [0, 1): who errs more errs on the same pairs, too."""
+        """Return the judge's answer for a pair. `chance` is uniform on [0, 1): a worse judge also errs on the same
+        pairs.
+        """
         return relevant != (chance < (self.missed if relevant else self.mistaken))
 
 
@@ -73,12 +75,12 @@ JUDGES = (
 
 
 def chance(seed: int, draw: int, query: str, id_: str) -> float:
-    """The luck of one pair in one draw: the same for every judge, whatever else it sees."""
+    """Return the luck of one pair in one draw: the same for every judge, whatever else it sees."""
     return rng("simulated judge", seed, draw, query, id_).random()
 
 
 def draw_sources(relevant: Mapping[str, Collection[str]], seed: int, draw: int) -> dict[str, str]:
-    """A relevant passage of each query, which plays the document that it was generated from."""
+    """Return a relevant passage of each query, which plays the document that it was generated from."""
     return {query: rng("source", seed, draw, query).choice(sorted(ids)) for query, ids in relevant.items()}
 
 
@@ -91,7 +93,7 @@ def judged_labels(
     *,
     drop: bool = True,
 ) -> dict[str, dict[str, float]]:
-    """The positives of each query that is left.
+    """Return the positives of each query that is left.
 
     Args:
         judge: who finds passages relevant.
@@ -113,7 +115,7 @@ def judged_labels(
 
 
 def system_means(runs: Mapping[str, Run], labels: Labels) -> NDArray[np.float64]:
-    """The mean nDCG@10 of every system by these labels, in the order of their names, float64 (systems,)."""
+    """Return the mean nDCG@10 of every system by these labels, in the order of their names, float64 (systems,)."""
     return np.array([score(runs[name], labels, MEASURE).means()[MEASURE] for name in sorted(runs)])
 
 
@@ -123,12 +125,12 @@ def agreement(runs: Mapping[str, Run], labels: Labels, people: NDArray[np.float6
 
 
 def relevant_passages(labels: Labels, least: float = 1, ignore: Collection[float] = ()) -> dict[str, set[str]]:
-    """Those of each query that has any: labels from `least`, but for those to be ignored."""
-    every = {
+    """Return those of each query that has any: labels from `least`, but for those to be ignored."""
+    relevant = {
         query: {id_ for id_, label in row.items() if label >= least and label not in ignore}
         for query, row in labels.items()
     }
-    return {query: ids for query, ids in every.items() if ids}
+    return {query: ids for query, ids in relevant.items() if ids}
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class JudgeSimulation(Shown):
     shared: Mapping[str, tuple[str, ...]]
 
     def study(self) -> Study:
-        """The report."""
+        """Return the report."""
         parts: list[str | Table] = [
             f"Spearman of {self.systems} systems ({MEASURE}) with their ranking by people's labels of the same "
             f"queries: means of {self.draws} draws of sources and errors, with the range of 95 % of the draws. Other "
@@ -217,16 +219,18 @@ class JudgeSimulation(Shown):
             "sees the passages that more than half of the re-rankers vote for (*votes*), or all that were recalled "
             "(*all*).",
             f"Systems with a model that recalls or votes, which may rank too high: {md(', '.join(self.shared))}."
-            if self.shared else "",
-        ]  # fmt: skip
-        for one in self.collections:
+            if self.shared
+            else "",
+        ]
+        for collection in self.collections:
             parts += [
-                f"## {md(one.collection)}",
-                f"{one.queries} queries with {one.positives:.1f} relevant passages each, of which the votes' "
-                f"{one.pairs['votes']:.1f} passages hold {one.recalled['votes']:.0%} and all {one.pairs['all']:.1f} "
-                f"recalled ones {one.recalled['all']:.0%}. The source alone, without a judge: {_shown(one.source)}. "
-                f"People's ranking by all {one.total} queries agrees with that by these at {one.all_queries:.2f}.",
-                Table(one.judges, _COLUMNS),
+                f"## {md(collection.collection)}",
+                f"{collection.queries} queries with {collection.positives:.1f} relevant passages each, of which the "
+                f"votes' {collection.pairs['votes']:.1f} passages hold {collection.recalled['votes']:.0%} and all "
+                f"{collection.pairs['all']:.1f} recalled ones {collection.recalled['all']:.0%}. The source alone, "
+                f"without a judge: {_shown(collection.source)}. People's ranking by all {collection.total} queries "
+                f"agrees with that by these at {collection.all_queries:.2f}.",
+                Table(collection.judges, _COLUMNS),
             ]
         return Study("A better judge, simulated", parts)
 
@@ -254,49 +258,71 @@ def simulate_judges(
     refuse_few(len(plan.systems))
     counts = Counter(BeirDataset.open(folder).name for folder, _ in collections)
     if twice := [name for name, count in counts.items() if count > 1]:
-        raise UsageError(f"two collections are called {twice[0]!r}: their results could not be told apart")
+        raise UsageError(f"two collections are named {twice[0]!r}: rename one of the folders")
     plan.work.mkdir(parents=True, exist_ok=True)
     with Store.open(plan.work / "work.duckdb") as store, shared_encodings(plan.work / "embeddings"):
-        every = [gather(store, folder, how, plan, display) for folder, how in collections]
-    with display.stage("draws", plan.draws * len(every)) as bar:
-        found = tuple(simulated(one, plan.draws, plan.seed, lambda: bar.advance()) for one in every)
+        evidence = [
+            gather(store, folder, selection=selection, plan=plan, display=display) for folder, selection in collections
+        ]
+    with display.stage("draws", plan.draws * len(evidence)) as bar:
+        rows = tuple(simulated(collection, plan.draws, plan.seed, lambda: bar.advance()) for collection in evidence)
     shared = made_labels(plan.systems, labelling_models(plan.pipeline.control))
-    result = JudgeSimulation(len(plan.systems), plan.draws, plan.seed, found, shared)
+    result = JudgeSimulation(
+        systems=len(plan.systems), draws=plan.draws, seed=plan.seed, collections=rows, shared=shared
+    )
     result.study().write(plan.work / "simulated.md")
     write_json(plan.work / "simulated.json", result)
     return result
 
 
-def gather(store: Store, folder: Path, how: Selection, plan: SimulationPlan, display: Display) -> SimulationEvidence:
+def gather(
+    store: Store, folder: Path, selection: Selection, plan: SimulationPlan, display: Display
+) -> SimulationEvidence:
     """Run the systems, draw queries, recall and pre-label; what is there already is not made again."""
     dataset, control = BeirDataset.open(folder), plan.pipeline.control
-    task = DatasetSplit(dataset, how.split, str(dataset.info.get("language") or how.language))
-    known = relevant_passages({query: task.qrels.labels[query] for query in task.queries}, how.label_from, how.ignore)
+    task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or selection.language))
+    known = relevant_passages(
+        {query: task.qrels.labels[query] for query in task.queries}, selection.label_from, selection.ignore
+    )
     if not known:
         raise DatasetError(
-            f"{folder}: no passage is relevant to a query of the split {how.split!r}: try another --split or "
+            f"{folder}: no passage is relevant to a query of the split {selection.split!r}: try another --split or "
             "--relevant-from"
         )
-    options = EvaluationOptions(how.split, [MEASURE], language=task.language, report=False)
+    options = EvaluationOptions(selection.split, [MEASURE], language=task.language, report=False)
     with display.stage(f"systems on {dataset.name}", len(plan.systems)) as bar:
         results = evaluate(
-            dataset, plan.systems, plan.work / "results", options,
+            dataset,
+            plan.systems,
+            plan.work / "results",
+            options,
             progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
-        )  # fmt: skip
+        )
     runs = {result.name: first_hits(read_run(result.paths.run), known) for result in results}
     chosen = sorted(sorted(known), key=lambda query: text_key(f"simulated\x1f{plan.seed}\x1f{query}"))[: plan.queries]
     relevant = {query: known[query] for query in sorted(chosen)}
     queries = {query: task.queries[query].text for query in relevant}
-    work = run_whole(RECALL, query_set_of(store, task, queries, control, display, plan.work / "embeddings"))
+    work = run_whole(
+        RECALL,
+        query_set_of(
+            store, task, queries=queries, control=control, display=display, embeddings=plan.work / "embeddings"
+        ),
+    )
     for step in prelabel_steps(work):
         work = run_whole(step, work)
     recalls, prelabels = work.rows("recall", Recall), prelabels_of(work)
     left_out = {
-        query: {id_ for id_, label in task.qrels.labels[query].items() if label in how.ignore} for query in relevant
+        query: {id_ for id_, label in task.qrels.labels[query].items() if label in selection.ignore}
+        for query in relevant
     }
     recalled = {query: [id_ for id_ in recalls[query].ids if id_ not in left_out[query]] for query in relevant}
     voted = {
-        query: [pair.id for pair in pairs_to_judge(query, "", [], prelabels[query], control.thresholds)]
+        query: [
+            pair.id
+            for pair in pairs_to_judge(
+                query, "", negatives=[], prelabels=prelabels[query], thresholds=control.thresholds
+            )
+        ]
         for query in relevant
     }
     seen = {
@@ -305,11 +331,13 @@ def gather(store: Store, folder: Path, how: Selection, plan: SimulationPlan, dis
     }
     rho = agreement(runs, as_labels(relevant), system_means(runs, as_labels(known)))
     own = {name: first_hits(run, relevant) for name, run in runs.items()}
-    return SimulationEvidence(dataset.name, relevant, seen, own, rho, len(known))
+    return SimulationEvidence(
+        name=dataset.name, relevant=relevant, seen=seen, runs=own, all_queries=rho, total=len(known)
+    )
 
 
 def first_hits(run: Run, queries: Collection[str]) -> Run:
-    """What the measure reads of a run for these queries."""
+    """Return what the measure reads of a run for these queries."""
     return run_from_dict({key: dict(hits[:DEPTH]) for key, hits in run.ranked().items() if key in queries})
 
 
@@ -319,7 +347,7 @@ def as_labels(relevant: Mapping[str, Collection[str]]) -> dict[str, dict[str, fl
 
 
 def simulated(evidence: SimulationEvidence, draws: int, seed: int, done: Callable[[], object]) -> SimulatedCollection:
-    """All judges on one collection; `done` is called after each draw."""
+    """Return all judges on one collection; `done` is called after each draw."""
     relevant, runs, seen = evidence.relevant, evidence.runs, evidence.seen
     people = system_means(runs, as_labels(relevant))
     alone: list[float] = []
@@ -331,31 +359,39 @@ def simulated(evidence: SimulationEvidence, draws: int, seed: int, done: Callabl
         alone.append(agreement(runs, as_labels({query: [source] for query, source in sources.items()}), people))
         for judge in JUDGES:
             for sees, passages in seen.items():
-                labels = judged_labels(judge, passages, sources, relevant, luck)
+                labels = judged_labels(judge, passages, sources=sources, relevant=relevant, luck=luck)
                 rhos[judge.name, sees].append(agreement(runs, labels, people))
             left[judge.name].append(len(labels) / len(relevant))
         done()
     rows = [
         SimulatedJudge(
-            judge.name, _over_draws(rhos[judge.name, "votes"]), _over_draws(rhos[judge.name, "all"]),
+            judge.name,
+            _over_draws(rhos[judge.name, "votes"]),
+            _over_draws(rhos[judge.name, "all"]),
             fmean(left[judge.name]),
         )
         for judge in JUDGES
-    ]  # fmt: skip
+    ]
     positives = sum(map(len, relevant.values()))
     held = {
         sees: sum(len(ids & set(passages[query])) for query, ids in relevant.items()) / positives
         for sees, passages in seen.items()
     }
     return SimulatedCollection(
-        evidence.name, len(relevant), evidence.total, positives / len(relevant),
-        {sees: fmean(map(len, passages.values())) for sees, passages in seen.items()}, held,
-        _over_draws(alone), evidence.all_queries, tuple(rows),
-    )  # fmt: skip
+        collection=evidence.name,
+        queries=len(relevant),
+        total=evidence.total,
+        positives=positives / len(relevant),
+        pairs={sees: fmean(map(len, passages.values())) for sees, passages in seen.items()},
+        recalled=held,
+        source=_over_draws(alone),
+        all_queries=evidence.all_queries,
+        judges=tuple(rows),
+    )
 
 
 def _over_draws(values: Sequence[float]) -> Interval:
-    """The mean and the middle 95 % of the draws that have a value."""
+    """Return the mean and the middle 95 % of the draws that have a value."""
     drawn = np.array(values)
     known = drawn[~np.isnan(drawn)]
     return Interval.of(float(known.mean()) if len(known) else np.nan, drawn)
