@@ -63,8 +63,11 @@ class Records(Mapping[str, V], Generic[V]):
         return f"{len(self):,} {self._name}"
 
     def _repr_html_(self) -> str:
-        some = [row for _, (key, value) in zip(range(20), self._values.items(), strict=False)
-                for row in self._rows(key, value)][:20]  # fmt: skip
+        some = [
+            row
+            for _, (key, value) in zip(range(20), self._values.items(), strict=False)
+            for row in self._rows(key, value)
+        ][:20]
         names = list(dict.fromkeys(name for row in some for name in row))[:8]
         columns = [Column(name, partial(_short, name), left=True) for name in names]
         return fragment([f"{len(self):,} {self._name}", Table(some, columns)])
@@ -129,18 +132,18 @@ class Benchmark(os.PathLike[str]):
     def corpus(self) -> Records[dict[str, Any]]:
         """The passages as {id: {"title": ..., "text": ...}}, with "metadata" if the corpus has any."""
         values = {
-            one.id: {"title": one.title, "text": one.text, **({"metadata": dict(one.metadata)} if one.metadata else {})}
-            for one in self.dataset.passages()
+            row.id: {"title": row.title, "text": row.text, **({"metadata": dict(row.metadata)} if row.metadata else {})}
+            for row in self.dataset.passages()
         }
         return Records("passages", values, lambda key, value: [{"_id": key, **_flat(value)}])
 
     @cached_property
     def queries(self) -> Records[str]:
         """The queries that have labels, as {id: text}. The table also has their metadata, such as type and length."""
-        found = self.dataset.queries()
-        known = {key: found[key] for key in self.qrels if key in found}
-        metadata = {key: dict(one.metadata) for key, one in known.items()}
-        texts = {key: one.text for key, one in known.items()}
+        every_query = self.dataset.queries()
+        known = {key: every_query[key] for key in self.qrels if key in every_query}
+        metadata = {key: dict(query.metadata) for key, query in known.items()}
+        texts = {key: query.text for key, query in known.items()}
         return Records("queries", texts, lambda key, text: [{"_id": key, "text": text, **_flat(metadata[key])}])
 
     @cached_property
@@ -150,18 +153,22 @@ class Benchmark(os.PathLike[str]):
         for split in self.splits:
             for query, labels in self.dataset.qrels(split).labels.items():
                 values[query] = {passage: _whole(label) for passage, label in labels.items()}
-        return Records("labelled queries", values, lambda key, labels: [
-            {"query-id": key, "corpus-id": passage, "score": label} for passage, label in labels.items()
-        ])  # fmt: skip
+        return Records(
+            "labelled queries",
+            values,
+            lambda key, labels: [
+                {"query-id": key, "corpus-id": passage, "score": label} for passage, label in labels.items()
+            ],
+        )
 
     @cached_property
     def answers(self) -> dict[str, str]:
         """The reference answers as {query id: answer}, for the queries that have one."""
-        found: dict[str, str] = {}
+        answers: dict[str, str] = {}
         for split in self.splits:
             for _, row in typed_rows(self.path / "answers" / f"{split}.jsonl", {"query-id": str, "answer": str}):
-                found.setdefault(row["query-id"], row["answer"])
-        return found
+                answers.setdefault(row["query-id"], row["answer"])
+        return answers
 
     def relevant(self, query: str) -> list[str]:
         """Return the ids of the passages that are relevant to a query."""
@@ -173,11 +180,14 @@ class Benchmark(os.PathLike[str]):
     def to_pandas(self) -> Any:
         """Return a data frame with a row per query: text, metadata, and the ids of relevant and irrelevant passages."""
         table = [
-            {**row, "relevant": self.relevant(row["_id"]),
-             "not_relevant": [passage for passage, label in self.qrels[row["_id"]].items() if label <= 0],
-             **({"answer": self.answers[row["_id"]]} if row["_id"] in self.answers else {})}
+            {
+                **row,
+                "relevant": self.relevant(row["_id"]),
+                "not_relevant": [passage for passage, label in self.qrels[row["_id"]].items() if label <= 0],
+                **({"answer": self.answers[row["_id"]]} if row["_id"] in self.answers else {}),
+            }
             for row in self.queries.rows()
-        ]  # fmt: skip
+        ]
         return load_extra("pandas", "to_pandas()").DataFrame(table)
 
     def to_datasets(self) -> Any:
@@ -265,13 +275,15 @@ class Benchmark(os.PathLike[str]):
         about = self.dataset.info
         kinds = Counter(str(row.get("type")) for row in self.queries.rows() if row.get("type"))
         counts = [
-            ("queries", f"{len(self.queries):,}"), ("passages", f"{len(self.corpus):,}"),
+            ("queries", f"{len(self.queries):,}"),
+            ("passages", f"{len(self.corpus):,}"),
             ("relevant", f"{sum(label > 0 for label in labels):,}"),
             ("hard negatives", f"{sum(label <= 0 for label in labels):,}"),
-            ("splits", ", ".join(self.splits)), ("language", language_name(str(about.get("language") or "en"))),
+            ("splits", ", ".join(self.splits)),
+            ("language", language_name(str(about.get("language") or "en"))),
             ("kinds of queries", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())),
             ("folder", str(self.path)),
-        ]  # fmt: skip
+        ]
         counts = [row for row in counts if row[1]]
         examples = [(key, text) for key, text in list(self.queries.items())[:3]]
         table = [Column("", lambda row: row[0], left=True), Column("", lambda row: row[1], left=True)]
@@ -295,13 +307,13 @@ def _whole(label: float) -> Any:
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten inner mappings into fields such as `metadata.product`."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{inner}": one for inner, one in value.items()}
+            fields |= {f"{name}.{inner}": field for inner, field in value.items()}
         else:
-            found[name] = value
-    return found
+            fields[name] = value
+    return fields
 
 
 @overload

@@ -38,9 +38,15 @@ AUTO = "auto"
 """The value of `id`, `title` and `text` for detecting the column by its name and values."""
 
 AS_IS: Mapping[str, Any] = {
-    "min_tokens": 1, "max_tokens": None, "language": "off", "boilerplate": "off", "personal_data": "off",
-    "offensive_share": None, "exact_duplicates": "off", "near_duplicates": None,
-}  # fmt: skip
+    "min_tokens": 1,
+    "max_tokens": None,
+    "language": "off",
+    "boilerplate": "off",
+    "personal_data": "off",
+    "offensive_share": None,
+    "exact_duplicates": "off",
+    "near_duplicates": None,
+}
 """Cleaning that changes nothing."""
 
 _LOOKED_AT = 1000  # rows whose columns are known before all are read
@@ -101,12 +107,21 @@ class Corpus:
             reader = self._write_rows(data, given, metadata)
         self.language = language or self._guessed
         values: dict[str, Any] = {
-            "name": name, "task": self.task, "language": self.language, "domain": "general", "licence": "unknown",
-            "source": name, "reader": reader, **settings,
+            "name": name,
+            "task": self.task,
+            "language": self.language,
+            "domain": "general",
+            "licence": "unknown",
+            "source": name,
+            "reader": reader,
+            **settings,
             **({"clean": cleaning} if (cleaning := self._cleaning(clean)) else {}),
-            **({"chunk": {"size": chunk, "overlap": min(50, chunk // 4)} if isinstance(chunk, int) else dict(chunk)}
-               if chunk else {}),
-        }  # fmt: skip
+            **(
+                {"chunk": {"size": chunk, "overlap": min(50, chunk // 4)} if isinstance(chunk, int) else dict(chunk)}
+                if chunk
+                else {}
+            ),
+        }
         if "tokenizer" not in settings and not _has_vocabulary():
             values["tokenizer"] = "words"
         self.values = values
@@ -142,11 +157,14 @@ class Corpus:
             place = cache_dir("pages") / hashlib.blake2b(str(data).encode(), digest_size=8).hexdigest()
             if not place.is_dir():
                 download(str(data), place, most=1000, progress=lambda count: None)
-        found = survey(place)
-        if found.unreadable:
-            raise CorpusError(found.problem)
-        self._base, self._guessed = place.resolve().parent, found.language if found.language in SUPPORTED else "en"
-        reader: dict[str, Any] = {"path": str(place.resolve()), **found.reader}
+        survey_result = survey(place)
+        if survey_result.unreadable:
+            raise CorpusError(survey_result.problem)
+        self._base, self._guessed = (
+            place.resolve().parent,
+            survey_result.language if survey_result.language in SUPPORTED else "en",
+        )
+        reader: dict[str, Any] = {"path": str(place.resolve()), **survey_result.reader}
         fields = {key: value for key, value in given.items() if value != AUTO}
         if fields:
             if "fields" not in reader:
@@ -168,13 +186,13 @@ class Corpus:
             raise UsageError("there are no rows: a corpus needs at least one")
         names = list(dict.fromkeys(name for row in first for name in row))
         guess = guess_fields(first) if AUTO in given.values() else {}
-        found = {key: guess.get(key) if value == AUTO else value for key, value in given.items()}
-        texts = [found["text"]] if isinstance(found["text"], str) else list(found["text"] or ())
+        columns = {key: guess.get(key) if value == AUTO else value for key, value in given.items()}
+        texts = [columns["text"]] if isinstance(columns["text"], str) else list(columns["text"] or ())
         if not texts:
             raise UsageError(f"no column of text was detected among {_listed(names)}: name the column with text=...")
         for role, wanted in (
-            ("id", [found["id"]]),
-            ("title", [found["title"]]),
+            ("id", [columns["id"]]),
+            ("title", [columns["title"]]),
             ("text", texts),
             ("metadata", metadata),
         ):
@@ -183,9 +201,9 @@ class Corpus:
                     raise UsageError(
                         f"{role}: no column {column!r}{closest(column, names)}; there are: {_listed(names)}"
                     )
-        if clash := {"id", "title", "text"} & (set(metadata) - {found["id"], found["title"], *texts}):
+        if clash := {"id", "title", "text"} & (set(metadata) - {columns["id"], columns["title"], *texts}):
             raise UsageError(f"metadata: the column {min(clash)!r} has the name of a passage's own field: rename it")
-        lines = _Lines(found["id"], found["title"], texts, metadata)
+        lines = _Lines(columns["id"], columns["title"], texts, metadata)
         folder = cache_dir("rows")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.blake2b(digest_size=16)
@@ -203,7 +221,7 @@ class Corpus:
         self._base, self._guessed = folder, _guess_language(first, texts)
         self._notes += lines.notes
         keep = {"metadata": list(metadata)} if metadata else {}
-        fields = {"id": "id" if found["id"] else None, "title": "title" if found["title"] else None, "text": "text"}
+        fields = {"id": "id" if columns["id"] else None, "title": "title" if columns["title"] else None, "text": "text"}
         return {"kind": "jsonl", "path": str(self._rows), "fields": fields, **keep}
 
     def _cleaning(self, clean: bool | Mapping[str, Any]) -> dict[str, Any]:
@@ -260,17 +278,29 @@ class Corpus:
     def passages(self) -> "Rows[dict[str, Any]]":
         """The passages that are kept, with id, title, text, number of tokens, document and metadata."""
         return Rows(
-            {"id": one.id, "title": one.title, "text": one.text, "tokens": one.tokens, "document": one.document,
-             **({"metadata": json.loads(one.metadata)} if one.metadata else {})}
-            for one in self._prepared[0]
-        )  # fmt: skip
+            {
+                "id": passage.id,
+                "title": passage.title,
+                "text": passage.text,
+                "tokens": passage.tokens,
+                "document": passage.document,
+                **({"metadata": json.loads(passage.metadata)} if passage.metadata else {}),
+            }
+            for passage in self._prepared[0]
+        )
 
     @property
     def dropped(self) -> "Rows[dict[str, Any]]":
         """The documents that were dropped, with id, step, reason, detail and the start of the text."""
         return Rows(
-            {"id": one.id, "step": one.cleaner, "reason": one.reason, "detail": one.detail, "text": one.text[:200]}
-            for one in self._prepared[1]
+            {
+                "id": document.id,
+                "step": document.cleaner,
+                "reason": document.reason,
+                "detail": document.detail,
+                "text": document.text[:200],
+            }
+            for document in self._prepared[1]
         )
 
     def to_pandas(self) -> Any:
@@ -286,23 +316,26 @@ class Corpus:
     def study(self) -> Study:
         """Return a summary: the number of passages, and how many documents were dropped for which reason."""
         passages, dropped = self._prepared
-        reasons = Counter((one.cleaner, one.reason) for one in dropped)
+        reasons = Counter((document.cleaner, document.reason) for document in dropped)
         rows = [(step, reason, count) for (step, reason), count in reasons.most_common()]
-        lengths = sorted(one.tokens for one in passages)
+        lengths = sorted(passage.tokens for passage in passages)
         middle = f"; half of them have up to {lengths[len(lengths) // 2]:,} tokens" if lengths and lengths[-1] else ""
         return Study(
             f"Corpus {self.name}",
-            [f"{len(passages):,} of {len(passages) + len(dropped):,} passages, {language_name(self.language)}{middle}.",
-             "\n".join(f"- {note}" for note in self._notes),
-             Table(rows, columns("left out by", "reason", "passages", left=(1,)))],
-        )  # fmt: skip
+            [
+                f"{len(passages):,} of {len(passages) + len(dropped):,} passages, "
+                f"{language_name(self.language)}{middle}.",
+                "\n".join(f"- {note}" for note in self._notes),
+                Table(rows, columns("left out by", "reason", "passages", left=(1,))),
+            ],
+        )
 
     def __repr__(self) -> str:
         try:
             passages, dropped = self._prepared
         except AirgenError as error:
             return f"Corpus {self.name!r}: {error}"
-        reasons = Counter(f"{one.cleaner}: {one.reason}" for one in dropped)
+        reasons = Counter(f"{document.cleaner}: {document.reason}" for document in dropped)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
         left = f"; left out: {why}" if why else ""
         return f"Corpus {self.name!r}: {len(passages):,} of {len(passages) + len(dropped):,} passages{left}"
@@ -324,24 +357,26 @@ class _Lines:
     def of(self, rows: Iterator[Row]) -> Iterator[bytes]:
         for row in rows:
             self.count += 1
-            found: dict[str, Any] = {}
+            passage: dict[str, Any] = {}
             if self._id is not None:
                 key = row.get(self._id)
-                found["id"] = key if key is None else str(key)
-                if found["id"] in self._seen:
-                    self._twice.append(found["id"])
+                passage["id"] = key if key is None else str(key)
+                if passage["id"] in self._seen:
+                    self._twice.append(passage["id"])
                 elif key is not None:
-                    self._seen.add(found["id"])
+                    self._seen.add(passage["id"])
             if self._title is not None:
                 title = row.get(self._title)
-                found["title"] = title if title is None else str(title)
+                passage["title"] = title if title is None else str(title)
             values = [row.get(name) for name in self._texts]
-            self._other.update(type(one).__name__ for one in values if one is not None and not isinstance(one, str))
-            texts = [one for one in values if isinstance(one, str) and one.strip()]
+            self._other.update(
+                type(value).__name__ for value in values if value is not None and not isinstance(value, str)
+            )
+            texts = [value for value in values if isinstance(value, str) and value.strip()]
             self.empty += not texts
-            found["text"] = "\n\n".join(texts) or None
-            found |= {name: row.get(name) for name in self._metadata if name not in ("id", "title", "text")}
-            yield f"{json.dumps(found, ensure_ascii=True)}\n".encode("ascii")
+            passage["text"] = "\n\n".join(texts) or None
+            passage |= {name: row.get(name) for name in self._metadata if name not in ("id", "title", "text")}
+            yield f"{json.dumps(passage, ensure_ascii=True)}\n".encode("ascii")
 
     def check(self) -> None:
         """Raise UsageError for an id that comes twice, and where no row has a text."""
@@ -357,18 +392,18 @@ class _Lines:
     @property
     def notes(self) -> list[str]:
         """What the user should know."""
-        found = []
+        notes = []
         if self.empty:
-            found.append(f"{self.empty:,} of {self.count:,} rows have no text in {_listed(list(self._texts))}")
-        return found
+            notes.append(f"{self.empty:,} of {self.count:,} rows have no text in {_listed(list(self._texts))}")
+        return notes
 
 
 def _guess_language(rows: Sequence[Row], texts: Sequence[str]) -> str:
     from airgen.corpus.survey import languages_of
 
     values = [text for row in rows[:300] for name in texts if isinstance(text := row.get(name), str) and text.strip()]
-    found = languages_of(values)
-    best = found.most_common(1)[0][0] if found else "en"
+    languages = languages_of(values)
+    best = languages.most_common(1)[0][0] if languages else "en"
     return best if best in SUPPORTED else "en"
 
 
@@ -382,9 +417,9 @@ def _has_vocabulary() -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     rest = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(repr(one[:60]) for one in names[:20]) + rest
+    return ", ".join(repr(name[:60]) for name in names[:20]) + rest
 
 
 def corpus_of(given: Any, task: Task = "qa") -> Corpus:
-    """The corpus itself, or that of rows, a folder or a YAML with all defaults."""
+    """Return the corpus itself, or that of rows, a folder or a YAML with all defaults."""
     return given if isinstance(given, Corpus) else Corpus(given, task=task)

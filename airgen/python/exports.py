@@ -51,13 +51,19 @@ def mteb_task(bench: Labelled, name: str) -> Any:
     info = bench.dataset.info
     language = str(info.get("language") or "en")
     metadata = metadata_of(
-        name=name or bench.name, description=f"{bench.name}: made by airgen from a corpus of documents.",
+        name=name or bench.name,
+        description=f"{bench.name}: made by airgen from a corpus of documents.",
         dataset={"path": bench.name, "revision": bench.dataset.digest("all" if not bench.only else bench.only)[:16]},
-        type="Retrieval", category="t2t", modalities=["text"], eval_splits=bench.splits,
-        eval_langs=[MTEB_LANGUAGES.get(language, "eng-Latn")], main_score="ndcg_at_10", is_public=False,
-    )  # fmt: skip
+        type="Retrieval",
+        category="t2t",
+        modalities=["text"],
+        eval_splits=bench.splits,
+        eval_langs=[MTEB_LANGUAGES.get(language, "eng-Latn")],
+        main_score="ndcg_at_10",
+        is_public=False,
+    )
     corpus = datasets.Dataset.from_list(
-        [{"id": key, "title": one["title"], "text": one["text"]} for key, one in bench.corpus.items()]
+        [{"id": key, "title": passage["title"], "text": passage["text"]} for key, passage in bench.corpus.items()]
     )
     data = {}
     for split in bench.splits:
@@ -75,8 +81,8 @@ def _samples(bench: Labelled) -> Iterator[tuple[str, str, list[str], list[str], 
     """Yield (query id, query, ids of its relevant passages, their texts, reference answer or "")."""
     for key, text in bench.queries.items():
         ids = bench.relevant(key)
-        passages = [bench.corpus[one] for one in ids if one in bench.corpus]
-        texts = ["\n\n".join(filter(None, (one["title"], one["text"]))) for one in passages]
+        passages = [bench.corpus[id_] for id_ in ids if id_ in bench.corpus]
+        texts = ["\n\n".join(filter(None, (passage["title"], passage["text"]))) for passage in passages]
         yield key, text, ids, texts, bench.answers.get(key, "")
 
 
@@ -86,13 +92,15 @@ def ragas_dataset(bench: Labelled) -> Any:
     return ragas.EvaluationDataset(
         samples=[
             ragas.SingleTurnSample(
-                user_input=text, reference_contexts=texts, reference_context_ids=ids,
+                user_input=text,
+                reference_contexts=texts,
+                reference_context_ids=ids,
                 **({"reference": answer} if answer else {}),
             )
             for _, text, ids, texts, answer in _samples(bench)
         ],
         name=bench.name,
-    )  # fmt: skip
+    )
 
 
 def deepeval_dataset(bench: Labelled) -> Any:
@@ -100,11 +108,14 @@ def deepeval_dataset(bench: Labelled) -> Any:
     deepeval = package("deepeval.dataset", "to_deepeval()", "deepeval")
     goldens = [
         deepeval.Golden(
-            input=text, context=texts, expected_output=answer or None, source_file=", ".join(ids) or None,
+            input=text,
+            context=texts,
+            expected_output=answer or None,
+            source_file=", ".join(ids) or None,
             additional_metadata={"query_id": key, "relevant": ids},
         )
         for key, text, ids, texts, answer in _samples(bench)
-    ]  # fmt: skip
+    ]
     return deepeval.EvaluationDataset(goldens=goldens)
 
 
@@ -133,7 +144,10 @@ def promptfoo_tests(bench: Labelled, path: str | Path | None) -> list[dict[str, 
         if Path(path).suffix.lower() not in (".yaml", ".yml", ".json"):
             raise UsageError(f"{path}: promptfoo reads tests from .yaml or .json")
         as_json = Path(path).suffix.lower() == ".json"
-        text = json.dumps(tests, indent=1, ensure_ascii=False) if as_json else yaml.safe_dump(
-            tests, sort_keys=False, allow_unicode=True, width=120)  # fmt: skip
+        text = (
+            json.dumps(tests, indent=1, ensure_ascii=False)
+            if as_json
+            else yaml.safe_dump(tests, sort_keys=False, allow_unicode=True, width=120)
+        )
         write_text(Path(path), text)
     return tests

@@ -108,10 +108,18 @@ def generate(
         Stopped: The user stopped the job; the same call continues.
     """
     recipe = make_recipe(
-        corpus, n=n, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, work=work,
-        budget=budget, settings=settings,
-    )  # fmt: skip
-    return _run(recipe, systems is not None, retry_failed, compute, quiet)
+        corpus,
+        n=n,
+        llm=llm,
+        relevance=relevance,
+        judge=judge,
+        rerankers=rerankers,
+        systems=systems,
+        work=work,
+        budget=budget,
+        settings=settings,
+    )
+    return _run(recipe, systems is not None, retry_failed=retry_failed, compute=compute, quiet=quiet)
 
 
 @_stoppable
@@ -169,60 +177,75 @@ def label(
     if judge is None and not labels and llm is None:
         judge = {"kind": "yes-no"}
     recipe = make_recipe(
-        corpus, n=sample, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, queries=own,
-        files=files, work=folder, budget=budget, settings=settings,
-    )  # fmt: skip
-    return _run(recipe, systems is not None, retry_failed, compute, quiet)
+        corpus,
+        n=sample,
+        llm=llm,
+        relevance=relevance,
+        judge=judge,
+        rerankers=rerankers,
+        systems=systems,
+        queries=own,
+        files=files,
+        work=folder,
+        budget=budget,
+        settings=settings,
+    )
+    return _run(recipe, systems is not None, retry_failed=retry_failed, compute=compute, quiet=quiet)
 
 
 def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | None, quiet: bool) -> Benchmark:
     path = recipe.write()
     with said_as_one_bar(quiet):
         result = run_pipeline(
-            path, runs=recipe.work.parent, retry_failed=retry_failed, evaluate=evaluates, console=console(quiet),
+            path,
+            runs=recipe.work.parent,
+            retry_failed=retry_failed,
+            evaluate=evaluates,
+            console=console(quiet),
             compute=compute,
-        )  # fmt: skip
+        )
     return Benchmark(recipe.work / "dataset", recipe=recipe, run=result)
 
 
 def _queries(queries: Any, labels: Any, folder: Path, column: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return `queries` for the pipeline YAML, and the files in the work directory that it refers to."""
     files: dict[str, str] = {}
-    found: dict[str, Any] = {"column": column} if column else {}
+    settings: dict[str, Any] = {"column": column} if column else {}
     if isinstance(queries, str | Path):
         if not Path(queries).exists():
             raise UsageError(f"queries: {queries}: no such file; pass texts as a list")
-        found["file"] = Path(os.path.relpath(Path(queries).resolve(), folder.resolve())).as_posix()
+        settings["file"] = Path(os.path.relpath(Path(queries).resolve(), folder.resolve())).as_posix()
     else:
         files["queries.jsonl"], names = _query_rows(queries, column)
-        found |= {"file": "queries.jsonl", "column": "query", "duplicates": "keep", **names}
+        settings |= {"file": "queries.jsonl", "column": "query", "duplicates": "keep", **names}
     given = [] if labels is None else labels if isinstance(labels, list | tuple) else [labels]
     named = []
-    for number, one in enumerate(given):
-        if isinstance(one, str | Path):
-            named.append({"file": Path(os.path.relpath(Path(one).resolve(), folder.resolve())).as_posix()})
+    for number, labels_given in enumerate(given):
+        if isinstance(labels_given, str | Path):
+            named.append({"file": Path(os.path.relpath(Path(labels_given).resolve(), folder.resolve())).as_posix()})
         else:
             name = f"labels{number or ''}.tsv"
-            files[name] = _label_rows(one)
+            files[name] = _label_rows(labels_given)
             named.append({"file": name})
-    return {**found, **({"labels": named} if named else {})}, files
+    return {**settings, **({"labels": named} if named else {})}, files
 
 
 def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
     """Return the queries as JSON Lines, and the names of their columns."""
     texts = {"query", "text", "question", "_text"}
     lines, counted = [], False
-    if isinstance(queries, Mapping) and all(isinstance(one, str) for one in queries.values()):
+    if isinstance(queries, Mapping) and all(isinstance(text, str) for text in queries.values()):
         queries = [{"_id": key, "query": text} for key, text in queries.items()]
     for number, row in enumerate(rows_of(queries)):
         if column and column not in row:
             raise UsageError(f"queries: no column {column!r}{closest(column, list(row))}; there are: {', '.join(row)}")
-        name = column or next((one for one in row if one.lower() in texts), "")
+        name = column or next((name for name in row if name.lower() in texts), "")
         if not name or not isinstance(row[name], str):
             raise UsageError(
                 f"queries: row {number} has no text in {name or ', '.join(row)}: name the column, column=..."
             )
-        key = next((row[one] for one in ("_id", "id", "query_id", "qid", "query-id") if row.get(one) is not None), None)
+        names = ("_id", "id", "query_id", "qid", "query-id")
+        key = next((row[name] for name in names if row.get(name) is not None), None)
         counted = counted or row.get("count") is not None
         known = {"count": row["count"]} if row.get("count") is not None else {}
         for wanted, value in filter_of(row).items():
@@ -240,21 +263,25 @@ def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
 def _label_rows(labels: Any) -> str:
     """Return labels as qrels. Raises UsageError for a label that is not a number."""
     rows: list[tuple[str, str, Any]] = []
-    nested = isinstance(labels, Mapping) and all(isinstance(one, Mapping) for one in labels.values())
+    nested = isinstance(labels, Mapping) and all(isinstance(row, Mapping) for row in labels.values())
     if nested:
-        rows = [(str(query), str(key), one) for query, row in labels.items() for key, one in row.items()]
+        rows = [(str(query), str(key), label) for query, row in labels.items() for key, label in row.items()]
     else:
-        names = (("query-id", "query_id", "qid"), ("corpus-id", "corpus_id", "docid", "doc_id", "passage_id"),
-                 ("score", "label", "relevance", "rel"))  # fmt: skip
+        names = (
+            ("query-id", "query_id", "qid"),
+            ("corpus-id", "corpus_id", "docid", "doc_id", "passage_id"),
+            ("score", "label", "relevance", "rel"),
+        )
         for row in rows_of(labels):
-            values = [next((row[one] for one in some if one in row), None) for some in names]
+            values = [next((row[name] for name in synonyms if name in row), None) for synonyms in names]
             if None in values:
                 raise UsageError(f"labels: a row needs query-id, corpus-id and score, and has {', '.join(row)}")
             rows.append((str(values[0]), str(values[1]), values[2]))
-    for query, key, one in rows:
-        if isinstance(plain_value(one), str | bool) or not math.isfinite(float(one)):
-            raise UsageError(f"labels: query {query!r}: passage {key!r} has the label {one!r}: a number is needed")
-    return "query-id\tcorpus-id\tscore\n" + "".join(f"{query}\t{key}\t{float(one):g}\n" for query, key, one in rows)
+    for query, key, label in rows:
+        if isinstance(plain_value(label), str | bool) or not math.isfinite(float(label)):
+            raise UsageError(f"labels: query {query!r}: passage {key!r} has the label {label!r}: a number is needed")
+    lines = (f"{query}\t{key}\t{float(label):g}\n" for query, key, label in rows)
+    return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
 @dataclass(frozen=True)
@@ -284,17 +311,18 @@ class EstimatedCosts:
     @property
     def calls(self) -> int:
         """Number of LLM calls."""
-        return sum(one.calls for one in self.stages)
+        return sum(stage.calls for stage in self.stages)
 
     @property
     def tokens(self) -> int:
         """Number of tokens read and written."""
-        return sum(one.prompt_tokens + one.completion_tokens for one in self.stages)
+        return sum(stage.prompt_tokens + stage.completion_tokens for stage in self.stages)
 
     def study(self) -> Study:
         """Return a summary: the stages, the work on this machine, and what is missing."""
         rows: list[Sequence[Any]] = [
-            (one.stage, one.model, one.calls, one.prompt_tokens + one.completion_tokens, one.usd) for one in self.stages
+            (stage.stage, stage.model, stage.calls, stage.prompt_tokens + stage.completion_tokens, stage.usd)
+            for stage in self.stages
         ]
         rows.append(("in all", "", self.calls, self.tokens, self.usd))
         table = Table(rows, columns("stage", "model", "calls", "tokens", "USD", form=",", left=(1,)))
@@ -369,26 +397,50 @@ def estimate(
     """
     source = corpus_of(corpus, settings.get("task", "qa"))
     recipe = make_recipe(
-        source, n=n, llm=llm, relevance=relevance, judge=judge, rerankers=rerankers, systems=systems, work=work,
-        budget=budget, settings=settings,
-    )  # fmt: skip
+        source,
+        n=n,
+        llm=llm,
+        relevance=relevance,
+        judge=judge,
+        rerankers=rerankers,
+        systems=systems,
+        work=work,
+        budget=budget,
+        settings=settings,
+    )
     with tempfile.TemporaryDirectory() as folder:
         job = Job(replace(recipe, work=Path(folder) / recipe.work.name).write(), recipe.work.parent)
         problems = preflight(job, budget_usd=budget)
         try:
-            found = estimate_job(job, budget_usd=budget)
+            estimated = estimate_job(job, budget_usd=budget)
         except AirgenError as error:
-            return EstimatedCosts(job.pipeline.name, [], None, None, (), [*problems, *str(error).splitlines()])
+            return EstimatedCosts(
+                name=job.pipeline.name,
+                stages=[],
+                usd=None,
+                minutes=None,
+                local=(),
+                problems=[*problems, *str(error).splitlines()],
+            )
         local = _local(job, source) if measure and not problems else []
-        more = [*found.warnings, *advice(job), *downloads(job, problems)]
-    seconds = found.seconds
+        more = [*estimated.warnings, *advice(job), *downloads(job, problems)]
+    seconds = estimated.seconds
     probed = seconds is not None
     if seconds is None:
-        seconds = sum(one.calls for one in found.stages) * _ANSWER_SECONDS / max(1, job.pipeline.llm.concurrency)
+        seconds = (
+            sum(stage.calls for stage in estimated.stages) * _ANSWER_SECONDS / max(1, job.pipeline.llm.concurrency)
+        )
     minutes = known_sum([seconds / 60, *(minutes for _, _, minutes in local)])
-    every = list(dict.fromkeys([*problems, *found.problems]))
+    every = list(dict.fromkeys([*problems, *estimated.problems]))
     return EstimatedCosts(
-        job.pipeline.name, found.stages, found.usd, minutes, local, every, list(dict.fromkeys(more)), probed
+        name=job.pipeline.name,
+        stages=estimated.stages,
+        usd=estimated.usd,
+        minutes=minutes,
+        local=local,
+        problems=every,
+        advice=list(dict.fromkeys(more)),
+        probed=probed,
     )
 
 
@@ -399,24 +451,24 @@ def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
 
     pipeline: Pipeline = job.pipeline
     passages = corpus.passages[: 4 * _TRIED]
-    texts = [one["text"] for one in passages]
-    found: list[tuple[str, int, float]] = []
+    texts = [passage["text"] for passage in passages]
+    works: list[tuple[str, int, float]] = []
     queries = min(pipeline.target, 1_000_000)
     with computing(compute_settings("local")):
         if not pipeline.control.recall.pools_only:
             embedder = load_embedder(pipeline.control.recall.model)
             embedder.encode(texts[:1], "passage")  # the model is loaded
             took = _seconds(lambda: embedder.encode(texts, "passage")) / max(1, len(texts))
-            found.append((f"recall, {embedder.name}", len(corpus), took * len(corpus) / 60))
+            works.append((f"recall, {embedder.name}", len(corpus), took * len(corpus) / 60))
         depth = min(pipeline.control.recall.top_k * max(1, len(pipeline.control.pools)), len(corpus))
         for spec in pipeline.control.rerankers:
             reranker = load_reranker(spec)
-            show_corpus(reranker, Passages([one["id"] for one in passages], texts, language=pipeline.language))
+            show_corpus(reranker, Passages([passage["id"] for passage in passages], texts, language=pipeline.language))
             pairs = [("what is said about this subject?", text) for text in texts[:_TRIED]]
             reranker.score(pairs[:1])
             took = _seconds(lambda reranker=reranker, pairs=pairs: reranker.score(pairs)) / max(1, len(pairs))
-            found.append((f"votes, {reranker.name}", queries * depth, took * queries * depth / 60))
-    return found
+            works.append((f"votes, {reranker.name}", queries * depth, took * queries * depth / 60))
+    return works
 
 
 def _seconds(work: Any) -> float:

@@ -82,21 +82,32 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
     head = ranked[0].headline
     if kind == "intervals":
         return [
-            {"name": one.name, "value": one.score, "low": one.intervals[head][0], "high": one.intervals[head][1]}
-            for one in ranked
+            {
+                "name": result.name,
+                "value": result.score,
+                "low": result.intervals[head][0],
+                "high": result.intervals[head][1],
+            }
+            for result in ranked
         ], (head, "")
     if kind == "cost":
-        timed = [one for one in ranked if one.costs.batch_ms]
+        timed = [result for result in ranked if result.costs.batch_ms]
         if not timed:
             raise UsageError("plot: no time of a query is known: results of runs that are there already have none")
-        return [{"name": one.name, "value": one.score, "cost": one.costs.batch_ms} for one in timed], (
-            "milliseconds for a query", head)  # fmt: skip
+        return [{"name": result.name, "value": result.score, "cost": result.costs.batch_ms} for result in timed], (
+            "milliseconds for a query",
+            head,
+        )
     _, scores = as_matrix(ranked, head)
     if kind == "wins":
         best = scores.max(axis=0)
         return [
-            {"name": one.name, "value": int((row == best).sum()), "alone": int(((row == best) & _alone(scores)).sum())}
-            for one, row in zip(ranked, scores, strict=True)
+            {
+                "name": result.name,
+                "value": int((row == best).sum()),
+                "alone": int(((row == best) & _alone(scores)).sum()),
+            }
+            for result, row in zip(ranked, scores, strict=True)
         ], (f"queries with the best {head} (dark: alone)", "")
     places = [(first, second) for first in range(len(ranked)) for second in range(first + 1, len(ranked))]
     if not places:
@@ -146,8 +157,8 @@ def _specification(rows: list[Row], kind: str, labels: tuple[str, str], results:
             zero = alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="zero:Q")
             layers.insert(0, zero)
         chart = titled(alt.layer(*layers).properties(width=460, height=alt.Step(26)), title)
-    found: dict[str, Any] = chart.to_dict(validate=False)
-    return found
+    specification: dict[str, Any] = chart.to_dict(validate=False)
+    return specification
 
 
 def _on_axes(ax: Any, rows: list[Row], kind: str, labels: tuple[str, str]) -> Any:

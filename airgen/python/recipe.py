@@ -91,7 +91,7 @@ def make_recipe(
     budget: float | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> JobRecipe:
-    """The recipe of these settings, each of which may be a function. Nothing is written.
+    """Return the recipe of these settings, each of which may be a function. Nothing is written.
 
     Raises SettingsError with every wrong setting, UsageError for what cannot be one.
     """
@@ -114,19 +114,27 @@ def make_recipe(
     machine = _machine_of(profile, machine)
     defaults = pipeline_defaults(machine, source.language, relevance, asked)
     values: dict[str, Any] = {
-        "name": name, "task": source.task, "corpus": source.reference,
-        "language": source.language, "domain": source.settings.domain, "relevance": relevance,
-        **({"target": n} if n is not None else {}), "seed": 42,
+        "name": name,
+        "task": source.task,
+        "corpus": source.reference,
+        "language": source.language,
+        "domain": source.settings.domain,
+        "relevance": relevance,
+        **({"target": n} if n is not None else {}),
+        "seed": 42,
         "llm": asked or {key: value for key, value in defaults["llm"].items() if key != "budget_usd"},
         **({"queries": dict(queries)} if queries else {"generation": defaults["generation"]}),
         "control": defaults["control"],
         "export": {"splits": {"test": 1}, "licence": "proprietary", "ids": "original", "secret": False},
-    }  # fmt: skip
+    }
     if queries:
         small = size_of(values["llm"])[0] == "small"
         values["generation"] = {"prompts": "small" if small else "default"}
     if rerankers is not None:
-        values["control"] = {**values["control"], "rerankers": [part_settings("reranker", one) for one in rerankers]}
+        values["control"] = {
+            **values["control"],
+            "rerankers": [part_settings("reranker", reranker) for reranker in rerankers],
+        }
     if judge is not None:
         values["control"] = {**values["control"], "judge": judge_settings(judge, relevance)}
     if budget is not None:
@@ -136,26 +144,26 @@ def make_recipe(
         extra["systems.yaml"] = systems_text(systems_of(systems)[0])
         values["control"] = {**values["control"], "systems": "systems.yaml"} if queries else values["control"]
         values["evaluate"] = {"systems": "systems.yaml", "split": "all"}
-    values = merged(values, {key: plain_settings(one) for key, one in own.items()})
+    values = merged(values, {key: plain_settings(value) for key, value in own.items()})
     if task_of(values) == "long-doc":
         values["generation"] = {**(values.get("generation") or {}), "hard_negatives": [0, 0]}
     validate(values, Pipeline, "airgen.generate", folder=folder.resolve())
-    return JobRecipe(values, source, folder, profile, extra)
+    return JobRecipe(values=values, corpus=source, work=folder, profile=profile, files=extra)
 
 
 def task_of(values: Mapping[str, Any]) -> str:
-    """The paper's task."""
+    """Return the paper's task."""
     return str(values.get("task", "qa"))
 
 
 def plain_settings(value: Any) -> Any:
-    """A setting as YAML has it: what is settings already becomes a mapping."""
-    if callable(made := getattr(value, "model_dump", None)):
-        return made(mode="json", exclude_unset=True)
+    """Return a setting as in YAML; a settings object becomes a mapping."""
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json", exclude_unset=True)
     if isinstance(value, Mapping):
-        return {str(key): plain_settings(one) for key, one in value.items()}
+        return {str(key): plain_settings(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain_settings(one) for one in value]
+        return [plain_settings(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -189,16 +197,16 @@ def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> d
     needed = required(inner)
     if needed and len(needed) > most:
         raise UsageError(f"{where}: {name_of(inner)} needs {', '.join(needed)}: it must be {wanted}")
-    made = named(given)
-    found = {"backend": backend, "model": made["name"], "version": made["version"]}
-    return {**found, **({"place": made["place"]} if "place" in made else {})}
+    function = named(given)
+    settings = {"backend": backend, "model": function["name"], "version": function["version"]}
+    return {**settings, **({"place": function["place"]} if "place" in function else {})}
 
 
 def judge_settings(given: Any, relevance: str = "answer") -> Any:
     """`control.judge` of the YAML: "votes", the name of a model, settings, or a function of messages or of pairs."""
     if isinstance(given, Mapping):
-        found = {str(key): value for key, value in given.items()}
-        return {**found, "llm": llm_settings(found["llm"])} if "llm" in found else found
+        settings = {str(key): value for key, value in given.items()}
+        return {**settings, "llm": llm_settings(settings["llm"])} if "llm" in settings else settings
     if isinstance(given, str):
         return {"kind": given} if given == VOTES or given in REGISTRY["judge"] else {"llm": llm_settings(given)}
     inner = given.value if isinstance(given, Function) else given
@@ -209,7 +217,7 @@ def judge_settings(given: Any, relevance: str = "answer") -> Any:
 
 
 def part_settings(part: str, given: Any) -> Any:
-    """A re-ranker or an embedder as settings have it: a name, a mapping, or a function or model by its name."""
+    """Return a re-ranker or an embedder as settings have it: a name, a mapping, or a function or model by its name."""
     inner = given.value if isinstance(given, Function) else given
     if is_written(inner):
         return dict(inner) if isinstance(inner, Mapping) else inner
@@ -220,9 +228,9 @@ def part_settings(part: str, given: Any) -> Any:
 
 
 def systems_text(systems: Sequence[SystemSettings]) -> str:
-    """A systems YAML."""
+    """Return a systems YAML."""
     return yaml.safe_dump(
-        {"systems": [one.model_dump(mode="json", exclude_unset=True) for one in systems]}, sort_keys=False
+        {"systems": [system.model_dump(mode="json", exclude_unset=True) for system in systems]}, sort_keys=False
     )
 
 
@@ -236,15 +244,17 @@ def _profile(machine: Machine) -> str:
 
 
 def _kept_profile(path: Path) -> str:
-    """What the pipeline that is there was written for: the defaults of a job stay, whatever is installed later."""
+    """Return the profile that the existing pipeline was written for: a job keeps its defaults, whatever is
+    installed.
+    """
     if not path.is_file():
         return ""
-    found = _PROFILE.search(path.read_text(encoding="utf-8", errors="replace"))
-    return found[1].strip() if found else ""
+    match = _PROFILE.search(path.read_text(encoding="utf-8", errors="replace"))
+    return match[1].strip() if match else ""
 
 
 def _machine_of(profile: str, machine: Machine) -> Machine:
-    """A machine with the defaults of a profile. Which LLM is asked is said by `llm`, not by the profile."""
+    """Return a machine with the defaults of a profile. Which LLM is asked is said by `llm`, not by the profile."""
     words = profile.split(", ")
     torch = frozenset({"torch", "sentence_transformers"}) if words[0] in ("paper", "torch") else frozenset()
     packages = frozenset({"numba"} if "numba" in words else ()) | torch

@@ -71,14 +71,20 @@ class Compared:
         return said
 
     def study(self) -> Study:
-        """The comparison as a table and a sentence."""
-        parts = [("difference", f"{self.difference:+.4f}"), ("95 %", f"{self.low:+.4f} to {self.high:+.4f}"),
-                 ("p", f"{self.p:.4f}"), ("wins", self.wins), ("losses", self.losses), ("ties", self.ties),
-                 ("queries needed", self.queries_needed)]  # fmt: skip
+        """Return the comparison as a table and a sentence."""
+        parts = [
+            ("difference", f"{self.difference:+.4f}"),
+            ("95 %", f"{self.low:+.4f} to {self.high:+.4f}"),
+            ("p", f"{self.p:.4f}"),
+            ("wins", self.wins),
+            ("losses", self.losses),
+            ("ties", self.ties),
+            ("queries needed", self.queries_needed),
+        ]
         return Study(f"{self.first} against {self.second}", [Table(parts, columns("", self.measure)), md(self.words)])
 
     def to_pandas(self) -> Any:
-        """One row."""
+        """Return one row."""
         names = list(self.__dataclass_fields__)
         return load_extra("pandas", "to_pandas()").DataFrame([{name: getattr(self, name) for name in names}])
 
@@ -118,19 +124,19 @@ class Results(Rows[Result]):
         return self._of(result for result in self if result.dataset == dataset)
 
     def _of(self, results: Iterable[Result]) -> "Results":
-        found = Results(results)
-        found.out, found.places = self.out, self.places
-        return found
+        selection = Results(results)
+        selection.out, selection.places = self.out, self.places
+        return selection
 
     def __getitem__(self, key: Any) -> Any:
         """Return a result by its index or by the name of its system."""
         if isinstance(key, str):
-            found = next((result for result in self if result.name == key), None)
-            if found is None:
+            result = next((result for result in self if result.name == key), None)
+            if result is None:
                 raise UsageError(f"no system {key!r}{closest(key, [result.name for result in self])}")
-            return found
-        found = super().__getitem__(key)
-        return self._of(found) if isinstance(key, slice) else found
+            return result
+        selected = super().__getitem__(key)
+        return self._of(selected) if isinstance(key, slice) else selected
 
     @cached_property
     def _first(self) -> "Results":
@@ -148,18 +154,18 @@ class Results(Rows[Result]):
         for name in self.datasets:
             part = self.on(name)
             ranks = rank_text(part.comparison) if len(part) > 1 else {}
-            for one in sorted(part, key=lambda result: -result.score):
-                low, high = one.intervals[one.headline]
+            for result in sorted(part, key=lambda each: -each.score):
+                low, high = result.intervals[result.headline]
                 row: dict[str, Any] = {"dataset": name} if several else {}
                 row |= {
-                    "system": one.name,
-                    one.headline: one.score,
+                    "system": result.name,
+                    result.headline: result.score,
                     "low": low,
                     "high": high,
-                    "rank": ranks.get(one.name),
+                    "rank": ranks.get(result.name),
                 }
-                row |= {measure: one.means[measure] for measure in _MEASURES if measure in one.means}
-                row |= {"ms_per_query": one.costs.batch_ms, "index_seconds": one.costs.index_seconds}
+                row |= {measure: result.means[measure] for measure in _MEASURES if measure in result.means}
+                row |= {"ms_per_query": result.costs.batch_ms, "index_seconds": result.costs.index_seconds}
                 rows.append(dict(list(row.items())[:_MOST]))
         return rows
 
@@ -183,11 +189,13 @@ class Results(Rows[Result]):
         for name in self.datasets:
             part = list(self.on(name))
             chosen = self._measure(part[0], measure)
-            found = all_scores([one.paths.scores for one in part], chosen)
-            for one, scores in zip(part, found, strict=True):
+            scores_of = all_scores([result.paths.scores for result in part], chosen)
+            for result, scores in zip(part, scores_of, strict=True):
                 head = {"dataset": name} if len(self.datasets) > 1 else {}
-                rows += [{**head, "system": one.name, "query": key, "measure": chosen, "score": score}
-                         for key, score in scores.items()]  # fmt: skip
+                rows += [
+                    {**head, "system": result.name, "query": key, "measure": chosen, "score": score}
+                    for key, score in scores.items()
+                ]
         return rows
 
     def _measure(self, result: Result, measure: str) -> str:
@@ -212,9 +220,9 @@ class Results(Rows[Result]):
         Raises:
             UsageError: A system is unknown, both are the same, or the measure was not computed.
         """
-        one, other = self._first[first], self._first[second]
-        chosen = self._measure(one, measure)
-        _, scores = as_matrix([one, other], chosen)
+        results = [self._first[first], self._first[second]]
+        chosen = self._measure(results[0], measure)
+        _, scores = as_matrix(results, chosen)
         difference = scores[0] - scores[1]
         ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
         if first == second:
@@ -224,9 +232,19 @@ class Results(Rows[Result]):
             queries_needed(float(difference.mean()), float(difference.std(ddof=1))) if len(difference) > 1 else None
         )
         return Compared(
-            first, second, chosen, float(difference.mean()), low, high, pair.fisher, int((difference > 0).sum()),
-            int((difference < 0).sum()), int((difference == 0).sum()), len(difference), needed,
-        )  # fmt: skip
+            first=first,
+            second=second,
+            measure=chosen,
+            difference=float(difference.mean()),
+            low=low,
+            high=high,
+            p=pair.fisher,
+            wins=int((difference > 0).sum()),
+            losses=int((difference < 0).sum()),
+            ties=int((difference == 0).sum()),
+            queries=len(difference),
+            queries_needed=needed,
+        )
 
     @property
     def verdict(self) -> str:
@@ -254,12 +272,17 @@ class Results(Rows[Result]):
             raise UsageError(f"by: no attribute {attribute!r}{closest(attribute, known)}")
         values = [group for group in part[0].groups if group.attribute == attribute]
         means = {
-            (one.name, group.value): group.mean for one in part for group in one.groups if group.attribute == attribute
+            (result.name, group.value): group.mean
+            for result in part
+            for group in result.groups
+            if group.attribute == attribute
         }
-        rows = [[group.value, group.queries, *(means.get((one.name, group.value)) for one in part)] for group in values]
-        names = [one.name for one in part]
+        names = [result.name for result in part]
+        rows = [[group.value, group.queries, *(means.get((name, group.value)) for name in names)] for group in values]
         table = Table(rows, columns(attribute, "queries", *names, form=""))
-        table = replace(table, columns=[*table.columns[:2], *(replace(one, form=".4f") for one in table.columns[2:])])
+        table = replace(
+            table, columns=[*table.columns[:2], *(replace(column, form=".4f") for column in table.columns[2:])]
+        )
         return Study(f"{part[0].headline} by {attribute}", [table])
 
     def plot(self, kind: Kind = "intervals", ax: Any = None) -> Any:
@@ -307,13 +330,18 @@ class Results(Rows[Result]):
         forms = {"low": ".3f", "high": ".3f", "ms_per_query": ".2f", "index_seconds": ".1f"}
         shown = [
             Column(
-                name.replace("_", " "), partial(_cell, name), forms.get(name, ".4f"),
-                left=name in ("system", "dataset"), best=name == self[0].headline and len(self.datasets) == 1,
+                name.replace("_", " "),
+                partial(_cell, name),
+                forms.get(name, ".4f"),
+                left=name in ("system", "dataset"),
+                best=name == self[0].headline and len(self.datasets) == 1,
             )
             for name in names
-        ]  # fmt: skip
+        ]
         texts = {name for row in rows for name, value in row.items() if isinstance(value, str | int)}
-        shown = [replace(one, form="") if name in texts else one for name, one in zip(names, shown, strict=True)]
+        shown = [
+            replace(column, form="") if name in texts else column for name, column in zip(names, shown, strict=True)
+        ]
         return Study(
             f"{', '.join(self.datasets)}: {self[0].queries:,} queries",
             [Table(rows, shown), note_lines(self), md(self.verdict)],

@@ -35,8 +35,8 @@ def rows_of(data: Any) -> Iterator[Row]:
         for key, value in data.items():
             yield _clean({"_id": key, **(value if isinstance(value, Mapping) else {"text": value})})
     elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        for number, one in enumerate(data):
-            yield _row(one, number)
+        for number, item in enumerate(data):
+            yield _row(item, number)
     else:
         raise UsageError(
             f"a {kind} contains no rows: give a data frame, a list of mappings, a folder, or a corpus's YAML"
@@ -51,14 +51,14 @@ def _row(one: Any, number: int) -> Row:
         return {"text": one}
     metadata = getattr(one, "metadata", None)
     more = dict(metadata) if isinstance(metadata, Mapping) else {}
-    if isinstance(text := getattr(one, "page_content", None), str):  # LangChain
-        return _clean({**more, "id": getattr(one, "id", None) or more.get("id"), "text": text})
-    if callable(content := getattr(one, "get_content", None)):  # llama-index
-        return _clean({**more, "id": getattr(one, "node_id", None), "text": content()})
-    fields = getattr(one, "__dataclass_fields__", None) or getattr(one, "_fields", None)
+    if isinstance(text := getattr(item, "page_content", None), str):  # LangChain
+        return _clean({**more, "id": getattr(item, "id", None) or more.get("id"), "text": text})
+    if callable(content := getattr(item, "get_content", None)):  # llama-index
+        return _clean({**more, "id": getattr(item, "node_id", None), "text": content()})
+    fields = getattr(item, "__dataclass_fields__", None) or getattr(item, "_fields", None)
     if fields:
-        return _clean({name: getattr(one, name) for name in fields})
-    raise UsageError(f"row {number} is a {type(one).__name__}: a mapping of columns to values is needed, or a text")
+        return _clean({name: getattr(item, name) for name in fields})
+    raise UsageError(f"row {number} is a {type(item).__name__}: a mapping of columns to values is needed, or a text")
 
 
 def _clean(row: Mapping[Any, Any]) -> Row:
@@ -76,11 +76,11 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(name): plain_value(one) for name, one in value.items()}
+        return {str(name): plain_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain_value(one) for one in value]
-    if callable(made := getattr(value, "tolist", None)):  # of numpy
-        return plain_value(made())
+        return [plain_value(item) for item in value]
+    if callable(as_list := getattr(value, "tolist", None)):  # of numpy
+        return plain_value(as_list())
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return str(value)

@@ -55,10 +55,12 @@ def systems_of(given: Any) -> tuple[list[SystemSettings], Path]:
         pairs = [("", given)]
     if not pairs:
         raise UsageError("no system is given: name one, such as {'bm25': 'bm25'}")
-    values = [one if isinstance(one, SystemSettings) else _settings(name, one) for name, one in pairs]
-    mappings = [one.model_dump(exclude_unset=True) if isinstance(one, SystemSettings) else one for one in values]
-    found = validate({"systems": mappings}, SystemsFile, "systems", folder=Path.cwd())
-    return in_order(found.systems), Path.cwd()
+    values = [value if isinstance(value, SystemSettings) else _settings(name, value) for name, value in pairs]
+    mappings = [
+        value.model_dump(exclude_unset=True) if isinstance(value, SystemSettings) else value for value in values
+    ]
+    file = validate({"systems": mappings}, SystemsFile, "systems", folder=Path.cwd())
+    return in_order(file.systems), Path.cwd()
 
 
 def _is_many(given: Mapping[Any, Any]) -> bool:
@@ -121,7 +123,9 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
                 f"{called or name_of(given)}: a {type(given).__name__} is not a retriever: Dense(...) makes one"
             )
         return _own(called or name_of(given), given)
-    embeds = any(callable(getattr(given, one, None)) for one in ("encode", "embed_documents", "get_query_embedding"))
+    embeds = any(
+        callable(getattr(given, method, None)) for method in ("encode", "embed_documents", "get_query_embedding")
+    )
     if isinstance(given, OwnEmbedder) or (embeds and not callable(getattr(given, "search", None))):
         from airgen.retrievers.dense.retriever import Dense
 
@@ -159,14 +163,14 @@ def _checked_run(name: str, given: Mapping[Any, Any]) -> dict[str, dict[str, flo
     """Return a run with ids as text and scores as numbers. Raises UsageError for scores that are text."""
     found: dict[str, dict[str, float]] = {}
     for query, hits in given.items():
-        row = found[str(query)] = {}
+        row = run[str(query)] = {}
         for passage, score in hits.items():
             if isinstance(score, str | bool) or not hasattr(score, "__float__"):
                 raise UsageError(
                     f"the run {name}: query {query!r}: passage {passage!r} has the score {score!r}: a number is needed"
                 )
             row[str(passage)] = float(score)
-    return found
+    return run
 
 
 def _plain(name: str) -> str:
