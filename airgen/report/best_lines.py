@@ -25,11 +25,13 @@ class BestLines:
         )
 
     def start(self, text: str, length: int) -> int:
-        """Where the window of `length` characters with most of the query's words begins, at the beginning of a sentence
-        or line where one is near; 0 where the beginning of the text is as good."""
+        """Return where the window of `length` characters with most of the query's words begins.
+
+        It begins with a sentence or line if one begins nearby; 0 if the beginning of the text is as good.
+        """
         if self._words is None or len(text) <= length:
             return 0
-        places = [(found.start(), found[0].casefold()) for found in self._words.finditer(text)]
+        places = [(match.start(), match[0].casefold()) for match in self._words.finditer(text)]
         best, count, first = 0, 0, 0
         within: dict[str, int] = {}
         for place, word in places:
@@ -45,7 +47,7 @@ class BestLines:
         if best < length // 2:
             return 0
         before = text[max(0, best - _BACK) : best]
-        breaks = [found.end() for found in _BREAK.finditer(before)]
+        breaks = [match.end() for match in _BREAK.finditer(before)]
         if breaks:
             return best - len(before) + breaks[-1]
         return best - len(before) + before.find(" ") + 1 if " " in before else best

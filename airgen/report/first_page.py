@@ -29,15 +29,19 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
         return None
     job, manifest = source.job, source.manifest
     what = str(job.path) if job is not None else str(source.dataset.path) if source.dataset is not None else ""
-    board = next((one for one in boards if one.comparison is not None and len(one.results) > 1), None)
+    board = next((board for board in boards if board.comparison is not None and len(board.results) > 1), None)
     audit = None if manifest is None else manifest.audit
     rows: list[tuple[str, str, str]] = []
     text, bad = labels_of(audit)
     if job is not None and source.state in ("running", "stopped"):
         rows.append(("Finish the job", f"it is {source.state}", f"airgen run {what}"))
     if bad:
-        mend = ("Correct the labels", text.partition(":")[0], f"airgen audit score {what} audit-answers.json --apply")
-        rows.append(mend)
+        correction = (
+            "Correct the labels",
+            text.partition(":")[0],
+            f"airgen audit score {what} audit-answers.json --apply",
+        )
+        rows.append(correction)
     elif not audit and manifest is not None and manifest.provenance and not brought_labels(job):
         again = job is not None and has_answers(job.directory)
         why = "people have checked labels, but not these" if again else "no person has checked the labels yet"
@@ -45,26 +49,26 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
     if board is not None and board.comparison is not None:
         best, second = board.comparison.names[:2]
         queries = board.results[0].queries
-        told = second not in board.comparison.together[0]
-        if told and queries >= ENOUGH and not bad:
+        separated = second not in board.comparison.together[0]
+        if separated and queries >= ENOUGH and not bad:
             why = f"it is significantly better than all others on {queries:,} queries"
             rows.append((f"Use {best}", why, f"airgen evaluate compare {best} {second}"))
-        elif told and queries < ENOUGH:
+        elif separated and queries < ENOUGH:
             few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
             more = max(2 * job.pipeline.target, ENOUGH) if job is not None else 0
             if job is not None and job.pipeline.queries is None:
                 rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {what} --target {more}"))
-        elif not told:
-            of = f"{best} and {second} do not differ significantly on {queries:,} queries"
+        elif not separated:
+            tie = f"{best} and {second} do not differ significantly on {queries:,} queries"
             if job is not None and job.pipeline.queries is None:
                 more = max(2 * job.pipeline.target, ENOUGH)
-                rows.append((f"Generate more queries: target {more:,}", of, f"airgen run {what} --target {more}"))
+                rows.append((f"Generate more queries: target {more:,}", tie, f"airgen run {what} --target {more}"))
             folder = job.dataset if job is not None else what
             ask = "Or ask a person which is better" if rows else "Ask a person which is better"
-            rows.append((ask, of, f"airgen audit systems {folder} {best} {second}"))
-        unjudged = [one for one in board.results if (one.means.get("Hole@10") or 0) > 0.5]
+            rows.append((ask, tie, f"airgen audit systems {folder} {best} {second}"))
+        unjudged = [result for result in board.results if (result.means.get("Hole@10") or 0) > 0.5]
         if unjudged and job is not None:
-            names = ", ".join(one.name for one in unjudged[:3])
+            names = ", ".join(result.name for result in unjudged[:3])
             why = f"more than half of the top ten hits of {names} are unjudged"
             rows.append(("Judge the unjudged hits", why, f"airgen audit holes {job.dataset} --pipeline {what}"))
     if not boards and source.dataset is not None:
@@ -78,7 +82,7 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
 
 
 def brought_labels(job: Job | None) -> bool:
-    """Whether a job's user brought labels: these are people's already."""
+    """Return whether a job's user brought labels: these are people's already."""
     return job is not None and job.pipeline.queries is not None and bool(job.pipeline.queries.labels)
 
 
@@ -92,7 +96,10 @@ def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:
             if status is not None and status["updated"]:
                 rows.append(("Labels made", _date(status["updated"])))
         if ran := [
-            time_ for every in source.results.values() for one in every if (time_ := _changed(one.paths.scores))
+            changed
+            for results in source.results.values()
+            for result in results
+            if (changed := _changed(result.paths.scores))
         ]:
             rows.append(("Systems scored", _date(max(ran))))
         if job is not None:
@@ -113,9 +120,9 @@ def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:
         ]
         devices = {
             f"{costs.device}{f', {costs.threads} threads' if costs.threads else ''}"
-            for every in source.results.values()
-            for one in every
-            if (costs := one.costs).device
+            for results in source.results.values()
+            for result in results
+            if (costs := result.costs).device
         }
         rows.append(("Machine", "; ".join([*filter(None, machine), *sorted(devices)])))
     return Table(rows, columns("", "", left=(1,))) if rows else None

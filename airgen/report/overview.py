@@ -55,83 +55,99 @@ _GENERATION = {"type": "types", "length": "lengths", "information": "information
 
 
 def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, Any]:
-    """The facts of one dataset or job; parts that are not known are missing or empty."""
-    found: dict[str, Any] = {"facts": _facts(source), "funnel": [], "stages": [], "models": [], "notes": []}
+    """Return the facts of one dataset or job; parts that are not known are missing or empty."""
+    overview_: dict[str, Any] = {"facts": _facts(source), "funnel": [], "stages": [], "models": [], "notes": []}
     manifest, job = source.manifest, source.job
     coverage = _of_queries(source)
     uses: Sequence[ModelUse] = () if manifest is None else manifest.provenance
     steps: Sequence[FunnelStep] = ()
     if manifest is not None:
         steps = manifest.funnel
-        found["audit"] = dict(manifest.audit) if manifest.audit else None
+        overview_["audit"] = dict(manifest.audit) if manifest.audit else None
     if job is not None:
         try:
             with source.store() as store:
                 accepted = job.accepted(store)
-                found["stages"], found["money"] = _costs(store)
-                found["failures"] = [list(row) for row in store.query(_FAILURES)]
-                work = _work(store, job, found["stages"])
+                overview_["stages"], overview_["money"] = _costs(store)
+                overview_["failures"] = [list(row) for row in store.query(_FAILURES)]
+                work = _work(store, job, overview_["stages"])
                 prints = [value for stage, value in job.plan(store).items() if stage == "judgment"]
-                found["judged"] = [list(row) for row in store.query(_JUDGED, [prints])]
-                found["relevant_from"] = job.pipeline.control.judge.relevant_from
+                overview_["judged"] = [list(row) for row in store.query(_JUDGED, [prints])]
+                overview_["relevant_from"] = job.pipeline.control.judge.relevant_from
                 if source.state == "running" or manifest is None:
-                    steps, found["so_far"] = funnel_so_far(job, store, accepted), True
+                    steps, overview_["so_far"] = funnel_so_far(job, store, accepted), True
                     coverage = _of_lineages(accepted)
         except AirgenError as error:
-            found["notes"].append(f"what the job did is not shown: {error}")
+            overview_["notes"].append(f"what the job did is not shown: {error}")
         else:
             uses = provenance(job)
             roles = ["judgment" if use.role.startswith("judge (") else use.role for use in uses]
-            found["models"] = [
+            overview_["models"] = [
                 {**asdict(use), "did": work.get(role, "")} for use, role in zip(uses, roles, strict=True)
             ]
-    found["models"] = found["models"] or [{**asdict(use), "did": ""} for use in uses]
-    found["funnel"] = [asdict(step) for step in steps]
+    overview_["models"] = overview_["models"] or [{**asdict(use), "did": ""} for use in uses]
+    overview_["funnel"] = [asdict(step) for step in steps]
     own = job is not None and job.pipeline.queries is not None
-    found["unchecked"] = bool(found["models"]) and not found.get("audit") and not brought_labels(job)
-    found["facts"]["generated"] = bool(found["models"]) and not own  # else a label 0 is no hard negative
+    overview_["unchecked"] = bool(overview_["models"]) and not overview_.get("audit") and not brought_labels(job)
+    overview_["facts"]["generated"] = bool(overview_["models"]) and not own  # else a label 0 is no hard negative
     todo, made = next_steps(source, boards), made_by(source, uses)
-    found["tables"] = {
+    overview_["tables"] = {
         "next": None if todo is None else page_table("What to do next", todo),
         "made_by": None if made is None else page_table("How it was made", made),
         "funnel": funnel_table(steps),
-        "splits": splits_table(found["facts"].get("splits") or {}, made=found["facts"]["generated"]),
-        "costs": costs_table(found["stages"]),
-        "models": models_table(found["models"]),
+        "splits": splits_table(overview_["facts"].get("splits") or {}, made=overview_["facts"]["generated"]),
+        "costs": costs_table(overview_["stages"]),
+        "models": models_table(overview_["models"]),
     }
-    found["people"] = "" if source.withheld or manifest is None else note_text(manifest.notes.get(NOTE))
-    found["coverage"] = _coverage(coverage, source)
-    found["diversity"] = _diversity(source)
-    found["agreement"] = _agreement(source)
-    return found
+    overview_["people"] = "" if source.withheld or manifest is None else note_text(manifest.notes.get(NOTE))
+    overview_["coverage"] = _coverage(coverage, source)
+    overview_["diversity"] = _diversity(source)
+    overview_["agreement"] = _agreement(source)
+    return overview_
 
 
 def _facts(source: ReportSource) -> dict[str, Any]:
-    """What a reader wants to know first; nothing of it is computed."""
+    """Return the facts that a reader wants first; none of them is computed."""
     info, manifest = source.info, source.manifest
-    facts = {name: info.get(name) for name in ("task", "language", "domain", "version", "source", "source_url",
-                                               "source_licence", "labels_licence", "description")}  # fmt: skip
+    facts = {
+        name: info.get(name)
+        for name in (
+            "task",
+            "language",
+            "domain",
+            "version",
+            "source",
+            "source_url",
+            "source_licence",
+            "labels_licence",
+            "description",
+        )
+    }
     if manifest is not None:
         facts["digest"] = manifest.digest
         facts["passages"] = manifest.statistics.passages
         facts["splits"] = {
             name: {
-                "queries": one.queries,
-                "positives": None if name in source.withheld else one.positives,
-                "negatives": None if name in source.withheld else one.hard_negatives,
+                "queries": split.queries,
+                "positives": None if name in source.withheld else split.positives,
+                "negatives": None if name in source.withheld else split.hard_negatives,
             }
-            for name, one in manifest.statistics.splits.items()
+            for name, split in manifest.statistics.splits.items()
         }
     elif source.dataset is not None:
         splits: dict[str, dict[str, int]] = {}
-        for split in source.splits:
-            found = source.labels(split)
-            every = [label > 0 for row in found.values() for label in row.values()]
-            splits[split] = {"queries": len(found), "positives": sum(every), "negatives": len(every) - sum(every)}
+        for name in source.splits:
+            labels = source.labels(name)
+            positive = [label > 0 for row in labels.values() for label in row.values()]
+            splits[name] = {
+                "queries": len(labels),
+                "positives": sum(positive),
+                "negatives": len(positive) - sum(positive),
+            }
         facts["splits"] = splits
     if facts.get("passages") is None:
         facts["passages"] = next(
-            (one.about.get("passages") for every in source.results.values() for one in every), None
+            (result.about.get("passages") for results in source.results.values() for result in results), None
         )
     if source.job is not None and source.job.pipeline.target != ALL_QUERIES:
         facts["target"] = source.job.pipeline.target
@@ -147,38 +163,38 @@ def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, float]]:
 
 
 def _work(store: Store, job: Job, stages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """{role: what its model did} in words, for the roles of `provenance`."""
-    found: dict[str, str] = {}
+    """Return {role: what its model did} in words, for the roles of `provenance`."""
+    work: dict[str, str] = {}
     for stage in dict.fromkeys(row["stage"] for row in stages):
         rows = [row for row in stages if row["stage"] == stage]
         calls, tokens = (sum(row[name] for row in rows) for name in ("calls", "completion_tokens"))
-        found[stage.replace("_", " ")] = f"{calls:,} calls, {tokens:,} tokens written"
+        work[stage.replace("_", " ")] = f"{calls:,} calls, {tokens:,} tokens written"
     plan = job.plan(store)
     for role, table in (("recall", "recall"), ("re-ranker (pre-label)", "prelabel")):
         prints = [value for stage, value in plan.items() if stage.partition(":")[0] == table]
         ranked = store.query(_RANKED.format(table=table), [prints])
         if ranked:
             queries, passages = max(row[1] for row in ranked), max(row[2] for row in ranked)
-            found[role] = f"{passages:,} passages ranked for {queries:,} queries"
-    return found
+            work[role] = f"{passages:,} passages ranked for {queries:,} queries"
+    return work
 
 
 def _of_queries(source: ReportSource) -> dict[str, Counter[str]]:
-    """{attribute: {value: queries}} of published queries; `split` is one of the attributes."""
-    found: dict[str, Counter[str]] = {}
+    """Return {attribute: {value: queries}} of published queries; `split` is one of the attributes."""
+    counts: dict[str, Counter[str]] = {}
     for key, query in source.queries.items():
         for name in (*ATTRIBUTES, "hops", "language", "domain"):
             value = query.metadata.get(name)
             if isinstance(value, str | int) and value != "":
-                found.setdefault(name, Counter())[str(value)] += 1
+                counts.setdefault(name, Counter())[str(value)] += 1
         if split := source.split_of.get(key):
-            found.setdefault("split", Counter())[split] += 1
-    return found
+            counts.setdefault("split", Counter())[split] += 1
+    return counts
 
 
 def _of_lineages(accepted: Accepted) -> dict[str, Counter[str]]:
-    """The same of the accepted queries of a job that has no dataset yet."""
-    found: dict[str, Counter[str]] = {}
+    """Return the same of the accepted queries of a job that has no dataset yet."""
+    counts: dict[str, Counter[str]] = {}
     for lineage in accepted.lineages:
         query = lineage.query
         if query is None:
@@ -187,15 +203,15 @@ def _of_lineages(accepted: Accepted) -> dict[str, Counter[str]]:
         values["style"] = lineage.rewrites[-1].style if isinstance(lineage.final, Rewrite) else ""
         for name, value in values.items():
             if value:
-                found.setdefault(name, Counter())[value] += 1
-    return found
+                counts.setdefault(name, Counter())[value] += 1
+    return counts
 
 
-def _coverage(found: Mapping[str, Counter[str]], source: ReportSource) -> list[dict[str, Any]]:
-    """The attributes with more than one value: counts, and the share that the pipeline asked for."""
+def _coverage(counts_of: Mapping[str, Counter[str]], source: ReportSource) -> list[dict[str, Any]]:
+    """Return the attributes with more than one value: counts, and the share that the pipeline asked for."""
     generation = source.job.pipeline.generation if source.job is not None else None
     shown = []
-    for name, counts in found.items():
+    for name, counts in counts_of.items():
         asked: Mapping[str, float] = getattr(generation, _GENERATION.get(name, ""), {}) if generation else {}
         total = sum(asked.values())
         wanted = {value: ratio / total for value, ratio in asked.items() if ratio}
@@ -224,34 +240,34 @@ def _diversity(source: ReportSource) -> dict[str, Any] | None:
 
 
 def _agreement(source: ReportSource) -> dict[str, Any] | None:
-    """What `airgen study agree` found for this job: ranks by people's labels and by generated ones."""
+    """Return what `airgen study agree` found for this job: ranks by people's labels and by generated ones."""
     if source.public or source.home is None:
         return None
     try:
         value = read_json(source.home / "agreement" / "agreement.json")
         gains = [
-            RankGain(str(one["system"]), str(one["family"]), float(one["human"]), float(one["generated"]))
-            for one in value["rank_gains"]
+            RankGain(str(row["system"]), str(row["family"]), float(row["human"]), float(row["generated"]))
+            for row in value["rank_gains"]
         ]
         rho = value["variants"][0]["agreement"]["all"]["spearman"]
         names = ("collection", "measure", "queries", "same_size_human", "notes")
-        found = {name: value[name] for name in names}
+        facts = {name: value[name] for name in names}
         scores = {side: dict(value["scores"][side]) for side in ("human", "generated")}
     except DAMAGE:
         return None  # there is none, or it is damaged
-    rows = [_slope(one, scores["human"].get(one.system), scores["generated"].get(one.system)) for one in gains]
-    title = f"Ranks of {len(gains)} systems on {found['collection']}"
-    table = slope_table(rows, str(found["measure"]))
-    return {**found, "spearman": rho, "systems": rows, "drawings": rank_slopes(gains, title), "table": table}
+    rows = [_slope(gain, scores["human"].get(gain.system), scores["generated"].get(gain.system)) for gain in gains]
+    title = f"Ranks of {len(gains)} systems on {facts['collection']}"
+    table = slope_table(rows, str(facts["measure"]))
+    return {**facts, "spearman": rho, "systems": rows, "drawings": rank_slopes(gains, title), "table": table}
 
 
 def _slope(gain: RankGain, human: float | None, generated: float | None) -> dict[str, Any]:
-    """One system of a slope graph."""
+    """Return one system of a slope graph."""
     return {**asdict(gain), "scores": [human, generated]}
 
 
 def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]]) -> dict[str, Any] | None:
-    """All boards of a report side by side; None where there is only one.
+    """Return all boards of a report side by side; None where there is only one.
 
     columns: the boards. systems: each system's headline score on each of them, and its mean if it is on all. slopes: of
     each board with people's labels beside each with generated ones, where both have three systems or more.
@@ -262,9 +278,9 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
     scores: dict[str, dict[int, float]] = {}
     families: dict[str, str] = {}
     for at, (_, board) in enumerate(columns):
-        for one in board.results:
-            scores.setdefault(one.name, {})[at] = one.score
-            families.setdefault(one.name, one.family or one.kind)
+        for result in board.results:
+            scores.setdefault(result.name, {})[at] = result.score
+            families.setdefault(result.name, result.family or result.kind)
     systems = [
         {
             "name": name,
@@ -278,23 +294,33 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
     for left, (human, human_board) in enumerate(columns):
         for right, (generated, _) in enumerate(columns):
             if _generated(human) is False and _generated(generated):
-                both = {name: (values[left], values[right]) for name, values in scores.items()
-                        if left in values and right in values}  # fmt: skip
+                both = {
+                    name: (values[left], values[right])
+                    for name, values in scores.items()
+                    if left in values and right in values
+                }
                 if len(both) >= _LEAST:
                     slopes.append({"left": left, "right": right, **_slopes(both, families, human_board.headline)})
     shown = [
         {
-            "key": source.key, "board": board.key, "name": source.name, "split": board.split,
-            "headline": board.headline, "queries": board.results[0].queries, "generated": _generated(source),
+            "key": source.key,
+            "board": board.key,
+            "name": source.name,
+            "split": board.split,
+            "headline": board.headline,
+            "queries": board.results[0].queries,
+            "generated": _generated(source),
             **{name: source.info.get(name) for name in ("task", "domain", "language")},
         }
         for source, board in columns
-    ]  # fmt: skip
+    ]
     return {"columns": shown, "systems": systems, "slopes": slopes, "table": together_table(shown, systems)}
 
 
 def _generated(source: ReportSource) -> bool | None:
-    """Whether a model wrote the queries: airgen's own datasets say which one. None where the dataset is not there."""
+    """Return whether a model wrote the queries: airgen's own datasets say which one. None where the
+    dataset is not there.
+    """
     if source.job is not None:
         return True
     if source.dataset is None:
@@ -304,12 +330,12 @@ def _generated(source: ReportSource) -> bool | None:
 
 
 def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str], measure: str) -> dict[str, Any]:
-    """Two rankings of the same systems, by their scores."""
+    """Return two rankings of the same systems, by their scores."""
     values = np.array(list(both.values()))
     ranks = average_ranks(-values.T)
     gains = [RankGain(name, families[name], float(ranks[0, at]), float(ranks[1, at])) for at, name in enumerate(both)]
     gains.sort(key=lambda gain: (gain.human, gain.system))
     rho = float(spearman(values[:, 0], values[:, 1]))
-    rows = [_slope(one, *both[one.system]) for one in gains]
+    rows = [_slope(gain, *both[gain.system]) for gain in gains]
     drawings = rank_slopes(gains, f"Ranks of {len(gains)} systems")
     return {"spearman": rho, "systems": rows, "drawings": drawings, "table": slope_table(rows, measure)}

@@ -150,9 +150,7 @@ def together_table(columns: Sequence[Row], systems: Sequence[Row]) -> dict[str, 
                 picture=Picture("shade", partial(lambda strength, row: strength[row["name"]], strength)),
             )
         )
-    return page_table(
-        "Systems on each dataset", Table(systems, shown), sort="-Mean" if complete else f"-{titles[0]}"
-    )  # fmt: skip
+    return page_table("Systems on each dataset", Table(systems, shown), sort="-Mean" if complete else f"-{titles[0]}")
 
 
 def slope_table(systems: Sequence[Row], measure: str) -> dict[str, Any]:

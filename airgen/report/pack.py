@@ -35,7 +35,7 @@ _WEB = Path(__file__).parent / "web"
 
 
 def chunk(value: Any) -> str:
-    """A value as base64 of gzipped JSON. NaN becomes null, and each lone surrogate U+FFFD."""
+    """Return a value as base64 of gzipped JSON. NaN becomes null, and each lone surrogate U+FFFD."""
     try:
         text = _json(value)
     except (ValueError, TypeError):  # a NaN or a dataclass in it: to look for them first takes longer than to write
@@ -85,9 +85,9 @@ class Pack:
 
 
 def web_files() -> list[Path]:
-    """The page's own scripts and styles: `core.js` first, because the other scripts call it."""
-    found = [STYLE, *(path for path in _WEB.iterdir() if path.suffix in (".js", ".css"))]
-    return sorted(found, key=lambda path: (path.name != "core.js", path.name))
+    """Return the page's own scripts and styles: `core.js` first, because the other scripts call it."""
+    files = [STYLE, *(path for path in _WEB.iterdir() if path.suffix in (".js", ".css"))]
+    return sorted(files, key=lambda path: (path.name != "core.js", path.name))
 
 
 @contextmanager
@@ -120,7 +120,9 @@ def report_file(out: Path, title: str) -> Iterator[Pack]:
 
 
 def index_page(title: str, nonce: str, data: dict[str, str] | None = None, *, connect: str = "'none'") -> str:
-    """The HTML page; with `data`, a page that needs no other file. `connect`: what its scripts may ask for data."""
+    """Return the HTML page; with `data`, a page that needs no other file. `connect`: what its scripts may
+    ask for data.
+    """
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data: blob:; "
         f"connect-src {connect}"

@@ -92,7 +92,7 @@ def page_table(label: str, table: Table, *, sort: str = "", stack: bool | str = 
 
 
 def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, Any]:
-    """One column of a page's table."""
+    """Return one column of a page's table."""
     values = [column.value(row) for row in rows]
     numeric = [_number(value) for value in values]
     known = [number for number in numeric if number is not None]
@@ -115,8 +115,10 @@ def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, 
     if column.picture is not None:
         picture = column.picture
         drawn["picture"] = {
-            "kind": picture.kind, "values": [picture.value(row) for row in rows], "axis": picture.axis,
-        }  # fmt: skip
+            "kind": picture.kind,
+            "values": [picture.value(row) for row in rows],
+            "axis": picture.axis,
+        }
     for name in ("hint", "role", "wide"):
         if getattr(column, name):
             drawn[name] = getattr(column, name)
@@ -128,7 +130,7 @@ def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, 
 
 
 def _number(value: Any) -> float | int | None:
-    """What a cell is sorted by as a number: an interval by its value or its low end; None for a text."""
+    """Return what a cell is sorted by as a number: an interval by its value or its low end; None for a text."""
     if isinstance(value, tuple) and value:
         value = value[0]
     value = getattr(value, "value", value)

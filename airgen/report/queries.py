@@ -37,12 +37,12 @@ def _put(texts: Connection, rows: Iterable[tuple[str, str, str]]) -> None:
 
 
 def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> dict[str, dict[str, Any]]:
-    """{id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
+    """Return {id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
 
-    `lengths` says for each id how many characters are wanted. `best`: where in the text the query's words stand; a cut
-    text begins there, and `before` characters stand before it.
+    `lengths`: the wanted number of characters for each id. `best` finds the place in the text with most of the query's
+    words; a cut text begins there, after `before` characters.
     """
-    found = {}
+    shown = {}
     for id_, longest in lengths.items():
         for (row,) in texts.execute("SELECT row FROM document WHERE id = ?", (json.dumps(id_),)):
             title, text, more = json.loads(row)
@@ -52,8 +52,8 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
                 text, before = text[start:], start
                 place = {"before": before} if before else {}
             more += max(0, len(text) - longest)
-            found[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {}), **place}
-    return found
+            shown[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {}), **place}
+    return shown
 
 
 BLOCK = 32
@@ -69,7 +69,7 @@ Systems = Mapping[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]
 
 
 def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
-    """Write the table and the lives; returns what the summary says of them. Nothing is written without queries."""
+    """Write the table and the lives of the queries, if there are any; return their part of the summary."""
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     extra: list[dict[str, Any]] = []
     systems = _systems(source)
@@ -94,9 +94,9 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
             flush()
     if not extra:
         return {"queries": 0}
-    names = [name for name in _ATTRIBUTES if any(name in one for one in extra)]
-    names += sorted({name for one in extra for name in one} - set(names))
-    columns.update({f"is:{name}": [one.get(name) for one in extra] for name in names})
+    names = [name for name in _ATTRIBUTES if any(name in attributes for attributes in extra)]
+    names += sorted({name for attributes in extra for name in attributes} - set(names))
+    columns.update({f"is:{name}": [attributes.get(name) for attributes in extra] for name in names})
     pack.write(f"{source.key}/queries", columns)
     outcomes = columns["outcome"]
     return {"queries": len(extra), "kept": outcomes.count("kept"), "attributes": names}
@@ -107,7 +107,7 @@ def _lives(source: ReportSource, texts: Connection, systems: Systems) -> Iterato
         try:
             with source.store() as store:
                 every = list(_of_job(source, source.job, store, texts))
-                yield from _complete(source, every, texts, systems, store)
+                yield from _complete(source, every, texts=texts, systems=systems, store=store)
             return
         except StoreError as error:
             if source.dataset is None and not source.job.running:
@@ -117,7 +117,7 @@ def _lives(source: ReportSource, texts: Connection, systems: Systems) -> Iterato
 
 
 def _systems(source: ReportSource) -> Systems:
-    found: dict[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]]] = {}
+    systems: dict[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]]] = {}
     for split, every in source.results.items():
         if source.is_private(split):
             continue
@@ -129,28 +129,28 @@ def _systems(source: ReportSource) -> Systems:
             except DatasetError as error:
                 source.notes.append(f"{result.name}: its scores by query are not shown: {error}")
             if scores or result.name in rankings:
-                found.setdefault(split, []).append((result.name, scores, rankings.get(result.name, {})))
-    return found
+                systems.setdefault(split, []).append((result.name, scores, rankings.get(result.name, {})))
+    return systems
 
 
 def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
-    """Each system's score and ranking of one query, the best first."""
-    found = []
+    """Return each system's score and ranking of one query, the best first."""
+    rows = []
     for name, scores, rankings in systems.get(split, systems.get("all", [])):
         ranking = rankings.get(query)
         top, ranks = (list(ranking.top), dict(ranking.ranks)) if ranking else ([], {})
-        found.append({"name": name, "score": scores.get(query), "top": top, "ranks": ranks})
-    return sorted(found, key=lambda one: (-(one["score"] or 0.0), str(one["name"])))
+        rows.append({"name": name, "score": scores.get(query), "top": top, "ranks": ranks})
+    return sorted(rows, key=lambda row: (-(row["score"] or 0.0), str(row["name"])))
 
 
 def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> Iterator[Life]:
-    """The lives of all that the job has begun, accepted ones first. The generated documents go into `texts`."""
+    """Yield the lives of all that the job has begun, accepted ones first. The generated documents go into `texts`."""
     accepted, public = job.accepted(store), job.ids
     finished, rejected = source.state == "finished", accepted.rejected
     steps = source.manifest.funnel if source.manifest is not None and finished and job.pipeline.queries is None else ()
     if len(steps) > 1:  # after a smaller target, those that its funnel counts
         rejected = rejected[: max(0, steps[1].entered - len(accepted.lineages))]
-    every = [(one, "") for one in accepted.lineages] + [(one.lineage, one.words) for one in rejected]
+    every = [(lineage, "") for lineage in accepted.lineages] + [(row.lineage, row.words) for row in rejected]
     splits = public.splits(accepted.lineages)
     for (lineage, why_not), value in zip(every, lives(store, job, every), strict=True):
         query = value.get("query") or {}
@@ -194,7 +194,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
 
 
 def _of_dataset(source: ReportSource) -> Iterator[Life]:
-    """The lives that published files tell; with the private lineage, how each query was made."""
+    """Yield the lives that published files tell; with the private lineage, how each query was made."""
     home = None if source.public or source.dataset is None else source.dataset.path
     rows = typed_rows(home / LINEAGE, {"query": str}) if home is not None else ()
     lineage = {row["query"]: row for _, row in rows}
@@ -229,7 +229,7 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
 
 
 def _answered(query: BeirQuery) -> dict[str, str]:
-    """Whether anything answers the query, where the dataset says it."""
+    """Return whether anything answers the query, where the dataset says it."""
     answered = query.metadata.get(ANSWERED)
     return {ANSWERED: "yes" if answered else "no"} if isinstance(answered, bool) else {}
 
@@ -237,7 +237,7 @@ def _answered(query: BeirQuery) -> dict[str, str]:
 def _complete(
     source: ReportSource, every: list[Life], texts: Connection, systems: Systems, store: Store | None = None
 ) -> Iterator[Life]:
-    """The lives with labels, systems and the texts of all documents that they name."""
+    """Yield the lives with labels, systems and the texts of all documents that they name."""
     wanted: set[str] = set()
     for life in every:
         labels = source.labels(life["split"]).get(life["id"], {})
@@ -260,13 +260,13 @@ def _complete(
 
 
 def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[str, Any]:
-    scores = [one["score"] for one in life["ranked"] if one["score"] is not None]
+    scores = [ranking["score"] for ranking in life["ranked"] if ranking["score"] is not None]
     if labels:
         positives = sum(label > 0 for label in labels.values())
         negatives = len(labels) - positives
     else:
         actions = [row.get("decision") for row in life["labels"]]
-        positives = sum(one in ("keep_query", "add_positive") for one in actions)
+        positives = sum(action in ("keep_query", "add_positive") for action in actions)
         negatives = actions.count("keep_negative")
     return {
         "positives": None if hidden else positives,
@@ -277,16 +277,16 @@ def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[st
 
 
 def _documents(life: Life) -> dict[str, int]:
-    """{id: how much of its text is shown} of every document that a life names."""
-    hits = {id_: _HIT for one in life["ranked"] for id_ in one["top"]}
+    """Return {id: how many characters of its text are shown} of every document that a life names."""
+    hits = {id_: _HIT for ranking in life["ranked"] for id_ in ranking["top"]}
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
 
 
 def _texts(source: ReportSource, wanted: set[str], store: Store | None) -> Iterator[tuple[str, str, str]]:
     if source.dataset is not None:
-        for one in source.dataset.passages():
-            if one.id in wanted:
-                yield one.id, one.title, one.text
+        for passage in source.dataset.passages():
+            if passage.id in wanted:
+                yield passage.id, passage.title, passage.text
     elif source.job is not None and store is not None:
         public, plan = source.job.ids, source.job.plan(store)
         for passage in store.passages(plan["corpus"]):

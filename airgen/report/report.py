@@ -27,18 +27,18 @@ _LONGEST = 100_000  # characters of a document
 
 
 def audit_folder(source: ReportSource) -> Path:
-    """Where `airgen audit` keeps the sample of a job or dataset, and the answers."""
+    """Return where `airgen audit` keeps the sample of a job or dataset, and the answers."""
     return source.job.directory / "audit" if source.job is not None else results_folder("audit", source.name, "")
 
 
 def audit_sample(source: ReportSource) -> AuditSample | None:
-    """The sample that was drawn, or None. Raises DatasetError if its file cannot be read."""
+    """Return the sample that was drawn, or None. Raises DatasetError if its file cannot be read."""
     path = audit_folder(source) / "sample.json"
     return load_sample(path) if path.is_file() else None
 
 
 def audit_part(source: ReportSource) -> dict[str, Any] | None:
-    """What the pages of the audit need; None for a source without a finished dataset."""
+    """Return what the pages of the audit need; None for a source without a finished dataset."""
     if source.dataset is None:
         return None
     what = source.dataset.path if source.job is None else source.job.path
@@ -48,15 +48,15 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
         source.notes.append(f"the audit is not shown: {error}")
         return None
     items = [] if sample is None else sample.items
-    wanted = {one.document for one in items}
+    wanted = {item.document for item in items}
     passages = source.dataset.passages() if wanted else ()
-    texts = {one.id: (one.title, one.text) for one in passages if one.id in wanted}
+    texts = {passage.id: (passage.title, passage.text) for passage in passages if passage.id in wanted}
     shown = []
-    for one in items:
-        title, body = texts.get(one.document, ("", ""))
-        query = source.queries.get(one.query)
+    for item in items:
+        title, body = texts.get(item.document, ("", ""))
+        query = source.queries.get(item.query)
         text = query.text if query is not None else ""
-        about = {"query": one.query, "document": one.document, "source": one.source}
+        about = {"query": item.query, "document": item.document, "source": item.source}
         shown.append({**about, "text": text, "title": title, "body": body[:_LONGEST]})
     levels = four_levels() if sample is None else sample.levels
     keys = {press: str(level) for press, level in keys_of(levels).items()}
@@ -104,7 +104,9 @@ def make_report(
 def report_of_run(
     result: RunResult, pipeline: Path, runs: Path, target: int | None, say: Callable[[str], None]
 ) -> RunResult:
-    """The result of a run that has ended, with its report. A report that cannot be written does not fail the run."""
+    """Return the result of a run that has ended, with its report. A report that cannot be written does not
+    fail the run.
+    """
     if result.manifest is None and not result.usage:
         return result  # there is a corpus at most
     try:
@@ -115,7 +117,7 @@ def report_of_run(
 
 
 def title_of(sources: Sequence[ReportSource]) -> str:
-    """The title of a report: the names of its sources."""
+    """Return the title of a report: the names of its sources."""
     return ", ".join(source.name for source in sources[:3]) + (", …" if len(sources) > 3 else "")
 
 
@@ -164,7 +166,7 @@ def _summary(source: ReportSource, has: Sequence[str], counts: dict[str, Any]) -
         "splits": source.splits,
         "withheld": sorted(source.withheld),
         "passages": manifest.statistics.passages if manifest is not None else None,
-        "systems": {split: [one.name for one in every] for split, every in source.results.items()},
+        "systems": {split: [result.name for result in every] for split, every in source.results.items()},
         "counts": counts,
         "has": list(has),
         "stopwords": source.stopwords,

@@ -96,7 +96,7 @@ class _Server:
     async def _answer(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """What the handler gives, or why the request is refused, with the headers of every answer."""
+        """Return what the handler gives, or why the request is refused, with the headers of every answer."""
         try:
             self._is_from_here(request)
             response = await handler(request)
@@ -131,7 +131,7 @@ class _Server:
             raise _Refused(403, "open the address that `airgen report --live` printed: it holds a token")
 
     async def _get(self, request: web.Request) -> web.Response:
-        """A file, or a value that is asked again and again."""
+        """Return a file, or a value that is asked again and again."""
         if request.path == "/" and (given := request.query.get("token")):
             if not self._knows(given):
                 raise _Refused(403, "this token is not the one that `airgen report --live` printed")
@@ -153,7 +153,7 @@ class _Server:
         return _text(content, _KINDS.get(path.suffix, "application/octet-stream"))
 
     async def _post(self, request: web.Request) -> web.Response:
-        """What a page asks for: JSON to JSON. The page must be of this server."""
+        """Return what a page asks for: JSON to JSON. The page must be of this server."""
         self._allow(request)
         origin = f"http://{request.headers['Host']}"
         if request.headers.get("Origin") != origin or request.content_type != "application/json":

@@ -100,7 +100,7 @@ class SystemRanks:
 
 
 def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[str, SystemRanks]:
-    """{query id: its ranks} of a result's run, for the queries that have labels.
+    """Return {query id: its ranks} of a result's run, for the queries that have labels.
 
     Hits whose id is the query's own are left out where the rules of the result leave them out. Raises DatasetError for
     a file that is missing or damaged.
@@ -108,15 +108,15 @@ def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[
     run = read_run(result.paths.run)
     if result.rules.get("identical_ids") == "left out":
         run = run.without_identical_ids()
-    run, found = run.ranked(), {}
+    run, ranks_by_query = run.ranked(), {}
     places = {key: place for place, key in enumerate(run.passage_ids)}
     for query, start, end in zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True):
         if query in labels:
             hits = run.passages[start:end]
             labelled = np.isin(hits, [places[key] for key in labels[query] if key in places])
             ranks = {run.passage_ids[hits[at]]: at + 1 for at in np.flatnonzero(labelled).tolist()}
-            found[query] = SystemRanks(tuple(run.passage_ids[place] for place in hits[:TOP]), ranks)
-    return found
+            ranks_by_query[query] = SystemRanks(tuple(run.passage_ids[place] for place in hits[:TOP]), ranks)
+    return ranks_by_query
 
 
 @dataclass
@@ -175,7 +175,7 @@ class ReportSource:
         if self.job is not None:
             pipeline = self.job.pipeline
             return {"task": pipeline.task, "language": pipeline.language, "domain": pipeline.domain}
-        return next((one.about for every in self.results.values() for one in every), {})
+        return next((result.about for every in self.results.values() for result in every), {})
 
     @property
     def language(self) -> str:
@@ -198,7 +198,7 @@ class ReportSource:
     @cached_property
     def splits(self) -> list[str]:
         """The splits whose labels may be shown."""
-        return [] if self.dataset is None else [one for one in self.dataset.splits if one not in self.withheld]
+        return [] if self.dataset is None else [split for split in self.dataset.splits if split not in self.withheld]
 
     @cached_property
     def queries(self) -> dict[str, BeirQuery]:
@@ -210,18 +210,18 @@ class ReportSource:
     @cached_property
     def split_of(self) -> dict[str, str]:
         """{query id: split}: by the metadata, else by the labels that may be shown."""
-        found = {key: str(split) for key, one in self.queries.items() if (split := one.metadata.get("split"))}
+        splits = {key: str(split) for key, query in self.queries.items() if (split := query.metadata.get("split"))}
         for split in self.splits:
             for key in self.labels(split):
-                found.setdefault(key, split)
-        return found
+                splits.setdefault(key, split)
+        return splits
 
     def is_private(self, split: str) -> bool:
-        """Whether nothing may be told of the split's single queries; `all` has those of every split."""
+        """Return whether nothing may be told of the split's single queries; `all` has those of every split."""
         return split in self.withheld or (split == "all" and bool(self.withheld))
 
     def labels(self, split: str) -> dict[str, dict[str, float]]:
-        """{query id: {passage id: label}} of a split, or of `all`; empty if they may not be shown."""
+        """Return {query id: {passage id: label}} of a split, or of `all`; empty if they may not be shown."""
         if self.dataset is None or self.is_private(split) or split not in (*self.splits, "all"):
             return {}
         if split not in self._labels:
@@ -229,7 +229,9 @@ class ReportSource:
         return self._labels[split]
 
     def peoples(self, split: str) -> dict[str, dict[str, float]]:
-        """{query id: {passage id: level}} of the labels of a split that people gave; empty if they may not be shown."""
+        """Return {query id: {passage id: level}} of the labels of a split that people gave; empty if they
+        may not be shown.
+        """
         if self.dataset is None or split not in self.splits:
             return {}
         path = self.dataset.path / f"qrels-{PEOPLE}" / f"{split}.tsv"
@@ -244,19 +246,19 @@ class ReportSource:
         return sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()})
 
     def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
-        """{system: {query id: ranking}} of a split; empty if its labels may not be shown.
+        """Return {system: {query id: ranking}} of a split; empty if its labels may not be shown.
 
         A system whose run cannot be read is left out, with a note.
         """
         labels = self.labels(split)
         if split not in self._rankings:
-            found: dict[str, dict[str, SystemRanks]] = {}
+            rankings: dict[str, dict[str, SystemRanks]] = {}
             for result in self.results.get(split, ()) if labels else ():
                 try:
-                    found[result.name] = ranks_of(result, labels)
+                    rankings[result.name] = ranks_of(result, labels)
                 except DatasetError as error:
                     self.notes.append(f"{result.name}: its hits are not shown: {error}")
-            self._rankings[split] = found
+            self._rankings[split] = rankings
         return self._rankings[split]
 
     @contextmanager

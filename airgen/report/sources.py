@@ -34,7 +34,7 @@ def find_sources(
     public: bool = False,
     private: Sequence[str] | None = None,
 ) -> tuple[list[ReportSource], list[str]]:
-    """The sources behind the words of a command line, and notes about what is not shown.
+    """Return the sources behind the words of a command line, and notes about what is not shown.
 
     Each word is a pipeline (YAML or name), a job's directory, a dataset, a suite, or a folder of results. Results go to
     the dataset of their name if they are of exactly its files. `private`: the splits whose labels a public report does
@@ -42,43 +42,43 @@ def find_sources(
 
     Raises UsageError for a word that is none of these, DatasetError for a dataset with a missing file.
     """
-    found: list[ReportSource] = []
+    sources: list[ReportSource] = []
     notes: list[str] = []
     folders: list[Path] = []
     for word in what:
         if isinstance(word, Job):
-            found.append(_of_job(word))
+            sources.append(_of_job(word))
             continue
         path = Path(word)
         if not path.is_dir():
-            found.append(_of_job(_job(path, runs)))
+            sources.append(_of_job(_job(path, runs)))
         elif (path / STATUS).is_file() or (path / "work.duckdb").is_file():
-            found.append(_of_directory(path, notes))
+            sources.append(_of_directory(path, notes))
         elif _results_below(path):
             folders.append(path)
         else:
             datasets = [BeirDataset.open(place) for place in _dataset_folders(path)]
-            found += [ReportSource("", one.name, dataset=one) for one in datasets]
-    jobs = [one.job.directory for one in found if one.job is not None and one.dataset is not None]
+            sources += [ReportSource("", dataset.name, dataset=dataset) for dataset in datasets]
+    jobs = [source.job.directory for source in sources if source.job is not None and source.dataset is not None]
     folders += [directory / below for directory in jobs for below in _RESULTS]
-    _give_results(found, [one for folder in folders for one in _results_below(folder)], notes)
-    for place, source in enumerate(found):
+    _give_results(sources, [result for folder in folders for result in _results_below(folder)], notes)
+    for place, source in enumerate(sources):
         source.key = f"d{place}"
         if public:
             _make_public(source, private)
     if public:
-        notes = [public_text(one) for one in notes]
-    if not found:
+        notes = [public_text(note) for note in notes]
+    if not sources:
         raise UsageError("nothing to report on: name a pipeline, a job's directory, a dataset or a folder of results")
-    return found, notes
+    return sources, notes
 
 
 def _dataset_folders(path: Path) -> list[Path]:
-    """The datasets of a folder; the error for a folder of anything else names the jobs or datasets inside."""
+    """Return the datasets of a folder; the error for a folder of anything else names the jobs or datasets inside."""
     folders = list(dataset_folders(path).values())
     named = ("corpus", "queries", "qrels", MANIFEST)
-    if folders == [path] and not any(one.name.startswith(named) for one in path.iterdir()):
-        inside = sorted(one.name for one in path.iterdir() if any((one / name).exists() for name in _INSIDE))
+    if folders == [path] and not any(child.name.startswith(named) for child in path.iterdir()):
+        inside = sorted(child.name for child in path.iterdir() if any((child / name).exists() for name in _INSIDE))
         hint = f"; name one of those in it: {', '.join(inside[:5])}" if inside else ""
         raise UsageError(f"{path}: is no job's directory, dataset, suite or folder of results{hint}")
     return folders
@@ -108,16 +108,16 @@ def _of_job(job: Job) -> ReportSource:
 
 
 def _of_directory(path: Path, notes: list[str]) -> ReportSource:
-    """The job of a work directory; without its YAML, what the directory holds besides."""
-    found = job_of_directory(path)
-    if isinstance(found, Job):
-        return _of_job(found)
+    """Return the job of a work directory; without its YAML, what the directory holds besides."""
+    job_or_problem = job_of_directory(path)
+    if isinstance(job_or_problem, Job):
+        return _of_job(job_or_problem)
     if not (path / "dataset" / MANIFEST).is_file():
-        raise DatasetError(f"{path}: {found}, and there is no finished dataset in it: nothing to report on")
+        raise DatasetError(f"{path}: {job_or_problem}, and there is no finished dataset in it: nothing to report on")
     dataset = BeirDataset.open(path / "dataset")
     source = ReportSource("", dataset.name, dataset=dataset, home=path)
-    source.notes.append(f"{path}: {found}, so the steps before the dataset are not shown")
-    _give_results([source], [one for below in _RESULTS for one in _results_below(path / below)], notes)
+    source.notes.append(f"{path}: {job_or_problem}, so the steps before the dataset are not shown")
+    _give_results([source], [result for below in _RESULTS for result in _results_below(path / below)], notes)
     return source
 
 
@@ -141,13 +141,13 @@ def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
         source.take_public_part(sorted(private))
     for split, every in source.results.items():
         if source.is_private(split):
-            queries = sum(split in (of, "all") for of in source.split_of.values())
-            source.results[split] = [_public_result(one, queries) for one in every]
+            queries = sum(split in (own, "all") for own in source.split_of.values())
+            source.results[split] = [_public_result(result, queries) for result in every]
     source.notes[:] = map(public_text, source.notes)
 
 
 def _public_result(result: Result, queries: int) -> Result:
-    """What a leaderboard would show: the head measure in its digits. Nothing is told of single queries, nor what
+    """Return what a leaderboard would show: the head measure in its digits. Nothing is told of single queries, nor what
     follows from how many of them have labels; with the hits, and with more digits, labels could be computed."""
     low, high = (round(end, DIGITS) for end in result.intervals[result.headline])
     return Result(
@@ -177,17 +177,17 @@ def _public_result(result: Result, queries: int) -> Result:
 
 
 def _results_below(folder: Path) -> list[Result]:
-    """The results in a folder, at the depth of DATASET/SPLIT/SYSTEM.json or less."""
+    """Return the results in a folder, at the depth of DATASET/SPLIT/SYSTEM.json or less."""
     if not folder.is_dir():
         return []
-    found = []
+    results = []
     for pattern in ("*.json", "*/*.json", "*/*/*.json"):
         for path in sorted(folder.glob(pattern)):
             if path.name.endswith(".mteb.json") or path.stem in _NO_RESULTS:
                 continue
             if (result := load_result(Paths.of(path.parent, path.stem))) is not None:
-                found.append(result)
-    return found
+                results.append(result)
+    return results
 
 
 def _give_results(sources: list[ReportSource], results: Sequence[Result], notes: list[str]) -> None:
@@ -196,14 +196,14 @@ def _give_results(sources: list[ReportSource], results: Sequence[Result], notes:
     for result in results:
         by_name.setdefault(result.dataset, []).append(result)
     for name, every in by_name.items():
-        same = [one for one in sources if one.dataset is not None and one.dataset.name == name]
+        same = [source for source in sources if source.dataset is not None and source.dataset.name == name]
         if not same:
             sources.append(_only_results(name, every, notes))
             continue
         digests: dict[tuple[str, str], str] = {}
         others: Counter[str] = Counter()
         for result in every:
-            fitting = [one for one in same if _fits(one, result, digests)]
+            fitting = [source for source in same if _fits(source, result, digests)]
             for source in fitting:
                 _add(source.results.setdefault(result.split, []), result)
             others[result.split] += not fitting
@@ -216,7 +216,7 @@ def _give_results(sources: list[ReportSource], results: Sequence[Result], notes:
 
 
 def _fits(source: ReportSource, result: Result, digests: dict[tuple[str, str], str]) -> bool:
-    """Whether a result is of exactly the source's files."""
+    """Return whether a result is of exactly the source's files."""
     dataset, split = source.dataset, result.split
     assert dataset is not None
     if split not in (*dataset.splits, *dataset.withheld, "all"):
@@ -228,7 +228,7 @@ def _fits(source: ReportSource, result: Result, digests: dict[tuple[str, str], s
 
 
 def _add(every: list[Result], result: Result) -> None:
-    if all(one.name != result.name for one in every):
+    if all(known.name != result.name for known in every):
         every.append(result)
 
 
@@ -236,16 +236,16 @@ def _only_results(name: str, every: Sequence[Result], notes: list[str]) -> Repor
     """Results whose dataset is not there: of each split those of one version, the version that most are of."""
     source = ReportSource("", name)
     source.notes.append("the dataset is not here, so its queries are not shown: name its folder, too")
-    for split in dict.fromkeys(one.split for one in every):
-        of_split = [one for one in every if one.split == split]
-        counts = Counter(str(one.about.get("digest")) for one in of_split)
-        digest = max(counts, key=lambda one: (counts[one], one))
+    for split in dict.fromkeys(result.split for result in every):
+        of_split = [result for result in every if result.split == split]
+        counts = Counter(str(result.about.get("digest")) for result in of_split)
+        digest = max(counts, key=lambda digest: (counts[digest], digest))
         if len(counts) > 1:
             notes.append(
                 f"results on {name} ({split}) are of {len(counts)} versions of the dataset: only the "
                 f"{counts[digest]} of one version are shown"
             )
-        for one in of_split:
-            if str(one.about.get("digest")) == digest:
-                _add(source.results.setdefault(split, []), one)
+        for result in of_split:
+            if str(result.about.get("digest")) == digest:
+                _add(source.results.setdefault(split, []), result)
     return source

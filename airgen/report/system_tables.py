@@ -94,7 +94,7 @@ def system_views(key: str, label: str, results: Sequence[Result], comparison: Co
         PageColumn("", _interval, left=True, wide=True, role="quiet"),
         time,
         *([price] if priced else []),
-    ]  # fmt: skip
+    ]
     views = {
         "ranking": page_table(label, Table(results, ranking), sort="#", stack=False),
         "measures": page_table(label, Table(results, [*first, *measure_columns(results)]), sort="#"),
@@ -107,7 +107,7 @@ def system_views(key: str, label: str, results: Sequence[Result], comparison: Co
 
 
 def _trusted(measure: str) -> bool:
-    """Whether a measure has a best value: Hole and Judged say how far the others can be trusted."""
+    """Return whether a measure has a best value: Hole and Judged say how far the others can be trusted."""
     return not measure.startswith(("Hole", "Judged"))
 
 
@@ -202,7 +202,7 @@ def kinds_table(key: str, results: Sequence[Result], attribute: str, values: Seq
 def holes_table(key: str, results: Sequence[Result], shares: Sequence[float | None], depth: int) -> dict[str, Any]:
     """Return how many hits of each system are unjudged, where it ranks the negatives, and what it prefers."""
     share = dict(zip((result.name for result in results), shares, strict=True))
-    most = max((one for one in shares if one), default=1.0)
+    most = max((value for value in shares if value), default=1.0)
 
     def above(result: Result) -> float | None:
         counts = result.negatives_above
@@ -218,28 +218,39 @@ def holes_table(key: str, results: Sequence[Result], shares: Sequence[float | No
     shown_columns: list[Column] = [
         Column(f"Unjudged in the top {depth}", lambda result: share[result.name], ".1%"),
         PageColumn(
-            "", lambda result: "", wide=True, role="bars",
+            "",
+            lambda result: "",
+            wide=True,
+            role="bars",
             picture=Picture("bar", lambda result: (share[result.name] or 0.0) / most),
         ),
         PageColumn(
-            "Queries with a negative above", above, ".0%",
+            "Queries with a negative above",
+            above,
+            ".0%",
             hint="Share of queries with a passage judged not relevant above the best relevant passage",
         ),
         PageColumn(
-            "Rank of the negatives", negatives, "g",
+            "Rank of the negatives",
+            negatives,
+            "g",
             hint="Median rank of the passages judged not relevant. Negatives that no system ranks near the top do not "
             "separate systems",
         ),
         PageColumn(
-            "Negatives in the top ten", first_ten, ".0%",
+            "Negatives in the top ten",
+            first_ten,
+            ".0%",
             hint="Share of the passages judged not relevant that are among the top ten",
         ),
         Column("Characters of the top ten", lambda result: result.biases.get("top_characters"), ",.0f"),
         PageColumn(
-            "Word overlap", lambda result: result.biases.get("top_overlap"), ".2f",
+            "Word overlap",
+            lambda result: result.biases.get("top_overlap"),
+            ".2f",
             hint="Share of the query's words that occur in the top ten passages",
         ),
-    ]  # fmt: skip
+    ]
     table = Table(results, [*system_columns(key, results, linked=False), *shown_columns])
     return page_table("Holes and biases", table, sort="#")
 

@@ -69,30 +69,43 @@ class Board:
 
 
 def boards(source: ReportSource) -> list[Board]:
-    """The splits with results, `test` first."""
-    found: list[Board] = []
+    """Return the splits with results, `test` first."""
+    boards_: list[Board] = []
     for split in sorted(source.results, key=lambda split: (split != "test", split)):
         every = source.results[split]
         if not every:
             continue
         headline, private = every[0].headline, source.is_private(split)
-        same = sorted((one for one in every if one.headline == headline), key=lambda one: (-one.score, one.name))
+        same = sorted(
+            (result for result in every if result.headline == headline), key=lambda result: (-result.score, result.name)
+        )
         notes, comparison = fairness_lines(same), None
         try:
             if not private:
-                comparison = compare([one.name for one in same], as_matrix(same, headline)[1])
+                comparison = compare([result.name for result in same], as_matrix(same, headline)[1])
                 place = {name: at for at, name in enumerate(comparison.names)}
-                same.sort(key=lambda one: place[one.name])
+                same.sort(key=lambda result: place[result.name])
         except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
             notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
         if len(same) < len(every):
             notes.append(f"{len(every) - len(same)} results have another head measure and are not shown")
-        found.append(Board(f"board{len(found)}", split, same, comparison, private, notes))
-    return found
+        boards_.append(
+            Board(
+                key=f"board{len(boards_)}",
+                split=split,
+                results=same,
+                comparison=comparison,
+                private=private,
+                notes=notes,
+            )
+        )
+    return boards_
 
 
 def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool = True) -> Iterator[Chunk]:
-    """The files of the systems' pages, by name; none without results. linked: the report has a page for each query."""
+    """Yield the files of the systems' pages, by name; none without results. linked: the report has a page
+    for each query.
+    """
     if not every:
         return
     tables = []
@@ -109,16 +122,16 @@ def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool
 
 
 def _public(board: Board) -> Board:
-    """A board without what is its author's: settings name files and servers, and prices are what they pay."""
+    """Return a board without its author's private facts: settings, which name files and servers, and prices."""
     results = [
-        replace(one, settings={}, description={}, versions={}, costs=replace(one.costs, usd_per_1000=None))
-        for one in board.results
+        replace(result, settings={}, description={}, versions={}, costs=replace(result.costs, usd_per_1000=None))
+        for result in board.results
     ]
     return replace(board, results=results)
 
 
 def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
-    """A warning where the labels and the queries' sources alone rank the systems differently."""
+    """Return a warning where the labels and the queries' sources alone rank the systems differently."""
     try:
         sets = label_sets_of(dataset, board.split, board.results)
     except (DatasetError, ValueError) as error:
@@ -127,48 +140,62 @@ def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
 
 
 def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *, linked: bool) -> dict[str, Any]:
-    """The figures of a split, as they are in the files of the results."""
+    """Return the figures of a split, as they are in the files of the results."""
     results, comparison, key = board.results, board.comparison, source.key
-    place = {one.name: at for at, one in enumerate(results)}
+    place = {result.name: at for at, result in enumerate(results)}
     by_query = not board.private and comparison is not None
     holes = _holes(board, source, labels, hits, linked=linked) if by_query and hits else None
     systems = []
-    for at, one in enumerate(results):
+    for at, result in enumerate(results):
         ranks = comparison.ranks[at] if comparison else None
         share = holes["shares"][at] if holes else None
         systems.append(
             {
-                "name": one.name, "kind": one.kind, "family": one.family or one.kind,
-                "made_labels": list(one.made_labels), "score": one.score, "ranks": ranks,
-                "facts": facts_of(one, ranks, len(results), share), "measures": measures_table(results, one),
-                "settings": dict(one.settings), "description": dict(one.description), "versions": dict(one.versions),
+                "name": result.name,
+                "kind": result.kind,
+                "family": result.family or result.kind,
+                "made_labels": list(result.made_labels),
+                "score": result.score,
+                "ranks": ranks,
+                "facts": facts_of(result, ranks, len(results), share),
+                "measures": measures_table(results, result),
+                "settings": dict(result.settings),
+                "description": dict(result.description),
+                "versions": dict(result.versions),
             }
-        )  # fmt: skip
+        )
     attributes = [] if board.private else _attributes(results)
     table = {
-        "key": board.key, "split": board.split, "headline": board.headline,
-        "queries": results[0].queries, "passages": results[0].about.get("passages"),
-        "digest": results[0].about.get("digest"), "alpha": comparison.alpha if comparison else None,
-        "verdict": _verdict(board, source), "systems": systems,
+        "key": board.key,
+        "split": board.split,
+        "headline": board.headline,
+        "queries": results[0].queries,
+        "passages": results[0].about.get("passages"),
+        "digest": results[0].about.get("digest"),
+        "alpha": comparison.alpha if comparison else None,
+        "verdict": _verdict(board, source),
+        "systems": systems,
         "views": system_views(key, f"Systems on {source.name}, {board.split}", results, comparison),
         "attributes": [
-            {**one, "table": kinds_table(key, results, one["attribute"], one["values"])} for one in attributes
+            {**row, "table": kinds_table(key, results, row["attribute"], row["values"])} for row in attributes
         ],
         "pairs": [
-            [place[one.first], place[one.second], one.difference, one.fisher_holm, one.queries_needed]
-            for one in (comparison.pairs if comparison else ())
+            [place[pair.first], place[pair.second], pair.difference, pair.fisher_holm, pair.queries_needed]
+            for pair in (comparison.pairs if comparison else ())
         ],
         "pairs_table": pairs_table(comparison) if comparison and comparison.pairs else None,
-        "by_query": by_query, "private": board.private, "notes": list(board.notes),
+        "by_query": by_query,
+        "private": board.private,
+        "notes": list(board.notes),
         "time": score_against_time(results),
-    }  # fmt: skip
+    }
     if holes is not None:
         table |= {"holes": holes, "never": _never_found(source, board, labels, hits, linked=linked)}
     return table
 
 
 def _verdict(board: Board, source: ReportSource) -> str:
-    """What can be told of these systems, in the words of `airgen run`."""
+    """Return what can be told of these systems, in the words of `airgen run`."""
     if board.comparison is None:
         return ""
     first = board.results[0]
@@ -182,32 +209,32 @@ def _verdict(board: Board, source: ReportSource) -> str:
 
 
 def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The headline's means by attribute of the query: `means` has a value for each system, in their order."""
-    means = [{(group.attribute, group.value): group for group in one.groups} for one in results]
-    known = list(dict.fromkeys(key for groups in means for key in groups if key[0] not in _NUMBERS))
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Return the headline's means by attribute of the query: `means` has a value for each system, in their order."""
+    groups_of = [{(group.attribute, group.value): group for group in result.groups} for result in results]
+    known = list(dict.fromkeys(key for groups in groups_of for key in groups if key[0] not in _NUMBERS))
+    rows_of: dict[str, list[dict[str, Any]]] = {}
     for attribute, value in known:
-        groups = [one.get((attribute, value)) for one in means]
+        groups = [by_value.get((attribute, value)) for by_value in groups_of]
         count = next(group.queries for group in groups if group)
         row = {"value": value, "queries": count, "means": [group.mean if group else None for group in groups]}
-        found.setdefault(attribute, []).append(row)
-    return [{"attribute": attribute, "values": rows} for attribute, rows in found.items()]
+        rows_of.setdefault(attribute, []).append(row)
+    return [{"attribute": attribute, "values": rows} for attribute, rows in rows_of.items()]
 
 
-def _holes(board: Board, source: ReportSource, labels: Labels, found: Rankings, *, linked: bool) -> dict[str, Any]:
+def _holes(board: Board, source: ReportSource, labels: Labels, rankings: Rankings, *, linked: bool) -> dict[str, Any]:
     """Hits in the first ten without a label for their query: each system's share, and those that most systems have."""
     shares: list[float | None] = []
     systems_of: Counter[tuple[str, str]] = Counter()
     best: dict[tuple[str, str], int] = {}
-    for one in board.results:
+    for result in board.results:
         count = 0
-        for query, ranking in found.get(one.name, {}).items():
+        for query, ranking in rankings.get(result.name, {}).items():
             for place, passage in enumerate(ranking.top, 1):
                 if passage not in labels.get(query, ()):
                     count += 1
                     systems_of[query, passage] += 1
                     best[query, passage] = min(place, best.get((query, passage), place))
-        shares.append(count / (TOP * len(labels)) if one.name in found and labels else None)
+        shares.append(count / (TOP * len(labels)) if result.name in rankings and labels else None)
     first = heapq.nsmallest(_HOLES, systems_of, key=lambda pair: (-systems_of[pair], best[pair], pair))
     columns = [
         query_column(source.key, "Query", lambda pair: pair[0], lambda pair: _text_of(source, pair[0]), linked=linked),
@@ -226,32 +253,32 @@ def _holes(board: Board, source: ReportSource, labels: Labels, found: Rankings, 
 
 
 def _text_of(source: ReportSource, query: str) -> str:
-    """The text of a query, or its id where the text is not known."""
+    """Return the text of a query, or its id where the text is not known."""
     return source.queries[query].text if query in source.queries else query
 
 
 def _never_found(
-    source: ReportSource, board: Board, labels: Labels, found: Rankings, *, linked: bool
+    source: ReportSource, board: Board, labels: Labels, rankings: Rankings, *, linked: bool
 ) -> dict[str, Any]:
-    """Relevant passages that no system has among its first hits, and how many passages of the corpus nobody ever sees.
+    """Return the relevant passages that no system ranks near the top, and how many passages are never retrieved.
 
     The table has the best rank that any system gives a passage, and that system.
     """
     rows: list[tuple[str, str, int, str]] = []
     relevant = 0
     for query, of_query in labels.items():
-        for passage in (one for one, label in of_query.items() if label > 0):
+        for passage in (id_ for id_, label in of_query.items() if label > 0):
             relevant += 1
             ranks = {
                 name: rank
-                for name, by_query in found.items()
+                for name, by_query in rankings.items()
                 if query in by_query and (rank := by_query[query].ranks.get(passage)) is not None
             }
             best = min(ranks, key=lambda name: (ranks[name], name), default="")
             if not best or ranks[best] > TOP:
                 rows.append((query, passage, ranks.get(best, 0), best))
     rows.sort(key=lambda row: (row[2] == 0, row[2], row[0], row[1]), reverse=True)
-    seen = {passage for by_query in found.values() for ranking in by_query.values() for passage in ranking.top}
+    seen = {passage for by_query in rankings.values() for ranking in by_query.values() for passage in ranking.top}
     passages = board.results[0].about.get("passages")
     columns = [
         query_column(source.key, "Query", lambda row: row[0], lambda row: _text_of(source, row[0]), linked=linked),
@@ -270,42 +297,52 @@ def _never_found(
 
 
 def _query_chunks(
-    source: ReportSource, board: Board, labels: Labels, found: Rankings, *, linked: bool
+    source: ReportSource, board: Board, labels: Labels, rankings: Rankings, *, linked: bool
 ) -> Iterator[Chunk]:
-    """The queries of a board, and each system's scores and ranks of the first relevant passage."""
-    every = all_scores([one.paths.scores for one in board.results], board.headline)
+    """Yield the queries of a board, and each system's scores and ranks of the first relevant passage."""
+    every = all_scores([result.paths.scores for result in board.results], board.headline)
     folder, ids = f"{source.key}/{board.key}", sorted(every[0])
-    texts = {key: text for one in board.results for key, text in one.worst.items()}
+    texts = {key: text for result in board.results for key, text in result.worst.items()}
     texts |= {key: query.text for key, query in source.queries.items()}
     relevant = {key: sum(label > 0 for label in labels.get(key, {}).values()) for key in ids}
     yield (
         f"{folder}/queries",
         {"ids": ids, "texts": [texts.get(key, "") for key in ids], "relevant": [relevant[key] for key in ids]},
     )
-    for at, (one, scores) in enumerate(zip(board.results, every, strict=True)):
-        hits = found.get(one.name, {})
+    for at, (result, scores) in enumerate(zip(board.results, every, strict=True)):
+        hits = rankings.get(result.name, {})
         first = {key: _first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids}
         worst = heapq.nsmallest(_WORST, ids, key=lambda key: (scores.get(key, 0.0), -(first[key] or math.inf), key))
         yield (
             f"{folder}/system-{at:03}",
             {
-                "name": one.name,
-                # Whole numbers take little room; six digits tell any two scores apart.
+                "name": result.name,
+                # Whole numbers take little room; six digits separate any two scores.
                 "scores": [round(scores.get(key, 0.0) * 1e6) for key in ids],
                 "first": [first[key] for key in ids],
-                "worst": page_table("Worst queries", Table(worst, [
-                    query_column(source.key, "Query", str, lambda key: texts.get(key) or key, linked=linked),
-                    Column(board.headline, partial(lambda scores, key: scores.get(key, 0.0), scores), ".4f"),
-                    Column("First relevant", partial(lambda first, key: first[key] or None, first), ",",
-                           missing="not found"),
-                    PageColumn("Relevant", relevant.__getitem__, ",", wide=True),
-                ])),
+                "worst": page_table(
+                    "Worst queries",
+                    Table(
+                        worst,
+                        [
+                            query_column(source.key, "Query", str, lambda key: texts.get(key) or key, linked=linked),
+                            Column(board.headline, partial(lambda scores, key: scores.get(key, 0.0), scores), ".4f"),
+                            Column(
+                                "First relevant",
+                                partial(lambda first, key: first[key] or None, first),
+                                ",",
+                                missing="not found",
+                            ),
+                            PageColumn("Relevant", relevant.__getitem__, ",", wide=True),
+                        ],
+                    ),
+                ),
             },
-        )  # fmt: skip
+        )
 
 
 def _first(labels: Mapping[str, float], ranking: SystemRanks) -> int:
-    """The rank of the first relevant passage; 0 where none was found."""
+    """Return the rank of the first relevant passage; 0 where none was found."""
     return min((rank for passage, rank in ranking.ranks.items() if labels.get(passage, 0) > 0), default=0)
 
 
@@ -323,30 +360,39 @@ _SLOPE_WIDTHS = {"wide": 300, "narrow": 70}
 
 
 def score_against_time(results: Sequence[Result]) -> Drawings:
-    """The headline against milliseconds a query, best result first; systems without a time are left out.
+    """Return the headline against milliseconds a query, best result first; systems without a time are left out.
 
     A system that no other beats in both is in bold; the others have their names, or their places in `results`, where
     there is room. Empty without two systems that have a time.
     """
-    timed = [(at, one) for at, one in enumerate(results, 1) if one.costs.batch_ms is not None]
+    timed = [(at, result) for at, result in enumerate(results, 1) if result.costs.batch_ms is not None]
     if len(timed) < 2:
         return {}
     from airgen.evaluation.charts import label
 
     rows, fastest = [], math.inf
-    for place, one in timed:  # the best first, so a system stands out if it is faster than all before it
-        time = max(one.costs.batch_ms or 0.0, 1e-6)
-        low, high = one.intervals[one.headline]
+    for place, result in timed:  # the best first, so a system stands out if it is faster than all before it
+        time = max(result.costs.batch_ms or 0.0, 1e-6)
+        low, high = result.intervals[result.headline]
         rows.append(
-            {"name": label(one.name) + one.mark, "place": str(place), "time": time, "score": one.score, "low": low,
-             "high": high, "front": time < fastest}
-        )  # fmt: skip
+            {
+                "name": label(result.name) + result.mark,
+                "place": str(place),
+                "time": time,
+                "score": result.score,
+                "low": low,
+                "high": high,
+                "front": time < fastest,
+            }
+        )
         fastest = min(fastest, time)
     return _drawings(_WIDTHS, lambda page, width: _scatter(rows, results[0].headline, page, width))
 
 
 def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
-    """The ranks of systems by people's labels on the left, by generated ones on the right. Empty below two systems."""
+    """Return the ranks of systems by people's labels on the left, by generated ones on the right. Empty
+    below two systems.
+    """
     if len(gains) < 2:
         return {}
     from airgen.studies.agree.report import ranks_chart
@@ -360,22 +406,27 @@ def _drawings(widths: dict[str, int], draw: "Callable[[dict[str, Any], int], Any
     """`light-wide`, `light-narrow`, `dark-wide` and `dark-narrow`."""
     from airgen.evaluation.charts import svg_text
 
-    found = {}
+    drawings = {}
     for name, page in _PAGES.items():
         for size, width in widths.items():
             specification = draw(page, width).to_dict()
             config = specification.setdefault("config", {})
             config["background"] = "transparent"
             config["text"] = {"color": page["ink"]}
-            axis = {"labelColor": page["muted"], "titleColor": page["muted"], "gridColor": page["grid"],
-                    "domainColor": page["grid"], "tickColor": page["grid"]}  # fmt: skip
+            axis = {
+                "labelColor": page["muted"],
+                "titleColor": page["muted"],
+                "gridColor": page["grid"],
+                "domainColor": page["grid"],
+                "tickColor": page["grid"],
+            }
             config["axis"] = {**config.get("axis", {}), **axis}
             config["legend"] = {**config.get("legend", {}), "labelColor": page["ink"]}
             config["title"] = {"color": page["ink"]}
             if size == "narrow":
                 config["legend"]["columns"] = 2
-            found[f"{name}-{size}"] = svg_text(specification)
-    return found
+            drawings[f"{name}-{size}"] = svg_text(specification)
+    return drawings
 
 
 def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], width: int) -> "AnyChart":
@@ -387,7 +438,7 @@ def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], wi
     # Names stand to the left of their points, above the line of the best: nothing else can be there.
     limits = min(times) / 2.5, max(times) * 1.6
     height = round(width * 0.25 + 200)
-    rows = _named(rows, limits, (min(ends), max(ends)), width, height)
+    rows = _named(rows, limits, scores=(min(ends), max(ends)), width=width, height=height)
     x = alt.X(
         "time:Q",
         scale=alt.Scale(type="log", domain=limits, nice=False),
@@ -412,8 +463,9 @@ def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], wi
 def _named(
     rows: list[dict[str, Any]], times: tuple[float, float], scores: tuple[float, float], width: int, height: int
 ) -> list[dict[str, Any]]:
-    """The rows with the text of each point: its name, or its place in the table where there is no room for that, or
-    nothing where it would stand on another text or on a dot."""
+    """Return the rows with the text of each point: its name; its place in the table where the name does not fit; or
+    nothing where even that would cover another text or a dot.
+    """
     span = (scores[1] - scores[0]) or 1.0
     places = [
         (
@@ -423,8 +475,8 @@ def _named(
         for row in rows
     ]
     taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
-    found = []
-    for row, (x, y) in sorted(zip(rows, places, strict=True), key=lambda one: not one[0]["front"]):
+    named = []
+    for row, (x, y) in sorted(zip(rows, places, strict=True), key=lambda point: not point[0]["front"]):
         for text in [row["name"]] if row["front"] else [row["name"], row["place"], ""]:
             wide = 6.6 * len(text)
             box = (x - 8 - wide, y - 14, x - 8, y - 1) if row["front"] else (x + 6, y - 6, x + 6 + wide, y + 6)
@@ -435,5 +487,5 @@ def _named(
             text = ""
         if text:
             taken.append(box)
-        found.append({**row, "text": text})
-    return found
+        named.append({**row, "text": text})
+    return named

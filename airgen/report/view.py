@@ -42,7 +42,7 @@ _USED = {**dict.fromkeys(_TOKENS, 0), "failures": {}, "retries": {}}
 def follow(
     directory: Path, labels: Mapping[str, str] | None = None, *, clock: Callable[[], float] = time.time
 ) -> dict[str, Any]:
-    """The state of the job in a work directory, as plain values. `labels`: names of its steps, in their order.
+    """Return the state of the job in a work directory, as plain values. `labels`: names of its steps, in their order.
 
     state: `running`; `silent` (its process is there, but gives no sign of life); `finished` (there is a dataset);
     `ended` (as far as it was asked to go); `stopped` (by the user or the budget); `failed`; `died` (its process is gone
@@ -56,7 +56,7 @@ def follow(
             return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": now}
         state, why = _state(status, now)
         used, figures = status.get("usage") or {}, ("began", "updated", "spent_usd", "budget_usd")
-        usage = [{"stage": name, **_USED, **one} for name, one in used.items()]
+        usage = [{"stage": name, **_USED, **counts} for name, counts in used.items()]
         steps = _funnel(status.get("counts") or {}, labels or {})
         return {
             "state": state,
@@ -70,18 +70,18 @@ def follow(
                 "Failures": live_table("Failures", _failures(usage), _FAILURES),
                 "Calls": live_table("Calls", usage, _CALLS),
             },
-            "recent": [{name: one[name] for name in ("text", "problem")} for one in status.get("recent") or ()],
+            "recent": [{name: row[name] for name in ("text", "problem")} for row in status.get("recent") or ()],
         }
     except DAMAGE as error:
         return {"state": "unknown", "why": f"the status file is damaged: {one_line(error, 100)}", "now": now}
 
 
 def _bounded(value: Any) -> Any:
-    """The same JSON, with short texts, figures of a size that a page can show, and not too many of anything."""
+    """Return the same JSON with short texts, numbers that a page can show, and a limited number of items."""
     if isinstance(value, dict):
-        return {name[:_TEXT]: _bounded(one) for name, one in islice(value.items(), _ITEMS)}
+        return {name[:_TEXT]: _bounded(item) for name, item in islice(value.items(), _ITEMS)}
     if isinstance(value, list):
-        return [_bounded(one) for one in value[:_ITEMS]]
+        return [_bounded(item) for item in value[:_ITEMS]]
     return value[:_TEXT] if isinstance(value, str) else value if isinstance(value, bool) else number(value)
 
 
@@ -136,26 +136,28 @@ def live_table(label: str, rows: Sequence[Mapping[str, Any]], shown: Sequence[Co
 
 
 def _failures(usage: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The calls that failed or were repeated, by stage and reason, the most frequent first."""
+    """Return the calls that failed or were repeated, by stage and reason, the most frequent first."""
     rows = [
-        {"stage": one["stage"], "what": what, "reason": reason, "number": number}
-        for one in usage
-        for what, counts in (("failed", one["failures"]), ("repeated", one["retries"]))
+        {"stage": row["stage"], "what": outcome, "reason": reason, "number": number}
+        for row in usage
+        for outcome, counts in (("failed", row["failures"]), ("repeated", row["retries"]))
         for reason, number in counts.items()
     ]
     return sorted(rows, key=lambda row: -(row["number"] or 0))
 
 
 def _funnel(counts: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """How many entered and left each step: of candidate generation in its order, then the queries, then the labels."""
+    """Return how many entered and left each step: of candidate generation in its order, then the queries,
+    then the labels.
+    """
     names, candidates = {**labels, "queries": "accepted queries"}, counts.get("candidates") or {}
     rows = [(names[name], candidates[name]) for name in names if name in candidates]
-    rows += [("judgments", one) for one in (counts.get("judgments") or {}).values()]
-    found = []
-    for label, one in rows:
-        seen, dropped = one.get("seen") or 0, one.get("dropped") or 0
-        found.append({"step": label, "entered": seen, "left": seen - dropped, "reasons": one.get("reasons") or {}})
-    return found
+    rows += [("judgments", step) for step in (counts.get("judgments") or {}).values()]
+    steps = []
+    for label, step in rows:
+        seen, dropped = step.get("seen") or 0, step.get("dropped") or 0
+        steps.append({"step": label, "entered": seen, "left": seen - dropped, "reasons": step.get("reasons") or {}})
+    return steps
 
 
 POLL_SECONDS = 1.0
@@ -181,7 +183,7 @@ class View:
         return title_of(self._sources)
 
     def file(self, name: str) -> Path | None:
-        """The file of the report behind a path such as `data/report.js`; None if there is none."""
+        """Return the file of the report behind a path such as `data/report.js`; None if there is none."""
         return self._files.get(name)
 
     def read(self, name: str) -> dict[str, Any] | None:
@@ -197,7 +199,11 @@ class View:
             "report": self._number,
             "building": self._building.locked(),
             "problem": self._problem,
-            "jobs": {one.key: {"name": one.name, **_follow(one)} for one in self._sources if one.job is not None},
+            "jobs": {
+                source.key: {"name": source.name, **_follow(source)}
+                for source in self._sources
+                if source.job is not None
+            },
         }
 
     def write(self, name: str, value: dict[str, Any]) -> dict[str, Any] | None:
@@ -233,10 +239,10 @@ class View:
 
     def _audited(self, name: str) -> ReportSource | None:
         kind, _, key = name.partition("/")
-        return next((one for one in self._sources if kind == "audit" and one.key == key), None)
+        return next((source for source in self._sources if kind == "audit" and source.key == key), None)
 
     def _going(self) -> set[str]:
-        return {one.key for one in self._sources if one.job is not None and _follow(one)["state"] in GOING}
+        return {source.key for source in self._sources if source.job is not None and _follow(source)["state"] in GOING}
 
     def _build(self) -> None:
         sources, notes = find_sources(self._what, runs=self._runs)
@@ -251,4 +257,4 @@ class View:
 def _follow(source: ReportSource) -> dict[str, Any]:
     assert source.job is not None
     stages = source.job.flow.candidates
-    return follow(source.job.directory, {one.name: one.label or one.name for one in stages})
+    return follow(source.job.directory, {step.name: step.label or step.name for step in stages})

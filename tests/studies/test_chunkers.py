@@ -110,7 +110,7 @@ def test_a_chunkers_file_is_checked(tmp_path):
     path = tmp_path / "chunkers.yaml"
     for text, problem in (
         ("chunkers: []", "at least 1"),
-        ("chunkers: [{name: a}, {name: a}]", "'a' comes twice"),
+        ("chunkers: [{name: a}, {name: a}]", "two chunkers are named 'a'"),
         ("chunkers: [{name: a, overlap: 150}]", "half of size"),
         ("chunkers: [{name: a, by: windows, sentences: 2, step: 3}]", "in no chunk"),
         ("chunkers: [{name: ../a}]", "name"),
