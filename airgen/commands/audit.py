@@ -88,7 +88,7 @@ def audit_sample(
     from airgen.audit.labels import draw_labels
 
     job, folder = _source(what, out, path_or_none(runs))
-    drawn = draw_labels(job or Path(what), count, folder, seed, split)
+    drawn = draw_labels(job or Path(what), count, out=folder, seed=seed, split=split)
     of_split = f" --split {split}" if job is None and split != "test" else ""
     lines = [
         f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}",
@@ -200,19 +200,21 @@ def audit_systems(
     dataset, probabilities = Path(dataset), None if judge is None else Path(judge)
     own, name = dataset.parent / EVALUATION, BeirDataset.open(dataset).name
     folder_of = Path(results) if results else own if own.is_dir() else Path("results")
-    there = sorted(one.parent.name for one in results_folder(folder_of, name, "").glob("*/*.run.gz"))
+    there = sorted(path.parent.name for path in results_folder(folder_of, name, "").glob("*/*.run.gz"))
     split_of = split or ("test" if "test" in there or not there else there[0])
-    if there and split_of not in there and not all(Path(one).is_file() for one in systems):
+    if there and split_of not in there and not all(Path(system).is_file() for system in systems):
         known = ", ".join(dict.fromkeys(there))
         raise UsageError(f"--split {split_of}: no results of it in {folder_of}; there are results of: {known}")
     home = results_folder(folder_of, name, split_of)
     runs = find_runs(home, systems)
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
-        found = score_systems(folder, paths(answers), margin=margin)
-        return Outcome(found, [audit_text(found), f"written into {folder / 'result.json'}"])
+        audit = score_systems(folder, paths(answers), margin=margin)
+        return Outcome(audit, [audit_text(audit), f"written into {folder / 'result.json'}"])
     groups = groups_of(home, runs)
-    sample = draw_systems(dataset, split_of, runs, count, folder, groups=groups, judge=probabilities, seed=seed)
+    sample = draw_systems(
+        dataset, split_of, runs=runs, count=count, out=folder, groups=groups, judge=probabilities, seed=seed
+    )
     extra = [f"--results {results}"] * bool(results) + [f"--split {split}"] * bool(split)
     extra += [f"--out {out}"] if out else []
     drawn = f"{sample.shown} of {len(sample.pairs)} pairs that the systems rank differently"
@@ -252,21 +254,21 @@ def audit_relevance(
     job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit-relevance"
     if answers:
-        found = score_relevance(job, paths(answers), folder)
-        lines, error = [found.as_text()], None
-        if set_it and found.word is None:
+        audit = score_relevance(job, paths(answers), folder)
+        lines, error = [audit.as_text()], None
+        if set_it and audit.word is None:
             error = UsageError(
                 f"{job.path}: nothing is set, as the answers do not tell: ask more (--queries), or write the word"
             )
-        elif set_it and found.word is not None and found.word != found.now:
-            set_relevance(job.path, found.word)
+        elif set_it and audit.word is not None and audit.word != audit.now:
+            set_relevance(job.path, audit.word)
             by_llm = ", by the judge's other prompt" if asks_again(job.pipeline) else ", without an LLM"
-            lines.append(f"{job.path} says {found.word} now; labels are made again{by_llm}: airgen run {job.path}")
-        return Outcome(found, lines, error=error)
+            lines.append(f"{job.path} says {audit.word} now; labels are made again{by_llm}: airgen run {job.path}")
+        return Outcome(audit, lines, error=error)
     if set_it:
         raise UsageError("--set needs --answers: the file saved by the page")
     sample = draw_relevance(job, folder, queries, seed)
-    drawn = len({one.query for one in sample.items})
+    drawn = len({item.query for item in sample.items})
     few = "" if drawn == queries else f" (not {queries}: the source of no other is found)"
     lines = [
         f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}",
@@ -303,8 +305,8 @@ def audit_examples(
 
     job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit"
-    found = measure_examples(job, paths(answers), folder, count=count, seed=seed, budget_usd=budget)
-    return Outcome(found, [found.as_text(), f"{found.examples} examples: {found.file}"])
+    audit = measure_examples(job, paths(answers), folder, count=count, seed=seed, budget_usd=budget)
+    return Outcome(audit, [audit.as_text(), f"{audit.examples} examples: {audit.file}"])
 
 
 @command
@@ -363,7 +365,11 @@ def audit_holes(
         calls = sum(stage.calls for stage in cost.stages)
         tokens = sum(stage.prompt_tokens + stage.completion_tokens for stage in cost.stages)
         usd = "an unknown price" if cost.usd is None else f"{cost.usd:.4f} USD"
-        say("\n".join([f"{calls:,} judgments, about {tokens:,} tokens, {usd}", *(f"! {one}" for one in cost.warnings)]))
+        say(
+            "\n".join(
+                [f"{calls:,} judgments, about {tokens:,} tokens, {usd}", *(f"! {line}" for line in cost.warnings)]
+            )
+        )
         return not estimate
 
     ask = resolve("judge", judge) if judge else None
@@ -374,14 +380,24 @@ def audit_holes(
     if submissions:
         (labels,) = load_labels([home], split)
         runs, refused = read_submissions(paths(submissions), labels)
-    found = judge_holes(
-        home, runs, folder, split=split, depth=depth, measure=metric, judge=ask,
-        pipeline=None if pipeline is None else job_file(pipeline), submitted=labels, version=next_version,
-        budget_usd=budget, before_asking=before_asking, answers=paths(answers),
-    )  # fmt: skip
+    judged = judge_holes(
+        home,
+        runs,
+        folder,
+        split=split,
+        depth=depth,
+        measure=metric,
+        judge=ask,
+        pipeline=None if pipeline is None else job_file(pipeline),
+        submitted=labels,
+        version=next_version,
+        budget_usd=budget,
+        before_asking=before_asking,
+        answers=paths(answers),
+    )
     for file, reasons in refused.items():
         echo(f"left out: {file}: {'; '.join(reasons)}", err=True)
     then = f"to label: {folder / 'audit.html'}, or a score in {folder / 'holes.jsonl'}; then the same command again"
-    if found.dataset:
-        then = f"{found.dataset}: version {next_version}; score the submissions again with `airgen publish score`"
-    return Outcome(replace(found, refused=refused), [*found.lines(), then])
+    if judged.dataset:
+        then = f"{judged.dataset}: version {next_version}; score the submissions again with `airgen publish score`"
+    return Outcome(replace(judged, refused=refused), [*judged.lines(), then])

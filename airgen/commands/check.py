@@ -45,7 +45,7 @@ class Check(Shown):
         if self.datasets is not None:
             return {**own, "datasets": self.datasets}
         figures = {"seconds": self.estimate.seconds, **asdict(self.estimate)} if self.estimate else {}
-        figures["local"] = [asdict(one) for one in self.local]
+        figures["local"] = [asdict(work) for work in self.local]
         figures["standing"] = asdict(self.standing) if self.standing else None
         return {**own, "probed": self.probed, "untested": self.untested, **figures}
 
@@ -86,11 +86,16 @@ def check(
         return check_job(Job(path, folder, target=target), budget=budget, probe=probe, stages=stages, measure=True)
     if target is not None or probe:
         raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
-    found = check_suite(path, folder, budget_usd=budget)
-    rows = [{**asdict(row), "usd": row.estimate.usd if row.estimate else None} for row in found.datasets]
-    value = Check(list(found.problems), list(found.warnings), usd=found.usd, datasets=rows)
-    shown = {"name": found.suite.name, **value.as_dict(), "problems": found.problems, "advice": found.warnings}
-    return Outcome(value, suite_lines(found), json=shown, code=1 if found.problems else 0)
+    suite_estimate = check_suite(path, folder, budget_usd=budget)
+    rows = [{**asdict(row), "usd": row.estimate.usd if row.estimate else None} for row in suite_estimate.datasets]
+    value = Check(list(suite_estimate.problems), list(suite_estimate.warnings), usd=suite_estimate.usd, datasets=rows)
+    shown = {
+        "name": suite_estimate.suite.name,
+        **value.as_dict(),
+        "problems": suite_estimate.problems,
+        "advice": suite_estimate.warnings,
+    }
+    return Outcome(value, suite_lines(suite_estimate), json=shown, code=1 if suite_estimate.problems else 0)
 
 
 def check_job(
@@ -129,27 +134,34 @@ def check_job(
         if profile.unusable
     ]
     untested = [llm.model for llm in unprobed(job).values()]
-    found, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
+    estimated, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
     if published:
         warnings.append(f"its corpus is not here: it is priced by the published {published.tokens:,} tokens a passage")
     try:
-        found = estimate(job, published.tokens if published else None, budget)
-        problems += found.problems
+        estimated = estimate(job, published.tokens if published else None, budget)
+        problems += estimated.problems
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
     local: list[LocalWork] = []
-    if measure and found is not None and not published and not problems:
-        queries = found.samples if job.pipeline.queries is not None else job.pipeline.target
-        local = local_work(job, samples=found.samples, queries=queries)
-    where = standing(job, found) if found is not None else None
+    if measure and estimated is not None and not published and not problems:
+        queries = estimated.samples if job.pipeline.queries is not None else job.pipeline.target
+        local = local_work(job, samples=estimated.samples, queries=queries)
+    where = standing(job, estimated) if estimated is not None else None
     value = Check(
-        problems, warnings, found, probed, untested, found.usd if found else None, local=local, standing=where
+        problems=problems,
+        advice=warnings,
+        estimate=estimated,
+        probed=probed,
+        untested=untested,
+        usd=estimated.usd if estimated else None,
+        local=local,
+        standing=where,
     )
     return Outcome(value, _study(job, value, stages=stages), code=1 if problems else 0)
 
 
-def _study(job: Job, done: Check, *, stages: bool) -> Study:
-    """Price and time, the stages where they are wanted, then each line that somebody must know."""
+def _study(job: Job, checked: Check, *, stages: bool) -> Study:
+    """Return price and time, the stages if they are wanted, then each line that the user must know."""
     from airgen.corpus.cleaning.personal import what_remains
     from airgen.corpus.look import in_words
     from airgen.pipeline.estimate import calls_time, estimate_head, estimate_table, standing_line
@@ -157,27 +169,27 @@ def _study(job: Job, done: Check, *, stages: bool) -> Study:
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
 
-    pipeline, found = job.pipeline, done.estimate
+    pipeline, estimated = job.pipeline, checked.estimate
     parts: list[str | Table] = []
-    if found:
-        parts.append(Plain(price_and_time(found.usd, found.seconds, done.local, load_of_machine())))
-    if done.standing:
-        parts.append(Plain(standing_line(job, done.standing)))
-    if found:
-        parts.append(Plain(estimate_head(job, found)))
-        parts += [estimate_table(found), Plain(calls_time(found))] if stages else []
+    if estimated:
+        parts.append(Plain(price_and_time(estimated.usd, estimated.seconds, checked.local, load_of_machine())))
+    if checked.standing:
+        parts.append(Plain(standing_line(job, checked.standing)))
+    if estimated:
+        parts.append(Plain(estimate_head(job, estimated)))
+        parts += [estimate_table(estimated), Plain(calls_time(estimated))] if stages else []
     notes = [
         profile_words(pipeline),
         f"relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})",
         what_remains(job.corpus, pipeline.task),
         in_words(pipeline.language),
-        *(f"probe: {line}" for line in done.probed or ()),
-        *(f"! {line}" for line in [*(found.warnings if found else []), *done.advice, *done.problems]),
+        *(f"probe: {line}" for line in checked.probed or ()),
+        *(f"! {line}" for line in [*(estimated.warnings if estimated else []), *checked.advice, *checked.problems]),
     ]
-    if not done.problems:
+    if not checked.problems:
         notes.append("everything that it needs is there")
-        if done.untested:
-            asked = ", ".join(done.untested)
+        if checked.untested:
+            asked = ", ".join(checked.untested)
             notes.append(f"not tested: whether {asked} answers, and how fast: airgen check --probe asks")
     parts += [Plain(f"  {note}") for note in notes if note]
     return Study("", parts)
@@ -211,13 +223,13 @@ def check_prompts(
     width = max(map(len, names))
     for row in trial.rows:
         lines.append(terminal_text(f"{row['document']}  {row['title']}"))
-        for name, one in row["tried"].items():
-            problem = f"  ({one.problem})" if one.problem else ""
-            lines.append(terminal_text(f"  {name:<{width}}  {one.answer}{problem}"))
+        for name, answer in row["tried"].items():
+            problem = f"  ({answer.problem})" if answer.problem else ""
+            lines.append(terminal_text(f"  {name:<{width}}  {answer.answer}{problem}"))
     table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
     for name, total in totals.items():
         share = "" if total["borrowed"] is None else f"{total['borrowed']:.0%}"
-        tokens = [f"{total[one]:,.0f}" for one in ("prompt_tokens", "completion_tokens")]
+        tokens = [f"{total[column]:,.0f}" for column in ("prompt_tokens", "completion_tokens")]
         table.append([name, f"{total['usable']} of {total['documents']}", *tokens, share])
     shown = {"documents": trial.rows, "totals": totals}
     return Outcome(trial, [*lines, terminal_table(table)], json=shown)

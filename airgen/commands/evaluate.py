@@ -115,22 +115,30 @@ def evaluate(
     named, folder = systems_of(systems)
     chosen = chosen_systems(named, only)
     options = EvaluationOptions(
-        split, wanted, top, ignore_identical_ids, language, folder,
-        fresh=fresh, without_negatives=without_negatives,
-    )  # fmt: skip
+        split=split,
+        measures=wanted,
+        top=top,
+        ignore_identical_ids=ignore_identical_ids,
+        language=language,
+        folder=folder,
+        fresh=fresh,
+        without_negatives=without_negatives,
+    )
     if chunkers is not None:
-        return _compare_chunkers(given, find_yaml("pipelines", chunkers), chosen, out, options, gold, share)
+        return _compare_chunkers(
+            given, find_yaml("pipelines", chunkers), systems=chosen, out=out, options=options, gold=gold, share=share
+        )
     results, waiting = Results(), list["Searched"]()
     lines: list[str] = []
     lost: dict[tuple[Path, str], list[str]] = {}  # {(dataset, error): systems}: a damaged file fails all of them
 
     def failed(dataset: Path, name: str, error: AirgenError) -> None:
         lost.setdefault((dataset, str(error)), []).append(name)
-        say(f"{dataset}: {name}: failed")  # why is told once, at the end
+        say(f"{dataset}: {name}: failed")  # the reason is printed once, at the end
 
-    known = [(one, find_list(one)) for one in given]
+    known = [(path, find_list(path)) for path in given]
     lists = [listed for _, listed in known if listed is not None]
-    targets = _targets([one for one, listed in known if listed is None], lists, options)
+    targets = _targets([path for path, listed in known if listed is None], lists, options)
     for opened, own in targets.values():
         for line in makes_first(opened, chosen, out, own):
             say(line)
@@ -144,14 +152,14 @@ def evaluate(
                 waiting += searched
                 lines += _waiting(dataset, searched) if searched else []
                 continue
-            found = run_systems(opened, chosen, out, options, progress=say, started=say, failed=lacks)
-            results += found
-            if found:
+            dataset_results = run_systems(opened, chosen, out, options, progress=say, started=say, failed=lacks)
+            results += dataset_results
+            if dataset_results:
                 lines += [f"{opened.name} ({split})"] if len(targets) > 1 else []
-                lines.append(ranking_text(found, compare_results(found)))
-            if found and lengths:
+                lines.append(ranking_text(dataset_results, compare_results(dataset_results)))
+            if dataset_results and lengths:
                 place = results_folder(out, opened.name, split)
-                say(f"\n{write_lengths(opened, found, place)}\n{place / 'lengths.md'}, with lengths.svg")
+                say(f"\n{write_lengths(opened, dataset_results, place)}\n{place / 'lengths.md'}, with lengths.svg")
     results.out, results.places = out, tuple(targets)
     if results:
         write_overview(out, results)
@@ -161,10 +169,11 @@ def evaluate(
             lines += ["", title, *(part.text() for part in study.parts if isinstance(part, Table))]
         lines += [overview_table(results)] if len(results) > len(chosen) else []
         lines += [line for listed in lists for line in _means(listed, results, out)]
-        reports = list(dict.fromkeys(str(results_folder(out, one.dataset, one.split) / "report.md") for one in results))
+        folders = dict.fromkeys(results_folder(out, result.dataset, result.split) for result in results)
+        reports = [str(folder / "report.md") for folder in folders]
         more = f" and {len(reports) - 3} more" if len(reports) > 3 else ""
         lines.append(f"tables: {out / 'results.md'}, {out / 'results.csv'}; by dataset: {', '.join(reports[:3])}{more}")
-    scores = {f"{one.dataset}: {one.name}": one.score for one in results}
+    scores = {f"{result.dataset}: {result.name}": result.score for result in results}
     low = _too_low(scores, results[0].headline if results else "", fail_below)
     errors = [f"{dataset}: {named_once(names, words)}" for (dataset, words), names in lost.items()]
     error = AirgenError("\n".join(errors)) if lost else None
@@ -206,15 +215,15 @@ def _compare_chunkers(
     from airgen.studies.chunkers.compare_chunkers import chunkers_study, compare_chunkers
 
     wanted = load_chunkers(chunkers)
-    found = Rows(
-        compare_chunkers(opened, wanted, systems, out, options, gold=gold, share=share, say=say)
+    comparisons = Rows(
+        compare_chunkers(opened, wanted, systems=systems, out=out, options=options, gold=gold, share=share, say=say)
         for opened in opened_datasets(datasets, options.split, say).values()
     )
     lines = []
-    for one in found:
-        place = results_folder(out, one.dataset, one.split) / "chunkers" / "chunkers.md"
-        lines += [chunkers_study(one).markdown(), f"{place}, with .json"]
-    return Outcome(found, lines)
+    for comparison in comparisons:
+        place = results_folder(out, comparison.dataset, comparison.split) / "chunkers" / "chunkers.md"
+        lines += [chunkers_study(comparison).markdown(), f"{place}, with .json"]
+    return Outcome(comparisons, lines)
 
 
 def _targets(
@@ -224,28 +233,28 @@ def _targets(
     from airgen.publishing.suites import opened_datasets
 
     opened_by_folder = opened_datasets(folders, options.split, say)
-    found = {folder: (opened, options) for folder, opened in opened_by_folder.items()}
+    targets = {folder: (opened, options) for folder, opened in opened_by_folder.items()}
     for listed in lists:
         there = listed.opened()
-        names = {one.name for one, _ in there.values()}
-        if left_out := [one.name for one in listed.collections if one.name not in names]:
+        names = {collection.name for collection, _ in there.values()}
+        if left_out := [collection.name for collection in listed.collections if collection.name not in names]:
             say(f"{listed.name}: without {', '.join(left_out)}: not fetched (airgen show collections {listed.name})")
-        for one, opened in there.values():
-            own = one.split if options.split == "test" else options.split
-            rule = options.ignore_identical_ids or one.ignore_identical_ids
-            found[opened.path] = (opened, replace(options, split=own, ignore_identical_ids=rule))
-    every = [opened.name for opened, _ in found.values()]
+        for collection, opened in there.values():
+            own = collection.split if options.split == "test" else options.split
+            rule = options.ignore_identical_ids or collection.ignore_identical_ids
+            targets[opened.path] = (opened, replace(options, split=own, ignore_identical_ids=rule))
+    every = [opened.name for opened, _ in targets.values()]
     if twice := sorted({name for name in every if every.count(name) > 1}):
         raise UsageError(f"two datasets are named {twice[0]!r}: evaluate them with two --out")
-    return found
+    return targets
 
 
 def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
     """Describe what ran without labels, and how to submit it."""
     first = searched[0]
     lines = [
-        f"{one.dataset}: {one.name}: {one.queries:,} queries ({'kept' if one.cached else 'ran'}): {one.run}"
-        for one in searched
+        f"{run.dataset}: {run.name}: {run.queries:,} queries ({'kept' if run.cached else 'ran'}): {run.run}"
+        for run in searched
     ]
     return [
         *lines,
@@ -308,7 +317,7 @@ def evaluate_compare(
     if baseline is None and (fail_if_worse or fail_if_unsure or margin):
         raise UsageError("--fail-if-worse, --fail-if-unsure and --margin need --baseline RUN")
     if isinstance(runs, Mapping):
-        given = {str(name): run_given(one, str(name)) for name, one in runs.items()}
+        given = {str(name): run_given(run, str(name)) for name, run in runs.items()}
         if baseline is not None and str(baseline) in given:
             given[str(baseline)] = given.pop(str(baseline))  # the last is what the others are compared with
         elif baseline is not None:
@@ -328,13 +337,13 @@ def evaluate_compare(
         _check_passages(name, run.passage_ids, labels)
     scored = [score(run, labels, wanted) for run in read]
     judged = zip(names[: -1 if baseline is not None else None], scored, strict=False)
-    low = _too_low({name: one.means()[str(wanted[0])] for name, one in judged}, str(wanted[0]), fail_below)
+    low = _too_low({name: scores.means()[str(wanted[0])] for name, scores in judged}, str(wanted[0]), fail_below)
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
         level = 1 - ALPHA / (len(wanted) * (len(names) - 1))  # all intervals hold together
         gates = [
-            against_baseline(name, one.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
-            for name, one in zip(names[:-1], scored[:-1], strict=True)
+            against_baseline(name, scores.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
+            for name, scores in zip(names[:-1], scored[:-1], strict=True)
             for m in wanted
         ]
         rows = [["run", "measure", "difference", f"{100 * level:.4g} %", ""]]
@@ -346,19 +355,21 @@ def evaluate_compare(
         verdicts = bad & {gate.verdict for gate in gates}
         code = WORSE if "worse" in verdicts or low else UNSURE if verdicts else 0
         return Outcome(ComparedRuns({}, missing, gates), [terminal_table(rows), *low], json=shown, code=code)
-    found = {str(measure): compare(names, np.stack([scores.of(measure) for scores in scored])) for measure in wanted}
-    rows = [["run", *found, "missing"]]
+    comparisons = {
+        str(measure): compare(names, np.stack([scores.of(measure) for scores in scored])) for measure in wanted
+    }
+    rows = [["run", *comparisons, "missing"]]
     for name, scores in zip(names, scored, strict=True):
         rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
     lines = [terminal_table(rows)]
-    for measure, comparison in found.items():
+    for measure, comparison in comparisons.items():
         lines += [pair_text(pair, measure) for pair in comparison.pairs]
         ranks, beside = rank_text(comparison), places_text(comparison)
         rows = [["#", f"by {measure}", "rank", "not significantly different from #"]]
         rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
         lines += ["", terminal_table(rows, left=(1,))]
-    value = {"measures": found, "missing": missing}
-    return Outcome(ComparedRuns(found, missing), [*lines, *low], json=value, code=WORSE if low else 0)
+    value = {"measures": comparisons, "missing": missing}
+    return Outcome(ComparedRuns(comparisons, missing), [*lines, *low], json=value, code=WORSE if low else 0)
 
 
 def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
@@ -400,30 +411,34 @@ def evaluate_measures(
     from airgen.python.systems import labels_given, run_given
 
     wanted = AIR_BENCH if metrics == "air-bench" else parse_measures(metrics)
-    found, labels = run_given(run, "run"), labels_given(qrels)
+    scored_run, labels = run_given(run, "run"), labels_given(qrels)
     run, qrels = (
-        one if isinstance(one, str | Path) else what for one, what in ((run, "the run"), (qrels, "the qrels"))
+        value if isinstance(value, str | Path) else words for value, words in ((run, "the run"), (qrels, "the qrels"))
     )
-    if not set(found.query_ids) & set(labels):
-        ids = [next(iter(sorted(one)), "none") for one in (found.query_ids, labels)]
+    if not set(scored_run.query_ids) & set(labels):
+        ids = [next(iter(sorted(queries)), "none") for queries in (scored_run.query_ids, labels)]
         raise DatasetError(
             f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
             "dataset on which the run was made"
         )
-    _check_passages(str(run), found.passage_ids, labels)
-    scores = score(found, labels, wanted, ignore_identical_ids=ignore_identical_ids)
+    _check_passages(str(run), scored_run.passage_ids, labels)
+    scores = score(scored_run, labels, wanted, ignore_identical_ids=ignore_identical_ids)
     names, means = [str(measure) for measure in wanted], scores.means()
     intervals = dict(zip(names, bootstrap_interval(scores.values).tolist(), strict=True))
-    counts = {"queries": len(scores.query_ids), "missing": scores.missing, "not judged": scores.unjudged,
-              "without relevant": scores.without_relevant,
-              **{name.replace("_", " "): count for name, count in found.notes.items()}}  # fmt: skip
+    counts = {
+        "queries": len(scores.query_ids),
+        "missing": scores.missing,
+        "not judged": scores.unjudged,
+        "without relevant": scores.without_relevant,
+        **{name.replace("_", " "): count for name, count in scored_run.notes.items()},
+    }
     value: dict[str, Any] = {"means": means, "intervals": intervals, "counts": counts}
     rows = [[name, f"{mean:.4f}", "{:.4f}-{:.4f}".format(*intervals[name])] for name, mean in means.items()]
     lines = [terminal_table([["measure", "mean", "95 %"], *rows])]
     if by_query:
         columns = zip(scores.query_ids, scores.values.T.tolist(), strict=True)
         value["queries"] = {key: dict(zip(names, column, strict=True)) for key, column in columns}
-        rows = [[key, *(f"{one:.4f}" for one in row.values())] for key, row in value["queries"].items()]
+        rows = [[key, *(f"{number:.4f}" for number in row.values())] for key, row in value["queries"].items()]
         lines.append(terminal_table([["query", *names], *rows]))
     shown = [f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing")]
     low = _too_low({str(run): means[names[0]]}, names[0], fail_below)
@@ -467,7 +482,7 @@ def evaluate_tune(
     opened = BeirDataset.open(dataset)
     files = find_runs(results_folder(Path(results), opened.name, split), systems)
     runs = {name: read_run(path) for name, path in files.items()}
-    found = tune(runs, opened.qrels(split).labels, measure=str(measure), seed=seed)
-    system = found.chosen.as_system("hybrid", found.systems)
+    tuned = tune(runs, opened.qrels(split).labels, measure=str(measure), seed=seed)
+    system = tuned.chosen.as_system("hybrid", tuned.systems)
     last = "  - " + json.dumps(system, ensure_ascii=False)
-    return Outcome(found, [*found.lines(split), last], json={**asdict(found), "system": system})
+    return Outcome(tuned, [*tuned.lines(split), last], json={**asdict(tuned), "system": system})

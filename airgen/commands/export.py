@@ -52,8 +52,8 @@ def export(
     beside = job.dataset.with_name("-".join([job.dataset.name, *(["without", *without] if without else [])]))
     directory = beside if out is None else Path(out)  # the job's own dataset has all stages
     with job.open_store() as store:
-        manifest = export_dataset(job, store, job.accepted(store), directory, without)
-    queries = {split: one.queries for split, one in manifest.statistics.splits.items()}
+        manifest = export_dataset(job, store, accepted=job.accepted(store), out=directory, without=without)
+    queries = {split: statistics.queries for split, statistics in manifest.statistics.splits.items()}
     counts = {"passages": manifest.statistics.passages, "queries": queries}
     by_split = ", ".join(f"{split} {count:,}" for split, count in queries.items())
     line = f"{directory}: {manifest.statistics.passages:,} passages, queries: {by_split}"
@@ -88,10 +88,10 @@ def export_labels(
 
     target = Path(FORMATS[to][0] if to in FORMATS else to) if out is None else Path(out)
     names = fields.replace(",", " ").split()
-    found = convert(BeirDataset.open(dataset), split, to, target, variant=variant, index=index, fields=names)
-    if found.without_text:
-        echo(f"{found.without_text:,} of these queries have no text in the dataset", err=True)
-    return Outcome(found, f"{found.out}: {found.labels:,} labels of {found.queries:,} queries")
+    converted = convert(BeirDataset.open(dataset), split, to, target, variant=variant, index=index, fields=names)
+    if converted.without_text:
+        echo(f"{converted.without_text:,} of these queries have no text in the dataset", err=True)
+    return Outcome(converted, f"{converted.out}: {converted.labels:,} labels of {converted.queries:,} queries")
 
 
 @command

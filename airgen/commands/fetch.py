@@ -61,11 +61,11 @@ def fetch(
         raise UsageError(
             "give the name of a model, corpus or list of collections; see airgen show models, corpus, collections"
         )
-    found = [_named(name) for name in names]  # all names are right before the first download
-    corpora = [one for one in found if isinstance(one, CorpusSettings)]
-    if given is not None and (len(found) > 1 or not corpora):
+    named = [_named(name) for name in names]  # all names are checked before the first download
+    corpora = [corpus for corpus in named if isinstance(corpus, CorpusSettings)]
+    if given is not None and (len(named) > 1 or not corpora):
         raise UsageError("--from FILE: name one corpus")
-    if size := still_to_fetch((name for one in found if isinstance(one, list) for name in one), corpora):
+    if size := still_to_fetch((name for group in named if isinstance(group, list) for name in group), corpora):
         say(size.partition(": ")[0])
     rows, lines = Rows[dict[str, Any]](), list[str]()
 
@@ -77,18 +77,18 @@ def fetch(
     def tell(line: str) -> None:  # of a corpus
         (say if ": fetching" in line else lines.append)(line)
 
-    for one in found:
-        if isinstance(one, list):
-            for name in one:
+    for download in named:
+        if isinstance(download, list):
+            for name in download:
                 add(name, "model", _with_bar(name, models.fetch))
-        elif isinstance(one, CollectionList):
-            for name, place in _sets(one, only):
+        elif isinstance(download, CollectionList):
+            for name, place in _sets(download, only):
                 add(name, "collection", place)
         else:
             archive = None if given is None else Path(given)
-            with _arriving(one.name) as tick:
-                folder = fetch_corpus(one, force=force, given=archive, say=tell, tick=tick)
-            add(one.name, "corpus", folder)
+            with _arriving(download.name) as tick:
+                folder = fetch_corpus(download, force=force, given=archive, say=tell, tick=tick)
+            add(download.name, "corpus", folder)
     return Outcome(rows, lines)
 
 
@@ -122,14 +122,16 @@ def _sets(listed: CollectionList, only: Sequence[str]) -> Iterator[tuple[str, Pa
     """Yield the name and folder of each collection, or of those in `only`, downloading what is missing."""
     from airgen.evaluation.collections import fetch_collection, space_needed
 
-    wanted = [listed.named(one) for one in only] or [one for one in listed.collections if one.md5 is not None]
-    missing = [one for one in wanted if not listed.is_there(one)]
-    size, space = sum(one.bytes or 0 for one in missing), sum(space_needed(one) for one in missing)
+    public = [collection for collection in listed.collections if collection.md5 is not None]
+    wanted = [listed.named(name) for name in only] or public
+    missing = [collection for collection in wanted if not listed.is_there(collection)]
+    size = sum(collection.bytes or 0 for collection in missing)
+    space = sum(space_needed(collection) for collection in missing)
     cost = f"{size / 1e6:,.0f} MB to download, up to {space / 1e9:,.1f} GB of disk"
     echo(f"{len(missing)} of {len(wanted)} collections to download: {cost}", err=True)
-    for one in wanted:
-        with _arriving(one.name) as tick:
-            yield one.name, fetch_collection(listed, one, tick)
+    for collection in wanted:
+        with _arriving(collection.name) as tick:
+            yield collection.name, fetch_collection(listed, collection, tick)
 
 
 @contextmanager
@@ -145,7 +147,11 @@ def _verify(names: list[str]) -> Outcome[Any]:
 
     wanted = models.expand(names) if names else [name for name in models.catalogue() if models.fetched(name)]
     problems = {name: _with_bar(name, models.verify) for name in wanted}
-    lines = [line for name, found in problems.items() for line in found or [f"{name}: every file as pinned"]]
+    lines = [
+        line
+        for name, model_problems in problems.items()
+        for line in model_problems or [f"{name}: every file as pinned"]
+    ]
     return Outcome(
         problems, lines or "no models fetched yet: airgen fetch quickstart", code=1 if any(problems.values()) else 0
     )

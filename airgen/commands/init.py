@@ -93,7 +93,7 @@ def init(
     if not address and not Path(documents).exists():
         raise CorpusError(f"{documents}: no such file or folder")
     files = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
-    there = [out / one for one in files if (out / one).exists()]
+    there = [out / file for file in files if (out / file).exists()]
     if there and not force:
         raise UsageError(
             f"{', '.join(map(str, there))}: already exist; overwrite with --force, or choose another folder with --out"
@@ -106,35 +106,43 @@ def init(
             f"{out.resolve()} is inside the documents, so airgen's files would be read as documents: run "
             f"`cd {here.parent} && airgen init {here.name}`, or choose a folder outside with --out"
         )
-    found = survey(place)
-    machine = Machine.here(found.language)
+    survey_result = survey(place)
+    machine = Machine.here(survey_result.language)
     name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
-    texts = starter_files(found, machine, name, out, asked.settings, address, relevance)
+    texts = starter_files(
+        survey_result, machine, name=name, out=out, llm=asked.settings, pages=address, relevance=relevance
+    )
     pipeline = out / "pipeline.yaml"
-    own = _run_of_questions(place, out) if found.question_column else ""
+    own = _run_of_questions(place, out) if survey_result.question_column else ""
     steps = [f"{own} --check", own] if own else [f"airgen check {pipeline}", f"airgen run {pipeline}"]
     started = Started(
-        [str(out / file) for file in texts],
-        [*to_install(found, machine, asked.settings), *steps],
-        [{"kind": one.kind, "files": one.files, "bytes": one.bytes, "left_out": one.left_out} for one in found.formats],
-        dict(found.others), len(found.lengths), dict(found.languages),
-        {"median": found.words(0.5), "p90": found.words(0.9)}, found.problem,
-    )  # fmt: skip
+        files=[str(out / file) for file in texts],
+        next=[*to_install(survey_result, machine, asked.settings), *steps],
+        formats=[
+            {"kind": format_.kind, "files": format_.files, "bytes": format_.bytes, "left_out": format_.left_out}
+            for format_ in survey_result.formats
+        ],
+        others=dict(survey_result.others),
+        documents=len(survey_result.lengths),
+        languages=dict(survey_result.languages),
+        words={"median": survey_result.words(0.5), "p90": survey_result.words(0.9)},
+        problem=survey_result.problem,
+    )
     out.mkdir(parents=True, exist_ok=True)
     copies = [copy for file, text in texts.items() if (copy := keep_copy(out / file, text)) is not None]
     for file, text in texts.items():
         (out / file).write_text(text, encoding="utf-8")
     lines = [
-        *found.lines(out / "corpus.yaml"),
+        *survey_result.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"LLM: {asked.words}",
         f"wrote {', '.join(started.files)}: comments in them explain each setting",
         *[f"the previous versions are kept as {', '.join(map(str, copies))}"] * bool(copies),
         what_remains(load_corpus_settings(out / "corpus.yaml"), "qa"),
-        *_questions(found, place, out),
-        *_relevance(found.example, relevance),
+        *_questions(survey_result, place, out),
+        *_relevance(survey_result.example, relevance),
         "\nNext steps:",
-        *(f"  {one}" for one in started.next),
+        *(f"  {command}" for command in started.next),
     ]
     return Outcome(started, lines)
 
@@ -202,25 +210,25 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
 
     folder = out / "pages"
     with progress_bar("fetching", "{task.completed:,.0f} pages") as update:
-        before = sum(one.is_file() for one in folder.rglob("*"))
+        before = sum(path.is_file() for path in folder.rglob("*"))
         fetched = download(address, folder, most=pages, progress=lambda count: update(advance=count))
-    there = sum(one.is_file() for one in folder.rglob("*"))
+    there = sum(path.is_file() for path in folder.rglob("*"))
     older = f"; the folder also has {there - fetched.done:,} older files" if before and there > fetched.done else ""
     echo(f"{folder}: {fetched.words()}{older}", err=True)
     return folder
 
 
-def _questions(found: Survey, place: Path, out: Path) -> list[str]:
+def _questions(survey: Survey, place: Path, out: Path) -> list[str]:
     """Return advice for tables that have a column of questions, such as a FAQ."""
     from airgen.corpus.columns import is_question
 
     known = "the column {} holds questions with known answers, which can serve as queries: {}"
-    if name := found.question_column:
+    if name := survey.question_column:
         return [known.format(name, "run"), f"  {_run_of_questions(place, out)}"]
-    for one in found.formats:
-        name = str(one.reader.get("fields", {}).get("title") or "")
+    for format_ in survey.formats:
+        name = str(format_.reader.get("fields", {}).get("title") or "")
         if is_question(name):
-            return [known.format(name, f"{shlex.join(['airgen', 'init', str(one.paths[0])])} says how")]
+            return [known.format(name, f"{shlex.join(['airgen', 'init', str(format_.paths[0])])} says how")]
     return []
 
 
@@ -252,7 +260,7 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
 
     install_extras(DEMO_EXTRAS[task], say)
     name, needs = ("quickstart", []) if task == "qa" else ("quickstart-long-doc", ["indian-constitution"])
-    if missing := [one for one in models.expand(["quickstart"]) if not models.fetched(one)]:
+    if missing := [model for model in models.expand(["quickstart"]) if not models.fetched(model)]:
         needs = [*missing, *needs]
     if needs:
         fetch(needs)

@@ -71,7 +71,7 @@ def dataset_of(given: Place) -> Path:
 
 def paths(given: Places) -> list[Path]:
     """Return one or more paths as a list."""
-    return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(one) for one in given]
+    return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(path) for path in given]
 
 
 Runs = Annotated[Place | None, opt("Folder of the jobs' work directories. Default: runs, next to the pipeline's file.")]
@@ -81,9 +81,13 @@ JobName = Annotated[
 Target = Annotated[int | None, opt("Number of accepted queries to generate; overrides the pipeline's `target`.", min=1)]
 Budget = Annotated[
     float | None,
-    number("Maximum cost in US dollars, including earlier runs of this job. The command stops at the limit; run it "
-           "again with a higher limit to continue.", "--budget", min=0),
-]  # fmt: skip
+    number(
+        "Maximum cost in US dollars, including earlier runs of this job. The command stops at the limit; run it "
+        "again with a higher limit to continue.",
+        "--budget",
+        min=0,
+    ),
+]
 Dataset = Annotated[
     Place,
     arg("DATASET", "A dataset directory in BEIR format, a fetched collection (scifact), or a finished job."),
@@ -99,9 +103,11 @@ DatasetOrSuite = Annotated[
 ]
 Compute = Annotated[
     str | None,
-    opt("Where heavy work runs: local, local:8 (processes), ray, ray:8, ray://HOST:10001. Does not affect results.",
-        metavar="WHERE"),
-]  # fmt: skip
+    opt(
+        "Where heavy work runs: local, local:8 (processes), ray, ray:8, ray://HOST:10001. Does not affect results.",
+        metavar="WHERE",
+    ),
+]
 Quiet = Annotated[bool, opt("Print errors only.", "--quiet", "-q")]
 Split = Annotated[str, opt("Split whose relevance labels (qrels) are used.")]
 Seed = Annotated[int, opt("Random seed.")]

@@ -67,8 +67,8 @@ def publish(
     home, tell = Path(dataset), partial(echo, err=True)
     folders = dataset_folders(home)
     for folder in folders.values():
-        said = load_manifest(folder).info.personal_data or "its manifest does not say what of personal data is masked"
-        tell(f"{folder}: {said}" if len(folders) > 1 else said)
+        masked = load_manifest(folder).info.personal_data or "its manifest does not say what of personal data is masked"
+        tell(f"{folder}: {masked}" if len(folders) > 1 else masked)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
         # after `plan`, which verifies: only then do the rows have the form that is read here
@@ -84,16 +84,19 @@ def publish(
     if yes:
         lines = [
             line
-            for one in sent
-            for line in (f"{_name(one, one.url)}, revision {one.revision}, {len(one.sent)} files sent", *_files(one))
+            for done in sent
+            for line in (
+                f"{_name(done, done.url)}, revision {done.revision}, {len(done.sent)} files sent",
+                *_files(done),
+            )
         ]
         return Outcome(Rows(sent), lines)
     lines = [
         line
-        for one in uploads
-        for line in (f"{_name(one, one.repo)}, version {one.version}: {one.bytes:,} bytes", *_files(one))
+        for upload in uploads
+        for line in (f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes", *_files(upload))
     ]
-    shown = [{**asdict(one), "directory": None} for one in uploads]  # the folder is gone
+    shown = [{**asdict(upload), "directory": None} for upload in uploads]  # the folder is gone
     return Outcome(Rows(uploads), [*lines, "Nothing was uploaded. Add --yes to publish."], json=shown)
 
 
@@ -121,10 +124,12 @@ def publish_verify(
     """
     from airgen.publishing.suites import verify_directory
 
-    found = {name: problems for home in paths(directories) for name, problems in verify_directory(home).items()}
-    lines = [f"{name}: {line}" for name, problems in found.items() for line in list(map(str, problems)) or ["whole"]]
-    wrong = any(one.severity == "error" for problems in found.values() for one in problems)
-    return Outcome(found, lines, code=1 if wrong else 0)
+    problems_of = {name: problems for home in paths(directories) for name, problems in verify_directory(home).items()}
+    lines = [
+        f"{name}: {line}" for name, problems in problems_of.items() for line in list(map(str, problems)) or ["whole"]
+    ]
+    wrong = any(problem.severity == "error" for problems in problems_of.values() for problem in problems)
+    return Outcome(problems_of, lines, code=1 if wrong else 0)
 
 
 @command
@@ -189,8 +194,8 @@ def publish_submit(
             notes.append(f"{path}: {missing} queries of {split} have no hits and will score zero")
             echo(notes[-1], err=True)
     pack(packed, Path(out))
-    rows = [{"entry": one.entry, "queries": len(one.hits)} for one in packed]
-    lines = [f"{one.entry}: {len(one.hits):,} queries" for one in packed]
+    rows = [{"entry": hits.entry, "queries": len(hits.hits)} for hits in packed]
+    lines = [f"{hits.entry}: {len(hits.hits):,} queries" for hits in packed]
     return Outcome(Path(out), [*lines, str(out)], json={"file": out, "results": rows, "notes": notes})
 
 

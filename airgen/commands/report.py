@@ -26,13 +26,12 @@ def report(
     public: Annotated[bool, opt("Leave out private labels, and everything that could reveal them.")] = False,
     private_qrels: Annotated[
         Sequence[str],
-        opt("With --public: split with private labels. Default: every split except dev.",
-            metavar="SPLIT"),
+        opt("With --public: split with private labels. Default: every split except dev.", metavar="SPLIT"),
     ] = (),
     live: Annotated[bool, opt("Serve the report on this machine and follow a running job, until Ctrl-C.")] = False,
     port: Annotated[int, opt("With --live: port on 127.0.0.1. Default: a free port.", min=0, max=65535)] = 0,
     runs: Runs = None,
-) -> Outcome[Path]:  # fmt: skip
+) -> Outcome[Path]:
     """Write a report for your browser, with every query, label and system. It needs neither a server nor a network.
 
     For a job that is running or was stopped, the report shows the results so far. With --live, nothing is written: open
@@ -56,9 +55,13 @@ def report(
     if live:
         return _serve(paths(what), port, path_or_none(runs))
     page = make_report(
-        paths(what), path_or_none(out), runs=path_or_none(runs), single_file=single_file, public=public,
+        paths(what),
+        path_or_none(out),
+        runs=path_or_none(runs),
+        single_file=single_file,
+        public=public,
         private=list(private_qrels) or None,
-    )  # fmt: skip
+    )
     return Outcome(page, str(page), json={"page": page})
 
 
@@ -70,12 +73,12 @@ def _serve(what: list[Path], port: int, runs: Path | None) -> Outcome[Path]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with TemporaryDirectory(prefix="airgen-live-") as folder:
-            found = View([str(one) for one in what], Path(folder), runs)
-            with serving(found, port) as address:
+            view = View([str(path) for path in what], Path(folder), runs)
+            with serving(view, port) as address:
                 only = "It can be opened only on this machine and with this address. Press Ctrl-C to stop."
-                echo(json_text({"address": address}) if is_silent() else f"{found.title}: open {address}\n{only}")
+                echo(json_text({"address": address}) if is_silent() else f"{view.title}: open {address}\n{only}")
                 sys.stdout.flush()
-                found.watch(threading.Event())
+                view.watch(threading.Event())
     except KeyboardInterrupt:
         echo("\nstopped", err=True)
     return Outcome(Path(), hidden=True)

@@ -82,9 +82,16 @@ def run(
     from airgen.settings.suite import is_suite
 
     own = {
-        "--corpus": corpus, "--labels": labels, "--no-labels": no_labels, "--systems": systems, "--sample": sample,
-        "--column": column, "--count-column": count_column, "--keep-languages": keep_languages, "--name": name,
-    }  # fmt: skip
+        "--corpus": corpus,
+        "--labels": labels,
+        "--no-labels": no_labels,
+        "--systems": systems,
+        "--sample": sample,
+        "--column": column,
+        "--count-column": count_column,
+        "--keep-languages": keep_languages,
+        "--name": name,
+    }
     if queries is None and (without := [option for option, value in own.items() if value]):
         raise UsageError(f"{without[0]} needs --queries FILE")
     if queries is None and pipeline is None:
@@ -93,14 +100,18 @@ def run(
     if queries is not None:
         if labels and no_labels:
             raise UsageError("--labels and --no-labels: choose one")
-        kept = "keep" if keep_languages else ""
-        settings = {"column": column, "count_column": count_column, "other_language": kept}
+        other_language = "keep" if keep_languages else ""
+        settings = {"column": column, "count_column": count_column, "other_language": other_language}
         path = label_pipeline(
-            Path(queries), path, corpus=corpus, name=name, sample=sample,
+            Path(queries),
+            path,
+            corpus=corpus,
+            name=name,
+            sample=sample,
             settings={key: value for key, value in settings.items() if value},
-            labels=[] if no_labels else [Path(one) for one in labels] or None,
+            labels=[] if no_labels else [Path(path) for path in labels] or None,
             systems=path_or_none(systems),
-        )  # fmt: skip
+        )
         folder = beside(path) / RUNS if runs is None else Path(runs)
         say(f"{path}: pipeline written")
     if check:
@@ -109,15 +120,25 @@ def run(
         from airgen.pipeline.run_result import RunResult
 
         job = Job(path, folder, target=target)
-        looked = check_job(job, budget=budget)
-        return Outcome(RunResult(job.directory), looked.text, json=looked.value, code=looked.code)
+        checked = check_job(job, budget=budget)
+        return Outcome(RunResult(job.directory), checked.text, json=checked.value, code=checked.code)
     if is_suite(path):
         return _suite(path, folder, Path(root), budget)
     with logging_events(log == "json") as events:
         return run_and_report(
-            path, folder, report=report, verbose=verbose, quiet=quiet, budget_usd=budget, target=target, until=until,
-            retry_failed=retry_failed, evaluate=evaluate, compute=compute, log=events,
-        )  # fmt: skip
+            path,
+            folder,
+            report=report,
+            verbose=verbose,
+            quiet=quiet,
+            budget_usd=budget,
+            target=target,
+            until=until,
+            retry_failed=retry_failed,
+            evaluate=evaluate,
+            compute=compute,
+            log=events,
+        )
 
 
 def run_and_report(
@@ -148,7 +169,9 @@ def run_and_report(
     result = run_pipeline(Path(path), runs=runs, console=console, every=every, log=log, **options)
     if report:
         target = options.get("target")
-        result = report_of_run(result, Path(path), runs, target, say if log else lambda line: echo(line, err=True))
+        result = report_of_run(
+            result, Path(path), runs=runs, target=target, say=say if log else lambda line: echo(line, err=True)
+        )
     names = [row["system"] for row in result.scores]
     if names and (sets := label_sets_of_job(Job(Path(path), runs, target=options.get("target")), names)) is not None:
         result = replace(result, labels=terminal_text(f"Labels: {sets.sentence}"))

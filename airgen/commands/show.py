@@ -114,34 +114,34 @@ def show_settings(
         return Outcome(text, text, json=shape)
     text = reference()
     if find:
-        heading, found = "", []
+        heading, lines = "", []
         for line in text.splitlines():
             if line.startswith("#"):
                 heading = line
             elif find.lower() in line.lower() and line.startswith("| `"):
-                found += [heading, line] if heading else [line]
+                lines += [heading, line] if heading else [line]
                 heading = ""
-        text = "\n".join(found) if found else f"no setting mentions {find!r}"
+        text = "\n".join(lines) if lines else f"no setting mentions {find!r}"
     return Outcome(text, text)
 
 
 def _section(pages: Mapping[str, str], wanted: str) -> str:
     """Return the section of the guide whose heading has these words, if there is exactly one."""
-    found: list[str] = []
+    sections: list[str] = []
     for text in pages.values():
         code, depth = False, 0
-        kept: list[str] = []
+        section: list[str] = []
         for line in text.splitlines():
             code ^= line.startswith("```")
             level = len(line) - len(line.lstrip("#")) if line.startswith("#") and not code else 0
             if level and (not depth or level <= depth):
-                found += ["\n".join(kept).rstrip()] if depth else []
+                sections += ["\n".join(section).rstrip()] if depth else []
                 depth = level if level > 1 and wanted.casefold() in line.casefold() else 0
-                kept = []
+                section = []
             if depth:
-                kept.append(line)
-        found += ["\n".join(kept).rstrip()] if depth else []
-    return found[0] if len(found) == 1 else ""
+                section.append(line)
+        sections += ["\n".join(section).rstrip()] if depth else []
+    return sections[0] if len(sections) == 1 else ""
 
 
 @command
@@ -168,7 +168,7 @@ def show_guide(
         return Outcome(text, text)
     if section := _section(pages, wanted):
         return Outcome(section, section)
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     sought = rf"{'' if not wanted[:1].isalnum() else chr(92) + 'b'}{re.escape(wanted)}"  # a sign begins no word
     for stem, text in pages.items():
         heading, code = "", False
@@ -176,10 +176,10 @@ def show_guide(
             code ^= line.startswith("```")
             heading = line.strip("# ") if line.startswith("#") and not code else heading
             if re.search(sought, line, re.IGNORECASE) and stem != "settings":
-                found.setdefault(f"{stem}: {heading}", f"    {one_line(line, 160)}")
-    if not found:
+                matches.setdefault(f"{stem}: {heading}", f"    {one_line(line, 160)}")
+    if not matches:
         raise UsageError(f"no page of the guide mentions {wanted!r}; list the pages with airgen help")
-    text = "\n".join(line for place in found.items() for line in place)
+    text = "\n".join(line for place in matches.items() for line in place)
     return Outcome(text, text)
 
 
@@ -211,23 +211,23 @@ def show_prompts(
     if pipeline is not None:
         own, values, _ = trial_inputs(job_file(pipeline), document)
         messages = own.get(name).render(**values)
-        return Outcome(messages, [f"=== {one.role} ===\n{one.content}\n" for one in messages])
+        return Outcome(messages, [f"=== {message.role} ===\n{message.content}\n" for message in messages])
     prompts = PromptSet()
     if name:
         prompt = prompts.get(name)
         included = [f"# {other}\n{text}" for other, text in prompt.included.items()]
         return Outcome(prompt.source, [*included, prompt.source])
-    rows = [prompts.get(one) for one in prompts.names()]
+    rows = [prompts.get(prompt) for prompt in prompts.names()]
     lines, by_language = [], dict[str, list[str]]()
-    for one in rows:
-        if one.translates:  # the folders of the languages, with the prompts that each has in its own language
-            folder, _, short = one.name.rpartition("/")
+    for row in rows:
+        if row.translates:  # the folders of the languages, with the prompts that each has in its own language
+            folder, _, short = row.name.rpartition("/")
             by_language.setdefault(f"{folder}/", []).append(short)
         else:
-            lines.append(f"{one.name:<24} v{one.version:<3} {one.fingerprint[:8]}  {one.about}")
+            lines.append(f"{row.name:<24} v{row.version:<3} {row.fingerprint[:8]}  {row.about}")
     lines += [f"{folder:<24} {', '.join(names)}" for folder, names in by_language.items()]
     shown = ("name", "version", "about", "inputs", "fingerprint")
-    return Outcome(Rows({key: getattr(one, key) for key in shown} for one in rows), lines)
+    return Outcome(Rows({key: getattr(row, key) for key in shown} for row in rows), lines)
 
 
 @command
@@ -352,8 +352,13 @@ def show_corpus(
     left_out: dict[str, list[Dropped]] = {"dropped": [], "pieces left out": [], "masked": []}  # in the order shown
     totals = dict.fromkeys(left_out, 0)
     with progress_bar(f"reading {settings.name}", "{task.completed:,.0f} documents") as update:
-        rows = prepare(settings, kind, limit=sample or limit, seed=seed if sample else None,
-                       progress=lambda done: update(advance=done))  # fmt: skip
+        rows = prepare(
+            settings,
+            kind,
+            limit=sample or limit,
+            seed=seed if sample else None,
+            progress=lambda done: update(advance=done),
+        )
         if sample:
             drawn = Rows(row for row in rows if isinstance(row, Passage))
             return Outcome(drawn, [line for row in drawn for line in passage_lines(row)])
@@ -371,7 +376,7 @@ def show_corpus(
         except CorpusError:
             if not sum(totals.values()):  # a corpus of which nothing is left is what this is for
                 raise
-    found = [row for listed in left_out.values() for row in listed][:count]
+    shown = [row for listed in left_out.values() for row in listed][:count]
     more = ", ".join(f"{total:,} {words}" for words, total in totals.items() if total or words == "dropped")
-    more += f"; {len(found)} shown" if sum(totals.values()) > len(found) else ""
-    return Outcome(Rows(found), [*(line for row in found for line in dropped_lines(row)), more])
+    more += f"; {len(shown)} shown" if sum(totals.values()) > len(shown) else ""
+    return Outcome(Rows(shown), [*(line for row in shown for line in dropped_lines(row)), more])

@@ -39,10 +39,12 @@ def give_signature(call: Callable[..., Any], signature: inspect.Signature, *, sh
     parameters = list(signature.parameters.values())
     if shell:
         parameters.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_JSON))
-        parameters = [one.replace(annotation=_option(one.name, one.annotation)) for one in parameters]
+        parameters = [
+            parameter.replace(annotation=_option(parameter.name, parameter.annotation)) for parameter in parameters
+        ]
         result: Any = None
     else:
-        parameters = [one.replace(annotation=bare_type(one.annotation)) for one in parameters]
+        parameters = [parameter.replace(annotation=bare_type(parameter.annotation)) for parameter in parameters]
         result = str(signature.return_annotation).removeprefix("Outcome[").removesuffix("]")
     call.__signature__ = signature.replace(parameters=parameters, return_annotation=result)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -89,9 +91,13 @@ def _option(name: str, hint: Any) -> Any:
 
 
 def shell_type(hint: Any) -> Any:
-    """Return the type that typer parses: `str | Path` is a path, one or a sequence of them a list."""
+    """Return the type that typer parses: `str | Path` is a path; a sequence, or a value or a sequence of
+    them, a list.
+    """
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    items = [get_args(one)[0] for one in members if get_origin(one) is Sequence and get_args(one)[0] is not Any]
+    items = [
+        get_args(member)[0] for member in members if get_origin(member) is Sequence and get_args(member)[0] is not Any
+    ]
     parsed = list[shell_type(items[0])] if items else Path if Path in members else None  # type: ignore[misc]
     if parsed is None:
         return hint

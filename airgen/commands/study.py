@@ -71,7 +71,7 @@ def study_agree(
     check: Annotated[bool, opt("Report the cost and what each system needs, without LLM calls.")] = False,
     budget: Budget = None,
     runs: Runs = None,
-) -> Outcome[AgreementReport]:  # fmt: skip
+) -> Outcome[AgreementReport]:
     """Measure whether generated and human labels rank systems alike (paper, section 4.1).
 
     The command generates queries from a human-labelled collection, ranks the systems with both kinds of labels and
@@ -96,15 +96,24 @@ def study_agree(
     from airgen.studies.agree.study import AgreementStudy, agree_job
 
     home, path = Path(collection), find_yaml("pipelines", systems)
-    found = load_systems(path)
+    systems_given = load_systems(path)
     path, folder = find_place(pipeline, path_or_none(runs))
     job = agree_job(home, path, folder, sources=sources, split=split, target=target)
     if check:
-        return _check(job, found)
+        return _check(job, systems_given)
     study = AgreementStudy(
-        job, home, found, Display(job.directory / STATUS), split=split, sources=sources,
-        measure=measure, beside=paths(beside), budget_usd=budget, draws=draws, drawn=drawn,
-    )  # fmt: skip
+        job,
+        home,
+        systems_given,
+        Display(job.directory / STATUS),
+        split=split,
+        sources=sources,
+        measure=measure,
+        beside=paths(beside),
+        budget_usd=budget,
+        draws=draws,
+        drawn=drawn,
+    )
     report = study.report()
     folder = job.directory / "agreement"
     report.write(folder)
@@ -117,13 +126,13 @@ def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     from airgen.commands.check import check_job
     from airgen.evaluation.systems import system_needs
 
-    looked, needed = check_job(job), system_needs(systems)
+    checked, needed = check_job(job), system_needs(systems)
     rows = [["system", "kind", "models", "packages"]]
-    rows += [[one.name, one.kind, ", ".join(one.models), ", ".join(one.packages)] for one in needed]
-    missing = [f"  ! {line}" for one in needed for line in one.missing]
-    lines = [looked.printed, "", terminal_table(rows, left=(0, 1, 2, 3)), *missing]
-    shown = {**looked.value.as_dict(), "systems": needed}
-    return Outcome(looked.value, lines, json=shown, code=1 if looked.code or missing else 0)
+    rows += [[system.name, system.kind, ", ".join(system.models), ", ".join(system.packages)] for system in needed]
+    missing = [f"  ! {line}" for system in needed for line in system.missing]
+    lines = [checked.printed, "", terminal_table(rows, left=(0, 1, 2, 3)), *missing]
+    shown = {**checked.value.as_dict(), "systems": needed}
+    return Outcome(checked.value, lines, json=shown, code=1 if checked.code or missing else 0)
 
 
 @command
@@ -169,9 +178,9 @@ def study_correlate(
         title: read_system_scores(path, measure=measure, split=split) for title, path in zip(titles, given, strict=True)
     }
     mapped = read_names(Path(names)) if names else {}
-    found = correlate(benchmarks(rows, by=by, names=mapped, only=only, datasets=dataset), least=least)
-    found.write(folder)
-    return Outcome(found, [found.text(), f"{folder / 'correlation.md'}, correlation.json, correlation.svg"])
+    correlation = correlate(benchmarks(rows, by=by, names=mapped, only=only, datasets=dataset), least=least)
+    correlation.write(folder)
+    return Outcome(correlation, [correlation.text(), f"{folder / 'correlation.md'}, correlation.json, correlation.svg"])
 
 
 @command
@@ -209,12 +218,12 @@ def study_gain(
     pair, folder = before_and_after(before, after, path)
     measures = (*DEFAULT_MEASURES, *([measure] if measure else []))
     options = EvaluationOptions(split, measures, language=language, folder=folder)
-    found = []
+    pairs = []
     for opened in opened_datasets(paths(datasets), split, say).values():
         done = evaluate(opened, pair, Path(results), options, progress=say)
         by_name = {result.name: result for result in done}
-        found.append((opened, by_name[pair[-2].name], by_name[pair[-1].name]))
-    report = gains(found, measure=measure)
+        pairs.append((opened, by_name[pair[-2].name], by_name[pair[-1].name]))
+    report = gains(pairs, measure=measure)
     report.write(Path(out))
     files = f"{Path(out) / 'gain.md'}, gain.json; by system: {results}/DATASET/{split}/report.md"
     return Outcome(report, [report.text(), files])
@@ -300,20 +309,29 @@ def study_inspect(
     if results is not None and systems is not None:
         raise UsageError("give either --results (existing runs) or --systems (to run), not both")
     folder = Path(out) if out else results_folder("inspect", BeirDataset.open(dataset).name, split)
-    found = inspect_dataset(
-        Path(dataset), systems=None if systems is None else find_yaml("pipelines", systems), out=folder, split=split,
-        language=language, results=None if results is None else Path(results), against=paths(against), say=say,
-    )  # fmt: skip
-    files = write_inspection(found, folder)
-    return Outcome(found, [inspection_text(found), f"details and advice: {files[0]}, with .json"])
+    inspection = inspect_dataset(
+        Path(dataset),
+        systems=None if systems is None else find_yaml("pipelines", systems),
+        out=folder,
+        split=split,
+        language=language,
+        results=None if results is None else Path(results),
+        against=paths(against),
+        say=say,
+    )
+    files = write_inspection(inspection, folder)
+    return Outcome(inspection, [inspection_text(inspection), f"details and advice: {files[0]}, with .json"])
 
 
 @command
 def study_judge(
     judge: Annotated[
         str | None,
-        arg("JUDGE", "A judge prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's judge, "
-            "`votes` for the votes of its re-rankers, or a re-ranker. Omit it with --simulate."),
+        arg(
+            "JUDGE",
+            "A judge prompt (judge, judge_yes_no, rubric), `pipeline` for the pipeline's judge, "
+            "`votes` for the votes of its re-rankers, or a re-ranker. Omit it with --simulate.",
+        ),
     ] = None,
     collections: Annotated[Places, arg("COLLECTION", "One or more human-labelled datasets."), dataset_of] = (),
     pipeline: Annotated[Place | None, opt("Pipeline whose models are used. Default: quickstart.")] = None,
@@ -348,7 +366,7 @@ def study_judge(
     draws: Annotated[
         int | None, opt("With --simulate: number of draws of sources and errors. Default: 20.", min=1, max=10_000)
     ] = None,
-) -> Outcome[Calibration | JudgeSimulation]:  # fmt: skip
+) -> Outcome[Calibration | JudgeSimulation]:
     """Compare a judge with human labels, on labelled pairs and on unjudged top hits.
 
     With --simulate, estimate the benefit of a better judge instead: systems are ranked by the labels of simulated
@@ -399,24 +417,37 @@ def study_judge(
         from airgen.studies.judge.simulate import SimulationPlan, simulate_judges
 
         listed = load_systems(find_yaml("pipelines", systems or "systems-agree"))
-        plan = SimulationPlan(load_pipeline(base), listed, Path(out), queries or 30, draws or 20, seed)
+        plan = SimulationPlan(
+            pipeline=load_pipeline(base),
+            systems=listed,
+            work=Path(out),
+            queries=queries or 30,
+            draws=draws or 20,
+            seed=seed,
+        )
         simulated = simulate_judges(chosen, plan, display)
         return Outcome(simulated, simulated.study().markdown())
-    trial = JudgeTrial(load_pipeline(base), PromptSet.beside(base.parent), Path(out), words, budget)
+    trial = JudgeTrial(
+        pipeline=load_pipeline(base),
+        prompts=PromptSet.beside(base.parent),
+        work=Path(out),
+        words=words,
+        budget_usd=budget,
+    )
     result = calibrate(judge, chosen, trial, display)
     return Outcome(result, result.study().markdown())
 
 
 def _labels(option: str, given: Sequence[str]) -> dict[str, list[float]]:
     """Parse NAME=LABEL words into {name: labels}."""
-    found: dict[str, list[float]] = {}
+    labels: dict[str, list[float]] = {}
     for word in given:
         name, _, label = word.rpartition("=")
         try:
-            found.setdefault(name, []).append(float(label))
+            labels.setdefault(name, []).append(float(label))
         except ValueError:
             raise UsageError(f"{option} {word}: give NAME=LABEL with a number, such as scifact=1") from None
-    return found
+    return labels
 
 
 @command
@@ -449,9 +480,9 @@ def study_compare(
     if systems is not None:
         path = find_yaml("pipelines", systems)
         anchors = Anchors(load_systems(path), path.resolve().parent, folder, measure)
-    found = compare_versions(Path(old), Path(new), anchors, split=split, say=say)
-    write_json(folder / "comparison.json", found)
-    return Outcome(found, [versions_text(found), f"{folder / 'comparison.json'}"])
+    comparison = compare_versions(Path(old), Path(new), anchors, split=split, say=say)
+    write_json(folder / "comparison.json", comparison)
+    return Outcome(comparison, [versions_text(comparison), f"{folder / 'comparison.json'}"])
 
 
 @command
@@ -475,8 +506,8 @@ def study_contamination(
     """
     from airgen.studies.contamination import contamination, contamination_text
 
-    found = contamination(Path(home), paths(against), language=language)
-    return Outcome(Rows(found), contamination_text(found))
+    rows = contamination(Path(home), paths(against), language=language)
+    return Outcome(Rows(rows), contamination_text(rows))
 
 
 @command

@@ -48,9 +48,12 @@ def train(
     kind: Annotated[str, arg("KIND", _KINDS)],
     on: Annotated[
         Sequence[str],
-        opt("A dataset in BEIR format, or pairs of `airgen train pairs`. WEIGHT is how often an epoch repeats its "
+        opt(
+            "A dataset in BEIR format, or pairs of `airgen train pairs`. WEIGHT is how often an epoch repeats its "
             "queries (default: 1), or the share to use. T is its teacher: none, a re-ranker or a file of scores.",
-            "--on", metavar="DATASET[=WEIGHT][,teacher=T]"),
+            "--on",
+            metavar="DATASET[=WEIGHT][,teacher=T]",
+        ),
     ],
     base: Annotated[str, opt("Base model: a name from `airgen show models`, a folder, or a Hub name.")],
     out: Annotated[Place, opt("Folder for the trained model.")],
@@ -66,7 +69,7 @@ def train(
     language: Language = None,
     device: Device = None,
     quiet: Quiet = False,
-) -> Outcome[Trained | Ablation]:  # fmt: skip
+) -> Outcome[Trained | Ablation]:
     """Train a retriever, a re-ranker or a model that expands queries or passages.
 
     Without --recipe, the defaults of the kind are used; for augment with fewer than 5,000 training queries, the
@@ -110,12 +113,15 @@ def train(
             raise UsageError("--ablate works only with `airgen train augment`")
         from airgen.training.ablation import ablate
 
-        found = ablate(request, say)
-        return Outcome(found, found.study().markdown())
+        ablation_result = ablate(request, say)
+        return Outcome(ablation_result, ablation_result.study().markdown())
     trained = train_system(kind, request)
     card = read_card(trained.out)
-    lines = [] if trained.trained_now else [f"{trained.out} has been trained already, with the same recipe and data: "
-                                            "nothing to do"]  # fmt: skip
+    lines = (
+        []
+        if trained.trained_now
+        else [f"{trained.out} has been trained already, with the same recipe and data: nothing to do"]
+    )
     lines += [trained_line(trained), f"model: {trained.out} (its README.md describes the training)"]
     lines += [f"in a systems YAML: {system_line(card)}"] if card and card.get("system") else []
     lines += [warning] if (warning := below_bm25(trained.figures)) else []
@@ -211,13 +217,13 @@ def train_export(
     """
     from airgen.training.kinds.augment import export_lucene
 
-    found = export_lucene(Path(model), Path(on), Path(out), split)
+    exported = export_lucene(Path(model), Path(on), Path(out), split)
     lines = [
-        f"{found.passages:,} passages: {found.corpus}",
-        f"{found.asked:,} queries of {found.terms:.1f} terms: {found.queries}",
-        f"in the engine, use BM25 with k1 {found.k1}, b {found.b} and split terms at spaces",
+        f"{exported.passages:,} passages: {exported.corpus}",
+        f"{exported.asked:,} queries of {exported.terms:.1f} terms: {exported.queries}",
+        f"in the engine, use BM25 with k1 {exported.k1}, b {exported.b} and split terms at spaces",
     ]
-    return Outcome(found, lines)
+    return Outcome(exported, lines)
 
 
 _PAIRS = "title,heading,question,neighbour,citation,comment,answer,entailment,pair"
@@ -229,9 +235,12 @@ Pipeline = Annotated[Place | None, opt("Pipeline whose LLM writes the queries (t
 def train_pairs(
     sources: Annotated[
         Sequence[str],
-        arg("SOURCE", "Corpora (names or YAMLs), dataset directories, or dumps as FORMAT:PATH, where FORMAT is reddit, "
+        arg(
+            "SOURCE",
+            "Corpora (names or YAMLs), dataset directories, or dumps as FORMAT:PATH, where FORMAT is reddit, "
             "stackexchange, wikipedia, papers, common-crawl, news, nli, or pairs (your own pairs as JSONL or CSV). "
-            "All sources are combined."),
+            "All sources are combined.",
+        ),
     ],
     out: Annotated[Place, opt("Directory for the pairs, in BEIR format.")],
     kinds: Annotated[str, opt(f"Kinds of pairs, separated by commas: {_PAIRS.replace(',', ', ')}.")] = _PAIRS,
@@ -247,7 +256,7 @@ def train_pairs(
     max_perplexity: Annotated[float | None, number("Skip web pages above it. Default: cc_net's tail.", min=1)] = None,
     seed: Seed = 42,
     compute: Compute = None,
-) -> Outcome[dict[str, Any]]:  # fmt: skip
+) -> Outcome[dict[str, Any]]:
     """Mine text pairs from corpora and dumps for training without labels (E5), or pair passages with queries.
 
     Example: airgen train pairs postgresql-manual reddit:RS_2019-01.zst reddit:RC_2019-01.zst --out data/pairs
@@ -325,13 +334,23 @@ def train_filter(
         progress_bar("filtering", "{task.completed:,.0f} of {task.total:,.0f} pairs") as update,
         computing(compute_settings(compute or "local")),
     ):
-        found = filter_pairs(
-            Path(pairs), Path(out), embedder, k=top, pool=pool, split=split, seed=seed,
+        filtered = filter_pairs(
+            Path(pairs),
+            Path(out),
+            embedder,
+            k=top,
+            pool=pool,
+            split=split,
+            seed=seed,
             progress=lambda done, total: update(completed=done, total=total),
-        )  # fmt: skip
-    lines = [f"{kind or 'all':<10}{kept:>10,} of {total:,} pairs are kept ({kept / total:.0%})"
-             for kind, (kept, total) in found.kinds.items()]  # fmt: skip
-    whole = f"{found.kept:,} of {found.pairs:,} pairs are within the top {top} of {found.pool:,} passages: {out}"
+        )
+    lines = [
+        f"{kind or 'all':<10}{count:>10,} of {total:,} pairs are kept ({count / total:.0%})"
+        for kind, (count, total) in filtered.kinds.items()
+    ]
+    whole = (
+        f"{filtered.kept:,} of {filtered.pairs:,} pairs are within the top {top} of {filtered.pool:,} passages: {out}"
+    )
     return Outcome(read_json(Path(out) / PAIRS), [*lines, whole])
 
 
@@ -362,10 +381,10 @@ def train_dpr(
     from airgen.training.mining.dpr import convert_dpr
 
     named: dict[str, Path] = {}
-    for one in [questions] if isinstance(questions, str) else questions:
-        split, sign, file = one.partition("=")
+    for word in [questions] if isinstance(questions, str) else questions:
+        split, sign, file = word.partition("=")
         if not sign or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", split):
-            raise UsageError(f"{one}: give SPLIT=FILE, such as train=nq-train.json")
+            raise UsageError(f"{word}: give SPLIT=FILE, such as train=nq-train.json")
         named[split] = Path(file)
     counts = convert_dpr(named, Path(out), passages=path_or_none(passages), negatives=negatives, depth=depth)
     lines = [f"{count:>12,}  {name}" for name, count in counts.items()]
@@ -409,7 +428,15 @@ def train_expand(
         done = expand_from_split(opened, queries_from, Path(out), count=count)
     else:
         done, failed = _written_queries(
-            opened.passages(), opened.info.get("language"), Path(out), model, pipeline, count, budget, seed, device
+            opened.passages(),
+            opened.info.get("language"),
+            out=Path(out),
+            model=model,
+            pipeline=pipeline,
+            count=count,
+            budget=budget,
+            seed=seed,
+            device=device,
         )
     text = f"{done:,} passages expanded: {out} (use it with {{kind: expanded, expansions: {out}}})"
     return Outcome({"out": str(out), "passages": done, "failed": failed}, text)
@@ -451,7 +478,7 @@ def train_genq(
     from airgen.training.mining.sources import expansion_pairs, open_source
     from airgen.training.recipe import TrainingRequest
 
-    if sum(one is not None for one in (model, pipeline, queries)) != 1:
+    if sum(source is not None for source in (model, pipeline, queries)) != 1:
         raise UsageError("give exactly one of --model, --pipeline and --queries")
     home = Path(out)
     written = Path(queries) if queries is not None else home.with_name(f"{home.name}.queries.jsonl")
@@ -459,12 +486,22 @@ def train_genq(
     if queries is None and not written.exists():
         opened = open_source(source, limit)
         _, failed = _written_queries(
-            opened.passages, opened.language, written, model, pipeline, count, budget, seed, device
+            opened.passages,
+            opened.language,
+            out=written,
+            model=model,
+            pipeline=pipeline,
+            count=count,
+            budget=budget,
+            seed=seed,
+            device=device,
         )
     pairs = home.with_name(f"{home.name}.pairs")
     summary = expansion_pairs(source, written, pairs, per_passage=count, limit=limit)
-    trained = train("encoder", TrainingRequest(on=pairs, base=base, out=home, changes=tuple(changes), device=device,
-                                               quiet=is_silent()))  # fmt: skip
+    trained = train(
+        "encoder",
+        TrainingRequest(on=pairs, base=base, out=home, changes=tuple(changes), device=device, quiet=is_silent()),
+    )
     lines = [
         f"{summary['pairs']:,} pairs of {summary['passages']:,} passages ({written})",
         trained_line(trained),
