@@ -51,7 +51,7 @@ class SuiteEstimate:
 def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> SuiteEstimate:
     """Check and price every dataset. Raises SettingsError for a wrong suite or pipeline."""
     suite = load_suite(path)
-    found = SuiteEstimate(suite)
+    suite_estimate = SuiteEstimate(suite)
     for name, place, pipeline, dataset in _members(path, suite):
         corpus, known = load_corpus_settings(pipeline.corpus, place.parent), dataset.published
         here = is_fetched(corpus)
@@ -61,23 +61,37 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
         stand_in = corpus.model_copy(update={"fetch": None, "reader": stream})
         job = Job(place, runs, pipeline=pipeline, corpus=corpus if readable else stand_in)
         needs = [] if readable else missing(corpus, pipeline.task)
-        found.problems.update(dict.fromkeys([*needs, *preflight(job, evaluate=False, budget_usd=budget_usd)], 1))
+        suite_estimate.problems.update(
+            dict.fromkeys([*needs, *preflight(job, evaluate=False, budget_usd=budget_usd)], 1)
+        )
         published, priced = None if here else known, None
         try:
             if published or readable:
                 priced = estimate(job, published.tokens if published else None)
         except AirgenError as error:  # it is on the Hub, which cannot be reached, and nothing is published of it
-            found.problems.update(line for line in str(error).splitlines() if line not in found.problems)
-        found.warnings.update([*(priced.warnings if priced else []), *advice(job)])
+            suite_estimate.problems.update(
+                line for line in str(error).splitlines() if line not in suite_estimate.problems
+            )
+        suite_estimate.warnings.update([*(priced.warnings if priced else []), *advice(job)])
         top, voters = pipeline.control.recall.top_k, len(pipeline.control.rerankers)
         pairs = pipeline.target * voters * (min(top, known.passages) if known else top)
         passages, tokens = (known.passages, known.passages * known.tokens) if known else (None, None)
-        row = DatasetEstimate(name, pipeline.target, published is not None, passages, tokens, pairs, priced)
-        found.datasets.append(row)
+        row = DatasetEstimate(
+            name=name,
+            queries=pipeline.target,
+            published=published is not None,
+            passages=passages,
+            embedded=tokens,
+            reranked=pairs,
+            estimate=priced,
+        )
+        suite_estimate.datasets.append(row)
     limit = budget_usd if budget_usd is not None else suite.budget_usd
-    if limit is not None and found.usd is not None and found.usd > limit:
-        found.problems[f"the suite costs about ${found.usd:,.2f}, more than its budget of ${limit:,.2f}"] = 1
-    return found
+    if limit is not None and suite_estimate.usd is not None and suite_estimate.usd > limit:
+        suite_estimate.problems[
+            f"the suite costs about ${suite_estimate.usd:,.2f}, more than its budget of ${limit:,.2f}"
+        ] = 1
+    return suite_estimate
 
 
 def _members(path: Path, suite: Suite) -> Iterator[tuple[str, Path, Pipeline, SuiteDataset]]:
@@ -89,9 +103,9 @@ def _members(path: Path, suite: Suite) -> Iterator[tuple[str, Path, Pipeline, Su
         yield key, place, validate(suite.values(key), Pipeline, str(place), folder=path.resolve().parent), dataset
 
 
-def suite_lines(found: SuiteEstimate) -> list[str]:
+def suite_lines(suite_estimate: SuiteEstimate) -> list[str]:
     """For a terminal: what each dataset costs, the sum, and what is missing."""
-    rows, suite = found.datasets, found.suite
+    rows, suite = suite_estimate.datasets, suite_estimate.suite
     queries, width = sum(row.queries for row in rows), max(len(row.name) for row in rows)
     lines = [f"{suite.name} {suite.version}: {len(rows)} datasets, {queries:,} queries"]
     lines.append(f"  {'dataset':<{width}}{'queries':>9}{'calls':>11}{'tokens in':>16}{'tokens out':>14}{'USD':>11}")
@@ -106,15 +120,17 @@ def suite_lines(found: SuiteEstimate) -> list[str]:
         stages = row.estimate.stages if row.estimate else []
         lines.append(line(row.name, row.queries, stages, "unknown" if usd is None else f"{usd:,.2f}") + source)
     priced = [row.estimate for row in rows if row.estimate]
-    total = sum(one.usd or 0.0 for one in priced)
-    every = [stage for one in priced for stage in one.stages]
-    lines.append(line("in all", queries, every, f"{total:,.2f}" if found.usd is not None else f"> {total:,.2f}"))
+    total = sum(estimated.usd or 0.0 for estimated in priced)
+    stages = [stage for estimated in priced for stage in estimated.stages]
+    lines.append(
+        line("in all", queries, stages, f"{total:,.2f}" if suite_estimate.usd is not None else f"> {total:,.2f}")
+    )
     known = [row for row in rows if row.passages is not None and row.embedded is not None]
     passages, tokens = sum(row.passages or 0 for row in known), sum(row.embedded or 0 for row in known)
     pairs = sum(row.reranked for row in rows)
     lines.append(
         f"  besides, {passages:,} passages ({tokens:,} tokens) are encoded once, {pairs:,} pairs are re-ranked"
     )
-    for problem, count in [*found.warnings.items(), *found.problems.items()]:
+    for problem, count in [*suite_estimate.warnings.items(), *suite_estimate.problems.items()]:
         lines.append(f"  ! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
-    return lines if found.problems else [*lines, "  everything that it needs is there"]
+    return lines if suite_estimate.problems else [*lines, "  everything that it needs is there"]

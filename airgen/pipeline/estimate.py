@@ -44,9 +44,9 @@ ACCEPTED = {"default": 0.75, "small": 0.6}
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
-    """The sum, or None where one value is unknown."""
-    found = list(values)
-    return None if None in found else math.fsum(one or 0.0 for one in found)
+    """Return the sum, or None where one value is unknown."""
+    terms = list(values)
+    return None if None in terms else math.fsum(term or 0.0 for term in terms)
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,29 @@ class _Work:
         wrote = round(calls * (self.tokens + profile.thinking))
         price = backend_class(self.llm).price(self.llm)
         usd = None if price is None else price.usd(read, wrote)
-        seconds = _seconds(self.llm, profile, calls, read, wrote)
-        return StageEstimate(self.name, self.llm.model, calls, read, wrote, usd, seconds)
+        seconds = _seconds(self.llm, profile, calls=calls, prompt_tokens=read, completion_tokens=wrote)
+        return StageEstimate(
+            stage=self.name,
+            model=self.llm.model,
+            calls=calls,
+            prompt_tokens=read,
+            completion_tokens=wrote,
+            usd=usd,
+            seconds=seconds,
+        )
 
 
 def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = None) -> Estimate:
-    """Calls, tokens and money of a job from its beginning. Raises CorpusError where the corpus cannot be read, which is
-    not done where `tokens` gives the mean length of a passage. `budget_usd` replaces the pipeline's."""
+    """Estimate the calls, tokens and money of a job from its beginning.
+
+    Args:
+        job: the job.
+        tokens: the mean length of a passage; the corpus is then not read.
+        budget_usd: replaces the pipeline's budget.
+
+    Raises:
+        CorpusError: the corpus cannot be read.
+    """
     pipeline = job.pipeline
     wanted = 1 if pipeline.queries is not None else math.ceil(pipeline.target / pipeline.generation.queries_per_passage)
     if tokens is not None:  # the word ` the` is one token
@@ -140,11 +156,12 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
         )
     if own is not None and pipeline.export.ids == "original":
         answers = answers_of_ids(pipeline, job.folder)
-        known = {one.id for one in passages} | {document for of in answers.values() for document in of}
-        if told := same_ids(answers, known):
+        known = {passage.id for passage in passages}
+        known |= {document for documents in answers.values() for document in documents}
+        if telling := same_ids(answers, known):
             warnings.append(
-                f"export.ids: {len(told):,} of {len(answers):,} queries have the id of a passage, such as {told[0]!r}: "
-                "their labels cannot be private when the dataset is published; ids: opaque helps"
+                f"export.ids: {len(telling):,} of {len(answers):,} queries have the id of a passage, such as "
+                f"{telling[0]!r}: their labels cannot be private when the dataset is published; ids: opaque helps"
             )
     for work in _work(job, expected, seen):
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
@@ -153,40 +170,42 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             profile = replace(profile, thinking=0.0)  # what was seen holds its thinking
         stages.append(work.priced(mean, profile))
     warnings += unpriced_models(stages)
-    found = Estimate(stages, samples if own is None else len(own), warnings)
+    estimated = Estimate(stages, samples if own is None else len(own), warnings)
     if few is not None:
-        found.problems.append(
+        estimated.problems.append(
             f"target: {pipeline.target:,} queries are wanted, and the corpus has {few:,} passages: add documents, "
             "lower the target, or raise generation.queries_per_passage"
         )
     budget = pipeline.llm.budget_usd if budget_usd is None else budget_usd
-    if budget is not None and found.usd is not None and found.usd > budget:
-        found.problems.append(
-            f"llm.budget_usd: the job costs about {dollars(found.usd)}, and its budget is {dollars(budget)}: it would "
-            "stop there; raise the budget, or lower the target"
+    if budget is not None and estimated.usd is not None and estimated.usd > budget:
+        estimated.problems.append(
+            f"llm.budget_usd: the job costs about {dollars(estimated.usd)}, and its budget is {dollars(budget)}: it "
+            "would stop there; raise the budget, or lower the target"
         )
-    return found
+    return estimated
 
 
 def _first_passages(job: Job, wanted: int) -> tuple[list[Passage], int | None]:
     """Some passages, and how many there are, where they are fewer than `wanted`."""
     rows = prepare(job.corpus.unlimited, job.pipeline.task)
-    found = (row for row in rows if isinstance(row, Passage))
-    passages = list(islice(found, PASSAGES))
+    every_passage = (row for row in rows if isinstance(row, Passage))
+    passages = list(islice(every_passage, PASSAGES))
     if not passages:
         raise CorpusError(f"corpus {job.pipeline.corpus}: no passage is left after cleaning")
-    count = len(passages) + sum(1 for _ in islice(found, max(0, wanted - len(passages))))
+    count = len(passages) + sum(1 for _ in islice(every_passage, max(0, wanted - len(passages))))
     count = min(count, job.corpus.limit or count)
     return passages, count if count < wanted else None
 
 
 def unpriced_models(stages: Iterable[StageEstimate]) -> list[str]:
-    """A line for each model without a known price."""
-    return [unknown_price(model) for model in dict.fromkeys(one.model for one in stages if one.usd is None)]
+    """Return a line for each model without a known price."""
+    return [unknown_price(model) for model in dict.fromkeys(stage.model for stage in stages if stage.usd is None)]
 
 
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:
-    """What judging pairs of (query text, document) costs, by judge. The length of a prompt is learned from 50 pairs."""
+    """Return what judging pairs of (query text, document) costs, by judge. The length of a prompt is
+    learned from 50 pairs.
+    """
     stages, some = [], pairs[:: max(1, len(pairs) // PASSAGES)]
     for work in _judging(pipeline, prompts, len(pairs)) if pairs else ():
         mean = statistics.fmean(count_messages(work.prompt.render(query=query, document=text)) for query, text in some)
@@ -197,15 +216,22 @@ def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[t
 def _judging(
     pipeline: Pipeline, prompts: PromptSet, pairs: float, seen: Mapping[str, float] | None = None
 ) -> Iterator[_Work]:
-    """Every judge's part."""
+    """Yield every judge's part."""
     for place, judge in enumerate(pipeline.control.judge.members):
         name = "judgment" if place == 0 else f"judgment {place + 1}"
         tokens = (seen or {}).get(f"{name} tokens", judge_kind(judge).TOKENS)
-        yield _Work(name, pairs, tokens, 1.0, prompts.get(judge.prompt), judge.llm or pipeline.llm)
+        yield _Work(
+            name=name,
+            pieces=pairs,
+            tokens=tokens,
+            tries=1.0,
+            prompt=prompts.get(judge.prompt),
+            llm=judge.llm or pipeline.llm,
+        )
 
 
 def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_Work]:
-    """Every stage with a prompt of its own, then every judge."""
+    """Yield every stage with a prompt of its own, then every judge."""
     pipeline = job.pipeline
     for stage in job.flow.every:
         if stage.prompt is not None and stage.cost is not None:
@@ -214,7 +240,14 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
             tokens = seen.get(f"{stage.name} tokens", tokens * cost.items(pipeline))
             tries = seen.get(f"{stage.name} tries", tries)
             prompt = stage_prompt(pipeline, job.prompts, stage.prompt(pipeline))
-            yield _Work(stage.name, cost.pieces(expected), tokens, tries, prompt, pipeline.llm)
+            yield _Work(
+                name=stage.name,
+                pieces=cost.pieces(expected),
+                tokens=tokens,
+                tries=tries,
+                prompt=prompt,
+                llm=pipeline.llm,
+            )
     own = pipeline.queries is not None
     pairs = expected.queries * (PAIRS + 1) if own else expected.queries + pipeline.target * PAIRS
     yield from _judging(pipeline, job.prompts, pairs, seen)
@@ -223,36 +256,38 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
 def _seconds(
     llm: LlmSettings, profile: ModelProfile, calls: int, prompt_tokens: int, completion_tokens: int
 ) -> float | None:
-    """How long a stage's calls take, by the probe and within the limits of the settings; None without a probe."""
+    """Return how long a stage's calls take, by the probe and within the limits of the settings; None
+    without a probe.
+    """
     if not (profile.latency or profile.write):
         return None
-    found = [profile.seconds(calls, prompt_tokens, completion_tokens, llm.concurrency)]
-    found += [60 * calls / llm.requests_per_minute] if llm.requests_per_minute else []
-    found += [60 * (prompt_tokens + completion_tokens) / llm.tokens_per_minute] if llm.tokens_per_minute else []
-    return max(found)
+    bounds = [profile.seconds(calls, prompt_tokens, completion_tokens, llm.concurrency)]
+    bounds += [60 * calls / llm.requests_per_minute] if llm.requests_per_minute else []
+    bounds += [60 * (prompt_tokens + completion_tokens) / llm.tokens_per_minute] if llm.tokens_per_minute else []
+    return max(bounds)
 
 
 def _observed(job: Job) -> dict[str, float]:
-    """What the job's own answers say: answer tokens and tries by stage, share accepted."""
+    """Return what the job's own answers say: answer tokens and tries by stage, share accepted."""
     if not (job.directory / "work.duckdb").exists():
         return {}
-    found: dict[str, float] = {}
+    observed: dict[str, float] = {}
     with suppress_while_running(job), job.open_store(read_only=True) as store:
         for stage, calls, tokens in store.query(
             "SELECT stage, count(*), avg(completion_tokens) FROM answer WHERE error = '' GROUP BY stage"
         ):
             if calls >= 5:
-                found[f"{stage} tokens"] = float(tokens)
+                observed[f"{stage} tokens"] = float(tokens)
         kinds: tuple[type[Query] | type[Rewrite], ...] = (Query, Rewrite)
         for kind in kinds if job.pipeline.queries is None else ():
             attempts = [row.attempts for row in store.made(kind, job.fingerprints[table_of(kind)])]
             if len(attempts) >= 5:
-                found[f"{table_of(kind)} tries"] = statistics.fmean(attempts)
+                observed[f"{table_of(kind)} tries"] = statistics.fmean(attempts)
         accepted = job.accepted(store)
         done = len(accepted.lineages) + accepted.surplus + len(accepted.rejected)
         if done >= 5 and accepted.lineages and job.pipeline.queries is None:
-            found["accepted"] = (len(accepted.lineages) + accepted.surplus) / done
-    return found
+            observed["accepted"] = (len(accepted.lineages) + accepted.surplus) / done
+    return observed
 
 
 @contextlib.contextmanager
@@ -279,30 +314,40 @@ class Standing:
     left_usd: float | None
 
 
-def standing(job: Job, found: Estimate) -> Standing | None:
-    """What is paid and what is left of a job; None where it has not begun. While it runs, its status file says it."""
+def standing(job: Job, estimated: Estimate) -> Standing | None:
+    """Return what is paid and what is left of a job; None where it has not begun. While it runs, its
+    status file says it.
+    """
     if not (job.directory / "work.duckdb").exists():
         return None
     status = read_status(job.directory / STATUS) or {}
     usage = status.get("usage")
     answered = (
-        {stage: int(number(one.get("calls")) or 0) for stage, one in usage.items()} if isinstance(usage, dict) else {}
+        {stage: int(number(counts.get("calls")) or 0) for stage, counts in usage.items()}
+        if isinstance(usage, dict)
+        else {}
     )
     accepted = int((status.get("stages") or {}).get("queries", {}).get("done") or 0)
     paid = float(number(status.get("spent_usd")) or 0.0)
     with suppress_while_running(job), job.open_store(read_only=True) as store:
         answered = dict(store.query("SELECT stage, count(*) FROM answer GROUP BY stage"))
         accepted, paid = len(job.accepted(store).lineages), money(store).spent
-    left = [max(0, one.calls - answered.get(one.stage, 0)) * (not job.finished()) for one in found.stages]
+    left = [max(0, stage.calls - answered.get(stage.stage, 0)) * (not job.finished()) for stage in estimated.stages]
     prices = [
-        None if one.usd is None else one.usd * calls / max(1, one.calls)
-        for one, calls in zip(found.stages, left, strict=True)
+        None if stage.usd is None else stage.usd * calls / max(1, stage.calls)
+        for stage, calls in zip(estimated.stages, left, strict=True)
     ]
-    return Standing(min(accepted, job.pipeline.target), sum(answered.values()), paid, sum(left), known_sum(prices))
+    return Standing(
+        accepted=min(accepted, job.pipeline.target),
+        calls=sum(answered.values()),
+        paid_usd=paid,
+        left_calls=sum(left),
+        left_usd=known_sum(prices),
+    )
 
 
 def standing_line(job: Job, where: Standing) -> str:
-    """What is paid and what is left, in words."""
+    """Return what is paid and what is left, in words."""
     target = job.pipeline.target if job.pipeline.queries is None else None
     queries = f"{where.accepted:,} of {target:,} queries" if target is not None else f"{where.accepted:,} queries"
     left = "an unknown price" if where.left_usd is None else dollars(where.left_usd)
@@ -312,29 +357,30 @@ def standing_line(job: Job, where: Standing) -> str:
 
 def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
     """Calls, prompt tokens and completion tokens of several stages."""
-    rows = [(one.calls, one.prompt_tokens, one.completion_tokens) for one in stages]
+    rows = [(stage.calls, stage.prompt_tokens, stage.completion_tokens) for stage in stages]
     calls, read, wrote = (sum(column) for column in zip((0, 0, 0), *rows, strict=True))
     return calls, read, wrote
 
 
-def estimate_head(job: Job, found: Estimate) -> str:
-    """The job's name and how much it is asked to make."""
+def estimate_head(job: Job, estimated: Estimate) -> str:
+    """Return the job's name and how much it is asked to make."""
     if job.pipeline.queries is not None:
-        return f"{job.pipeline.name}: {found.samples:,} queries of your own; labels that you bring are not judged again"
-    return f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {found.samples:,} documents"
+        return f"{job.pipeline.name}: {estimated.samples:,} queries of your own; labels that you bring are not judged "
+        "again"
+    return f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {estimated.samples:,} documents"
 
 
-def estimate_table(found: Estimate) -> Table:
+def estimate_table(estimated: Estimate) -> Table:
     """Calls, tokens and money of each stage, and of all."""
-    rows = [(stage.stage, *token_sums([stage]), stage.usd) for stage in found.stages if stage.calls]
+    rows = [(stage.stage, *token_sums([stage]), stage.usd) for stage in estimated.stages if stage.calls]
     figures = columns("stage", "calls", "tokens in", "tokens out", form=",")
     money = Column("USD", itemgetter(4), ".4f", missing="unknown")
-    return Table([*rows, ("in all", *token_sums(found.stages), found.usd)], [*figures, money])
+    return Table([*rows, ("in all", *token_sums(estimated.stages), estimated.usd)], [*figures, money])
 
 
-def calls_time(found: Estimate) -> str:
-    """How long all calls take, in words; empty where a model was not probed."""
-    if found.seconds is None:
+def calls_time(estimated: Estimate) -> str:
+    """Return how long all calls take, in words; empty where a model was not probed."""
+    if estimated.seconds is None:
         return ""
-    time = f"{found.seconds / 60:,.0f} minutes" if found.seconds >= 90 else f"{found.seconds:.0f} seconds"
+    time = f"{estimated.seconds / 60:,.0f} minutes" if estimated.seconds >= 90 else f"{estimated.seconds:.0f} seconds"
     return f"about {time} of calls to models, besides retrieval and re-ranking"

@@ -15,7 +15,7 @@ from airgen.text.display import terminal_text
 
 
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
-    """The result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
+    """Return the result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
     from airgen.evaluation.systems import named_once
     from airgen.evaluation.tables import compare_results, ranking_text
@@ -28,32 +28,41 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     failed: list[str] = []
     with display.stage("evaluation", len(systems)) as bar:
         results = evaluate(
-            job.dataset, systems, job.directory / EVALUATION,
+            job.dataset,
+            systems,
+            job.directory / EVALUATION,
             EvaluationOptions(settings.split, measures, folder=path.parent),
             progress=lambda line: bar.advance(note=line),
             started=lambda line: bar.advance(0, line),
             encoding=bar.encoding,
             failed=lambda name, error: failed.append(f"{path.name}: {named_once([name], str(error))}"),
-        )  # fmt: skip
+        )
     if not results:
         return replace(result, failed=failed)
     results = sorted(results, key=lambda result: -result.score)
     comparison = compare_results(results)
-    scores = [{"system": one.name, **one.means, "interval": list(one.intervals[one.headline])} for one in results]
+    scores = [
+        {"system": result_.name, **result_.means, "interval": list(result_.intervals[result_.headline])}
+        for result_ in results
+    ]
     asked, passages = results[0].queries, int(results[0].about.get("passages") or 0) or None
     audit = None if result.manifest is None else result.manifest.audit
-    verdict = _verdict(job, comparison, asked, passages, audit)
+    verdict = _verdict(job, comparison, queries=asked, passages=passages, audit=audit)
     ranking = f"{ranking_text(results, comparison)}\n{verdict}"
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 
-def _verdict(job: Job, found: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None) -> str:
-    """One line: are there queries enough to rank these systems, what people say of the labels, and what to do next."""
+def _verdict(
+    job: Job, comparison: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None
+) -> str:
+    """Return one line: are there queries enough to rank these systems, what people say of the labels, and
+    what to do next.
+    """
     own = job.pipeline.queries
     # A corpus limits how many queries can be generated, not how many people have.
     more = "raise `target`" if own is None else "label more of your own queries"
-    text = verdict_of(found, queries, more, passages if own is None else None)
-    text += " in the systems YAML" if not found.pairs else ""
+    text = verdict_of(comparison, queries, more, passages if own is None else None)
+    text += " in the systems YAML" if not comparison.pairs else ""
     if own is not None and own.labels:  # who brings labels has had them from people
         unchecked = ""
     elif has_answers(job.directory):

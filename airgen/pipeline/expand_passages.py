@@ -40,32 +40,40 @@ def expand_with_llm(
     """
     settings = load_pipeline(pipeline)
     prompt = PromptSet.beside(pipeline.parent).get("expand")
-    named, llm = language_name(language or settings.language), settings.llm
+    name_of_language, llm = language_name(language or settings.language), settings.llm
     params: dict[str, Any] = {"temperature": 0.7, "max_tokens": 40 * count + 40}
     schema, passages = prompt.constrained() or {}, list(passages)
 
-    async def one(engine: Llm, passage: PassageText) -> list[str] | str:
+    async def expand(engine: Llm, passage: PassageText) -> list[str] | str:
         text = prompt_text(passage.title, passage.text)
-        messages = prompt.render(document=text, language_name=named, count=count)
-        request = Request(llm.model, messages, params, schema, 0, llm.endpoint, "expand")
-        found = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
-        if isinstance(found, Problem):
-            return found.reason
-        queries = list(dict.fromkeys(" ".join(query.split()) for query in found[0]["queries"]))[:count]
+        messages = prompt.render(document=text, language_name=name_of_language, count=count)
+        request = Request(
+            model=llm.model,
+            messages=messages,
+            params=params,
+            schema=schema,
+            sample=0,
+            endpoint=llm.endpoint,
+            stage="expand",
+        )
+        answer = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
+        if isinstance(answer, Problem):
+            return answer.reason
+        queries = list(dict.fromkeys(" ".join(query.split()) for query in answer[0]["queries"]))[:count]
         return [query for query in queries if query] or "no query in the answer"
 
     out.parent.mkdir(parents=True, exist_ok=True)
     database, rules = out.with_name(f"{out.name}.answers.duckdb"), {"expand": _scripted}
-    answers = ask_about(passages, one, settings, database, budget_usd=budget_usd, progress=progress, rules=rules)
-    found = {passage.id: queries for passage, queries in zip(passages, answers, strict=True)}
-    rows = [{"_id": id_, "queries": queries} for id_, queries in found.items() if not isinstance(queries, str)]
+    answers = ask_about(passages, expand, settings, database, budget_usd=budget_usd, progress=progress, rules=rules)
+    queries_of = {passage.id: queries for passage, queries in zip(passages, answers, strict=True)}
+    rows = [{"_id": id_, "queries": queries} for id_, queries in queries_of.items() if not isinstance(queries, str)]
     out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     failed = Counter(reason for reason in answers if isinstance(reason, str))
     return len(rows), dict(sorted(failed.items()))
 
 
 def _scripted(request: Request) -> str:
-    """Two queries of the document's own words."""
+    """Return two queries of the document's own words."""
     random = rng("expand", request.key)
     queries = [" ".join(keywords(document(request), 4, random)) for _ in range(2)]
     return json.dumps({"queries": queries}, ensure_ascii=False)

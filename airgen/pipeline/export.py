@@ -76,14 +76,14 @@ def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, withou
     plan = job.plan(store)
     if DECISIONS.name not in plan:
         raise UsageError(f"{job.path}: quality control has not run with these settings: run `airgen run` first")
-    content = assemble(job, store, plan, accepted, without)
+    content = assemble(job, store, plan=plan, every=accepted, without=without)
     if out == job.dataset and not without:
         content = next_version(store, plan["corpus"], content, out)
     return write_dataset(out, content)
 
 
 def splits_of(dataset: Path) -> dict[str, str]:
-    """The split of each query of a finished dataset; none of a folder without one."""
+    """Return the split of each query of a finished dataset; none of a folder without one."""
     if not (dataset / MANIFEST).is_file():
         return {}
     queries = BeirDataset.open(dataset).queries()
@@ -91,7 +91,7 @@ def splits_of(dataset: Path) -> dict[str, str]:
 
 
 def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Collection[str]) -> DatasetContent:
-    """The content of the dataset; `every` are the queries that generation accepted."""
+    """Assemble the content of the dataset; `every` are the queries that generation accepted."""
     pipeline, ids = job.pipeline, job.ids
     judged: dict[str, list[Decision]] = {}
     for row in store.made(Decision, plan["decision"], every.keys):
@@ -100,7 +100,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     sure = source_label(pipeline) if labels is judged else 1
     lineages, steps = _queries(pipeline, every, labels, without), list[FunnelStep]()
     held = _held_out(ids, every, judged)
-    answered = [one for one in lineages if one.final.key not in held.queries]
+    answered = [lineage for lineage in lineages if lineage.final.key not in held.queries]
     if held.queries:
         lost = len(lineages) - len(answered)
         reasons = {"their relevant passages were taken out": lost} if lost else {}
@@ -113,21 +113,21 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
         )
     negatives = _negatives(every, lineages, labels) - held.passages
     if "negatives" in without:
-        # A negative that was generated for one query may have become another's positive: it goes, too.
+        # A negative that was generated for one query may have become another's positive: it is removed as well.
         negatives, generated = set(), _negatives_of(lineages)
-        labels = {key: [row for row in of if row.id not in generated] for key, of in labels.items()}
-    gone = held.passages | (_negatives_of(every.lineages) - negatives)  # what the corpus of the dataset has not
-    mined = {} if without else mined_by_query(store, plan, [one.final.key for one in lineages])
+        labels = {key: [row for row in rows_ if row.id not in generated] for key, rows_ in labels.items()}
+    gone = held.passages | (_negatives_of(every.lineages) - negatives)  # not in the corpus of the dataset
+    mined = {} if without else mined_by_query(store, plan, [lineage.final.key for lineage in lineages])
     tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
-    qrels = list(_qrels(answered, labels, mined, gone, ids, sure))
+    qrels = list(_qrels(answered, labels, mined=mined, gone=gone, ids=ids, sure=sure))
     uses, notes, people = list[ModelUse](), dict[str, Any](), list[PersonsLabel]()
     if not without:
-        people, old = labels_in_force(job.directory, store, plan, every, ids)
+        people, old = labels_in_force(job.directory, store, plan=plan, every=every, ids=ids)
     if people:
         absent, before = {ids.document(id_) for id_ in gone}, len(rows)
         qrels, rows, change = override(qrels, rows, people, pipeline.control.judge.relevant_from, absent=absent)
         left = {row.id for row in rows}
-        answered = [one for one in answered if ids.query(one) in left]
+        answered = [lineage for lineage in answered if ids.query(lineage) in left]
         reasons = {"people find none of its passages relevant": before - len(rows)} if len(rows) < before else {}
         steps.append(FunnelStep("people's labels", before, len(rows), reasons))
         uses.append(ModelUse("labels", PEOPLE))
@@ -138,15 +138,18 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
                 "moved away counts no more"
             )
     own = pipeline.control.systems
-    systems = [] if own is None else [one.name for one in load_systems(find_yaml("pipelines", own, job.path.parent))]
-    decisions = [row for of in labels.values() for row in of]
+    path = None if own is None else find_yaml("pipelines", own, job.path.parent)
+    systems = [] if path is None else [system.name for system in load_systems(path)]
+    decisions = [row for judged_rows in labels.values() for row in judged_rows]
     return DatasetContent(
         info=_info(job),
-        corpus=_corpus(store, plan, [*every.lineages, *lineages], gone, ids),  # a dropped query's negatives stay
+        corpus=_corpus(
+            store, plan, lineages=[*every.lineages, *lineages], gone=gone, ids=ids
+        ),  # a dropped query's negatives stay
         queries=rows,
         qrels=qrels,
         provenance=[*provenance(job, systems), *uses],
-        funnel=[*funnel(store, job.flow, plan, every, decisions), *steps],
+        funnel=[*funnel(store, job.flow, plan=plan, accepted=every, decisions=decisions), *steps],
         pipeline_yaml=pipeline_text(job.path),
         secret=ids.secret,
         audit=None if without else checked(job.directory, plan["decision"]),
@@ -159,38 +162,41 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
 
 
 def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collection[str]) -> Labels:
-    """The labels, or those that generation alone gives: a query's source is positive, its negatives are not."""
+    """Return the labels, or those that generation alone gives: a query's source is positive, its negatives are not."""
     uncorrected = [name for name in ("control", "correction") if name in without]
     if not uncorrected:
         return judged
     if pipeline.queries is not None:
         raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
-    found = {}
-    for one in [*every.lineages, *(judged_away(every, pipeline.target) if "control" in without else ())]:
-        key, (source, *further) = one.final.key, one.sources
+    labels = {}
+    for lineage in [*every.lineages, *(judged_away(every, pipeline.target) if "control" in without else ())]:
+        key, (source, *further) = lineage.final.key, lineage.sources
         actions = [(source.id, "keep_query"), *((more.id, "add_positive") for more in further)]
-        actions += [(negative.id, "keep_negative") for negative in one.hard_negatives]
-        found[key] = [Decision("", key, "", 0, id_, action, "no control") for id_, action in actions]
-    return found
+        actions += [(negative.id, "keep_negative") for negative in lineage.hard_negatives]
+        labels[key] = [
+            Decision(key="", parent=key, fingerprint="", ordinal=0, id=id_, action=action, reason="no control")
+            for id_, action in actions
+        ]
+    return labels
 
 
 def _queries(pipeline: Pipeline, every: Accepted, labels: Labels, without: Collection[str]) -> list[Lineage]:
-    """The queries that are not dropped; without quality control, those that it dropped, too."""
+    """Return the queries that are not dropped; without quality control, those that it dropped, too."""
     fallen = _of_action(labels, "drop_query", "parent")
-    left = [one for one in every.lineages if one.final.key not in fallen]
+    left = [lineage for lineage in every.lineages if lineage.final.key not in fallen]
     return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())]
 
 
 def _held_out(ids: PublicIds, every: Accepted, judged: Labels) -> HeldOut:
-    """The queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
+    """Return the queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
     pipeline = ids.pipeline
     if not pipeline.generation.unanswerable or pipeline.queries is not None:
         return HeldOut()
     fallen = _of_action(judged, "drop_query", "parent")
-    left = [one for one in every.lineages if one.final.key not in fallen]
-    others = [one for one in every.lineages if one.final.key in fallen]
+    left = [lineage for lineage in every.lineages if lineage.final.key not in fallen]
+    others = [lineage for lineage in every.lineages if lineage.final.key in fallen]
     decoys = 0 if ids.secret is None else DECOYS
-    return hold_out(left, judged, pipeline.generation.unanswerable, others, ids.place, decoys)
+    return hold_out(left, judged, share=pipeline.generation.unanswerable, others=others, place=ids.place, decoys=decoys)
 
 
 def _taken_out(held: HeldOut) -> str:
@@ -200,9 +206,11 @@ def _taken_out(held: HeldOut) -> str:
 
 
 def _negatives(every: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
-    """The generated passages that stay: as negatives, without a label, or because their query alone was dropped."""
+    """Return the generated passages that stay: as negatives, without a label, or because their query alone
+    was dropped.
+    """
     fallen = _of_action(labels, "drop_query", "parent")
-    unlabelled = _negatives_of([one for one in every.lineages if one.final.key in fallen])
+    unlabelled = _negatives_of([lineage for lineage in every.lineages if lineage.final.key in fallen])
     return _of_action(labels, "keep_negative", "id") | (unlabelled - _of_action(labels, "drop_negative", "id"))
 
 
@@ -211,28 +219,36 @@ def _of_action(labels: Labels, action: str, of: str) -> set[str]:
 
 
 def _negatives_of(lineages: Iterable[Lineage]) -> set[str]:
-    return {one.id for lineage in lineages for one in lineage.hard_negatives}
+    return {negative.id for lineage in lineages for negative in lineage.hard_negatives}
 
 
 def _info(job: Job) -> DatasetInfo:
     pipeline, corpus, more = job.pipeline, job.corpus, dict[str, Any]()
     if pipeline.cross_lingual:
-        asked, found = language_name(pipeline.query_language), language_name(pipeline.language)
+        asked, documents_language = language_name(pipeline.query_language), language_name(pipeline.language)
         more["languages"] = (pipeline.language, pipeline.query_language)
-        more["description"] = f"Cross-lingual retrieval: queries in {asked}, documents in {found}."
+        more["description"] = f"Cross-lingual retrieval: queries in {asked}, documents in {documents_language}."
     return DatasetInfo(
-        name=pipeline.name, task=pipeline.task, domain=pipeline.domain, language=pipeline.language,
-        source_licence=corpus.licence, labels_licence=pipeline.export.licence, version=pipeline.export.version,
+        name=pipeline.name,
+        task=pipeline.task,
+        domain=pipeline.domain,
+        language=pipeline.language,
+        source_licence=corpus.licence,
+        labels_licence=pipeline.export.licence,
+        version=pipeline.export.version,
         seed=None if pipeline.export.secret or pipeline.seed == "secret" else pipeline.seed,
-        splits=dict(pipeline.export.splits), source=corpus.source,
-        relevant_from=pipeline.control.judge.relevant_from, tokenizer=corpus.tokenizer, levels=_levels(pipeline),
+        splits=dict(pipeline.export.splits),
+        source=corpus.source,
+        relevant_from=pipeline.control.judge.relevant_from,
+        tokenizer=corpus.tokenizer,
+        levels=_levels(pipeline),
         personal_data=what_remains(corpus, pipeline.task),
         **more,
-    )  # fmt: skip
+    )
 
 
 def _levels(pipeline: Pipeline) -> dict[int, str]:
-    """What a level means where it is not Table 8's wording: a probability, cut in four, or votes."""
+    """Return what a level means where it is not Table 8's wording: a probability, cut in four, or votes."""
     judge = pipeline.control.judge
     if not judge.members:
         way = "every re-ranker puts it near the source of the query"
@@ -264,7 +280,7 @@ def _corpus(
             yield CorpusRow(
                 ids.document(passage.id), plain_text(passage.title), plain_text(passage.text), _metadata(passage)
             )
-    written = {one.id: (lineage.passage, one) for lineage in lineages for one in lineage.hard_negatives}
+    written = {negative.id: (lineage.passage, negative) for lineage in lineages for negative in lineage.hard_negatives}
     yield from _generated([row for id_, row in sorted(written.items()) if id_ not in gone], ids.document, style)
 
 
@@ -274,20 +290,20 @@ def _generated(
     """Generated documents, each with its source. Nothing but the words tells them from passages: they have the
     characters and the typography of the corpus, and a title exactly if their source has one.
     """
-    for source, one in negatives:
-        text = normalise(style.text(normalise(one.text)))
-        title = normalise_line(style.title(normalise_line(one.title), text)) if source.title else ""
-        yield CorpusRow(name_of(one.id), plain_text(title), plain_text(text), _metadata(source))
+    for source, negative in negatives:
+        text = normalise(style.text(normalise(negative.text)))
+        title = normalise_line(style.title(normalise_line(negative.title), text)) if source.title else ""
+        yield CorpusRow(name_of(negative.id), plain_text(title), plain_text(text), _metadata(source))
 
 
 def _metadata(passage: Passage) -> dict[str, Any] | None:
-    """What the corpus's YAML names of a passage; a generated document has what its source has."""
-    found = metadata_of(passage.metadata)
-    return {name: plain_text(one) if isinstance(one, str) else one for name, one in found.items()} or None
+    """Return the metadata of a passage that the corpus's YAML names; a generated document has its source's."""
+    metadata = metadata_of(passage.metadata)
+    return {name: plain_text(value) if isinstance(value, str) else value for name, value in metadata.items()} or None
 
 
 def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterator[ParentRow]:
-    """The documents that passages are chunks of, and where they stand there."""
+    """Yield the documents that passages are chunks of, and where they stand there."""
     for passage in store.passages(plan["corpus"]):
         if passage.id not in gone:
             yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
@@ -351,37 +367,45 @@ def _qrels(
     ids: PublicIds,
     sure: int,
 ) -> Iterator[QrelRow]:
-    """The labels of queries; `sure` is that of a source."""
+    """Yield the labels of queries; `sure` is that of a source."""
     for lineage in lineages:
         judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in gone}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
-            continue  # nothing answers it: its mark says so, and no average counts it
-        query, sources = ids.query(lineage), {one.id for one in lineage.sources}
-        for id_ in (one.id for one in mined.get(lineage.final.key, ()) if one.id not in gone):
+            continue  # unanswerable: its metadata says so, and no average counts it
+        query, sources = ids.query(lineage), {source.id for source in lineage.sources}
+        for id_ in (negative.id for negative in mined.get(lineage.final.key, ()) if negative.id not in gone):
             level, gain = (judged[id_].level, judged[id_].probability) if id_ in judged else (None, None)
-            yield QrelRow(query, ids.document(id_), 0, level, gain)
+            yield QrelRow(query=query, document=ids.document(id_), score=0, level=level, gain=gain)
         for row in judged.values():
             if row.action in _SCORES:
                 score = _SCORES[row.action] * (sure if row.id in sources else 1)
-                yield QrelRow(query, ids.document(row.id), score, row.level, row.probability)
+                yield QrelRow(
+                    query=query, document=ids.document(row.id), score=score, level=row.level, gain=row.probability
+                )
 
 
 def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Iterator[AnswerRow]:
     """Reference answers with their place in the text as it is exported; none where that text is not in the corpus."""
     for lineage in lineages:
         for row in lineage.every(ReferenceAnswer):
-            source = next(one for one in lineage.sources if row.quote in plain_text(one.text))
+            source = next(source for source in lineage.sources if row.quote in plain_text(source.text))
             if source.id in gone:
                 continue
             start = plain_text(source.text).index(row.quote)
             yield AnswerRow(
-                ids.query(lineage), ids.document(source.id), plain_text(row.text),
-                row.quote, start, start + len(row.quote),
-            )  # fmt: skip
+                query=ids.query(lineage),
+                document=ids.document(source.id),
+                text=plain_text(row.text),
+                quote=row.quote,
+                start=start,
+                end=start + len(row.quote),
+            )
 
 
 def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
-    """The models that a job uses, what for, and with which prompts. `systems` are the user's own in the recall."""
+    """Return the models that a job uses, what for, and with which prompts. `systems` are the user's own in
+    the recall.
+    """
     pipeline, prompts, uses = job.pipeline, job.prompts, []
 
     def asked(role: str, prompt: Prompt, llm: LlmSettings) -> ModelUse:
@@ -405,7 +429,7 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
 
 
 def _ran(role: str, spec: Spec) -> ModelUse:
-    """A model of this machine, with the dtype of its weights where that is not fp32."""
+    """Return a model of this machine, with the dtype of its weights where that is not fp32."""
     dtype = ""
     if any(hasattr(inner.settings, "dtype") for _, inner in spec.all_parts()):
         dtype = ", ".join(dict.fromkeys(filter(None, _dtypes(spec.make()))))
@@ -420,7 +444,7 @@ def _dtypes(component: Any) -> Iterator[str]:
 
 
 def _part_name(spec: Spec) -> str:
-    """The model, after the kind where only the kind was named: `maxsim all-minilm-l6-v2-int8`."""
+    """Return the model, after the kind where only the kind was named: `maxsim all-minilm-l6-v2-int8`."""
     model = model_or_kind(spec)
     return model if spec.name == model else f"{spec.name} {model}"
 

@@ -19,28 +19,31 @@ from airgen.study import Column, Table
 
 
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
-    """The steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""
+    """Return the steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""
     if OWN in plan:
         return [*_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
     steps = _corpus(store, plan)
-    left: list[Lineage] = [*accepted.lineages, *(one.lineage for one in accepted.rejected)]
+    left: list[Lineage] = [*accepted.lineages, *(row.lineage for row in accepted.rejected)]
     for stage in flow.every:
-        entered, reasons = len(left), Counter(one.skips[stage.name].reason for one in left if stage.name in one.skips)
-        kept = sum(not stage.stopped(one) if stage.ends else bool(one.every(stage.writes)) for one in left)
-        left = [one for one in left if not stage.stopped(one)]
+        entered, reasons = (
+            len(left),
+            Counter(lineage.skips[stage.name].reason for lineage in left if stage.name in lineage.skips),
+        )
+        kept = sum(not stage.stopped(lineage) if stage.ends else bool(lineage.every(stage.writes)) for lineage in left)
+        left = [lineage for lineage in left if not stage.stopped(lineage)]
         if stage is flow.candidates[-1]:
-            judged = {one.sample.key for one in left}
-            reasons.update(one.words for one in accepted.rejected if one.lineage.sample.key in judged)
+            judged = {lineage.sample.key for lineage in left}
+            reasons.update(row.words for row in accepted.rejected if row.lineage.sample.key in judged)
             left, kept = accepted.lineages, len(accepted.lineages)
         steps.append(FunnelStep(stage.label or stage.name, entered, kept, _sorted(reasons)))
     return [*steps, *_control(accepted, list(decisions)), *_mined(store, plan, accepted)]
 
 
 def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep]:
-    """The funnel of a job that has not ended, up to quality control; empty before any sample."""
+    """Return the funnel of a job that has not ended, up to quality control; empty before any sample."""
     if not (accepted.lineages or accepted.rejected):
         return []
-    steps = funnel(store, job.flow, job.fingerprints, accepted, ())
+    steps = funnel(store, job.flow, plan=job.fingerprints, accepted=accepted, decisions=())
     if job.pipeline.queries is not None:
         return steps[:-2]
     first = sum(step.stage in (_CORPUS, _PIECES) for step in steps)
@@ -48,7 +51,7 @@ def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep
 
 
 def funnel_table(steps: Sequence[FunnelStep], most: int = 4) -> Table:
-    """The funnel as a table, with the `most` frequent reasons of each step."""
+    """Return the funnel as a table, with the `most` frequent reasons of each step."""
 
     def reasons(step: FunnelStep) -> str:
         words = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
@@ -70,7 +73,7 @@ _CORPUS, _PIECES = "corpus", "pieces of documents left out"
 
 
 def _corpus(store: Store, plan: Plan) -> list[FunnelStep]:
-    """The documents; and what is left out of documents that stay: navigation, or masked personal data."""
+    """Return the documents; and what is left out of documents that stay: navigation, or masked personal data."""
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
     drops = store.drops(plan["corpus"])
@@ -87,7 +90,7 @@ _REPEATS = "repeat another query"
 
 
 def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
-    """The user's own queries: the lines of the file, those that are drawn, and the labels that came along."""
+    """Return the user's own queries: the lines of the file, those that are drawn, and the labels that came along."""
     fp, drawn = plan[OWN], len(accepted.lineages)
     skips: dict[str, Counter[str]] = {OWN: Counter(), LABELS: Counter()}
     sql = "SELECT stage, reason, count(*) FROM skip WHERE fingerprint = ? AND stage IN (?, ?) GROUP BY ALL"

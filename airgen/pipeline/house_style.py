@@ -58,7 +58,7 @@ class HouseStyle:
             self._counts["title capitals"] += title != title.lower()
 
     def text(self, text: str) -> str:
-        """A generated text as the corpus would have it."""
+        """Return a generated text as the corpus would have it."""
         for mark, clean in _MARKUP.items():
             if self._share(mark) < _SOME:
                 text = clean(text)
@@ -73,7 +73,7 @@ class HouseStyle:
         return text
 
     def title(self, title: str, text: str) -> str:
-        """A generated title as the corpus would have it; some words of the text where there is none."""
+        """Return a generated title as the corpus would have it; some words of the text where there is none."""
         title = self._characters(title)
         if not title:  # as many words as titles have most often: the longest of the text, in its order
             count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)
@@ -106,7 +106,7 @@ class HouseStyle:
         return self._counts[mark] / max(self._texts, 1)
 
     def _characters(self, text: str) -> str:
-        """The text with the quotes, dashes and ellipses of the corpus."""
+        """Return the text with the quotes, dashes and ellipses of the corpus."""
         if self._counts["curly double"] > self._counts["plain double"]:
             text = re.sub(r'(^|[\s(\[])"', r"\1“", text).replace('"', "”")
         else:
@@ -115,7 +115,7 @@ class HouseStyle:
             text = re.sub(r"(^|[\s(\[])'", r"\1‘", text).replace("'", "’")
         else:
             text = re.sub("[‘’‚‛]", "'", text)
-        dash = max(reversed(_DASHES), key=lambda one: self._counts[one])
+        dash = max(reversed(_DASHES), key=lambda character: self._counts[character])
         text = _DASH.sub(dash, text)
         return text.replace("...", "…") if self._counts["…"] > self._counts["..."] else text.replace("…", "...")
 

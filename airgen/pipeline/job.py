@@ -58,7 +58,7 @@ class JobSecret:
         self._drawn_with: Secret | None = None
 
     def keep(self) -> Secret:
-        """The directory's secret. A new one is written, or one that is put back from the job's dataset.
+        """Return the directory's secret. A new one is written, or one that is put back from the job's dataset.
 
         Raises DatasetError if the job's dataset was made with a secret that is lost, or with another one.
         """
@@ -71,7 +71,7 @@ class JobSecret:
         return secret
 
     def seed(self, pipeline: Pipeline) -> int | str:
-        """What the order of samples depends on: the seed, and with secret labels the secret.
+        """Return what the order of samples depends on: the seed, and with secret labels the secret.
 
         Raises DatasetError if samples were drawn with a secret that is lost.
         """
@@ -146,15 +146,15 @@ class Job:
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each stage. Raises CorpusError if the corpus must be fetched first."""
         pipeline = self.pipeline
-        found = {
+        fingerprints = {
             "corpus": CORPUS.fingerprint(self.corpus, pipeline),
             "sample": sample_fingerprint(pipeline, self.secret.seed(pipeline)),
         }
         if pipeline.queries is not None:
-            found["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
-            found[OWN] = OWN_QUERIES.fingerprint(pipeline, self.corpus, self.folder, plan=found)
-        found.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
-        return found
+            fingerprints["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
+            fingerprints[OWN] = OWN_QUERIES.fingerprint(pipeline, self.corpus, self.folder, plan=fingerprints)
+        fingerprints.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
+        return fingerprints
 
     @property
     def folder(self) -> Path:
@@ -200,11 +200,13 @@ class Job:
         return None if self.frame is None else sorted(self.frame)
 
     def plan(self, store: Store) -> Plan:
-        """The fingerprints of all stages: of generation from the settings, of quality control as it was last run."""
+        """Return the fingerprints of all stages: of generation from the settings, of quality control as it
+        was last run.
+        """
         return store.find_plan({**self.fingerprints, **self.control_settings()}) or self.fingerprints
 
     def control_settings(self) -> dict[str, str]:
-        """What tells this job's saved plan from those of others in the same work database."""
+        """Return what tells this job's saved plan from those of others in the same work database."""
         control, negatives = answer_settings(self.pipeline.control), self.pipeline.generation.negatives
         settings = fingerprint(stage="control settings", control=control, negatives=negatives, frame=self._frame)
         return {"control settings": settings}
@@ -218,12 +220,14 @@ class Job:
         return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT and not self.finished()
 
     def finished(self) -> bool:
-        """Whether the work directory holds the dataset of exactly this job, with every file as it was written."""
-        found = (read_status(self.directory / STATUS) or {}).get("finished")
-        return bool(found) and found == self.identity and damaged_file(self.dataset) is None
+        """Return whether the work directory holds the dataset of exactly this job, with every file as it
+        was written.
+        """
+        finished_identity = (read_status(self.directory / STATUS) or {}).get("finished")
+        return bool(finished_identity) and finished_identity == self.identity and damaged_file(self.dataset) is None
 
     def open_store(self, *, read_only: bool = False) -> Store:
-        """The work database."""
+        """Return the work database."""
         if not read_only:
             self.secret.begin()
         store = Store.open(self.directory / "work.duckdb", read_only=read_only)
@@ -234,23 +238,26 @@ class Job:
         return store
 
     def about(self, finished: bool) -> dict[str, str | int]:
-        """What the status file says of the job, besides its progress."""
+        """Return what the status file says of the job, besides its progress."""
         name, target = self.pipeline.name, self.pipeline.target
         identity = self.identity if finished else ""
         return {
-            "finished": identity, "name": name, "pipeline": str(self.path.resolve()),
-            "directory": str(self.directory.resolve()), "target": target,
-        }  # fmt: skip
+            "finished": identity,
+            "name": name,
+            "pipeline": str(self.path.resolve()),
+            "directory": str(self.directory.resolve()),
+            "target": target,
+        }
 
     def accepted(self, store: Store) -> Accepted:
-        """The accepted queries of the work database; no LLM is asked."""
+        """Return the accepted queries of the work database; no LLM is asked."""
         if self.pipeline.queries is not None:
             return own_accepted(store, self.flow, self.fingerprints, self.pipeline)
-        return accepted_so_far(store, self.flow, self.fingerprints, self.pipeline, self.frame)
+        return accepted_so_far(store, self.flow, plan=self.fingerprints, pipeline=self.pipeline, frame=self.frame)
 
 
 def owner_of(directory: Path) -> Path | None:
-    """The pipeline's file of a work directory, which need not be there; None where its status file names none.
+    """Return the pipeline's file of a work directory, which need not be there; None where its status file names none.
 
     Where the directory was moved or copied since, with the files around it, it is the file that came along.
     """

@@ -54,8 +54,9 @@ def label_pipeline(
         raise DatasetError(f"{queries}: no such file")
     folder = beside(base)
     name = name or name_of(queries)
-    kept = {"duplicates": "keep"} if queries.is_dir() else {}  # a dataset has its queries on purpose, a log has not
-    here = {"file": _relative(queries, folder), **kept, **(settings or {})}
+    # A dataset repeats queries on purpose; a log does not.
+    duplicates = {"duplicates": "keep"} if queries.is_dir() else {}
+    here = {"file": _relative(queries, folder), **duplicates, **(settings or {})}
     if labels is None:
         every = sorted(path for path in (queries / "qrels").glob("*") if path.suffix in (".tsv", ".jsonl"))
         labels = list({path.stem: path for path in every}.values())
@@ -67,33 +68,35 @@ def label_pipeline(
     unmeasured = not labels and isinstance(judge, dict) and judge.get("kind") == VOTES
     if unmeasured:
         control["judge"] = {"kind": "yes-no"}
-    made = {
-        "name": name, "task": value.get("task", "qa"),
-        "corpus": _corpus(queries, corpus, value, folder, name, is_shipped(base)),
+    values = {
+        "name": name,
+        "task": value.get("task", "qa"),
+        "corpus": _corpus(queries, corpus, pipeline=value, folder=folder, name=name, shipped=is_shipped(base)),
         **{key: value[key] for key in ("language", "domain", "relevance", "seed") if key in value},
         **({"target": sample} if sample else {}),
-        "queries": here, "llm": value.get("llm"),
+        "queries": here,
+        "llm": value.get("llm"),
         **({"generation": {"prompts": prompts}} if prompts else {}),
         "control": control,
         "export": {**(value.get("export") or {}), "splits": {"test": 1}, **_ids(queries, labels)},
         **({"evaluate": {**value["evaluate"], "split": "test"}} if value.get("evaluate") else {}),
-    }  # fmt: skip
+    }
     where = "Its models and its judge are those of " + base.name
     if unmeasured:
         where = f"Its models are those of {base.name}. Votes need a known relevant passage, so its LLM judges"
-    text = _HEADER.format(where) + yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=100)
+    text = _HEADER.format(where) + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
     path = folder / f"{name}.yaml"
-    found = parse_yaml(text, Pipeline, str(path), folder.resolve())
-    assert found.queries is not None
-    files_behind(found.queries, folder)
-    find_manifest(found.corpus, folder)
-    _write(path, text, made)
+    written = parse_yaml(text, Pipeline, str(path), folder.resolve())
+    assert written.queries is not None
+    files_behind(written.queries, folder)
+    find_manifest(written.corpus, folder)
+    _write(path, text, values)
     return path
 
 
 def _ids(queries: Path, labels: Sequence[Path] | None) -> dict[str, Any]:
-    """How the dataset names its rows. The user's own ids stay, and equal files give equal samples; but in a FAQ a
-    query's id is that of its answer, which would tell the labels: there, ids are new."""
+    """Return how the dataset names its rows. The user's own ids stay, and equal files give equal samples; but in a
+    FAQ a query's id is that of its answer, which would tell the labels: there, ids are new."""
     same = any(path.resolve() == queries.resolve() for path in labels or ())
     return {"ids": "opaque"} if same else {"ids": "original", "secret": False}
 
@@ -115,25 +118,25 @@ def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """The path as a YAML file in `folder` names it."""
+    """Return the path as a YAML file in `folder` names it."""
     return Path(os.path.relpath(path.expanduser().resolve(), folder.resolve())).as_posix()
 
 
 def _corpus(
     queries: Path, corpus: str | None, pipeline: Mapping[str, Any], folder: Path, name: str, shipped: bool
 ) -> str:
-    """What `corpus:` says. For a BEIR folder that brings one a corpus YAML is written."""
+    """Return what `corpus:` says. For a BEIR folder that brings one a corpus YAML is written."""
     if corpus is not None:
         path = Path(corpus)
         return _relative(path, folder) if path.is_file() else corpus
-    own = [queries / one for one in ("corpus.jsonl", "corpus.jsonl.gz") if (queries / one).is_file()]
+    own = [queries / name for name in ("corpus.jsonl", "corpus.jsonl.gz") if (queries / name).is_file()]
     if not own:
         if not pipeline.get("corpus") or shipped:
             raise UsageError(_NO_DOCUMENTS)
         return str(pipeline["corpus"])
     info = BeirDataset(queries_path(queries).parent).info
     path = folder / f"{name}-corpus.yaml"
-    made = {
+    values = {
         "name": f"{name}-corpus",
         "language": str(info.get("language") or pipeline.get("language") or "en"),
         "domain": str(info.get("domain") or pipeline.get("domain") or "web"),
@@ -142,11 +145,17 @@ def _corpus(
         "reader": {"kind": "beir", "path": _relative(queries, folder)},
         # A dataset is clean, and its labels need its documents.
         "clean": {
-            "min_tokens": 1, "max_tokens": None, "language": "off", "boilerplate": "off", "personal_data": "off",
-            "offensive_share": None, "exact_duplicates": "off", "near_duplicates": None,
+            "min_tokens": 1,
+            "max_tokens": None,
+            "language": "off",
+            "boilerplate": "off",
+            "personal_data": "off",
+            "offensive_share": None,
+            "exact_duplicates": "off",
+            "near_duplicates": None,
         },
-    }  # fmt: skip
-    text = _HEADER.format(f"The passages are those of {queries.name}") + yaml.safe_dump(made, sort_keys=False)
+    }
+    text = _HEADER.format(f"The passages are those of {queries.name}") + yaml.safe_dump(values, sort_keys=False)
     if not path.exists():
         path.write_text(text, encoding="utf-8")
     return path.name

@@ -48,19 +48,19 @@ class LocalWork:
 
 
 def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
-    """What the local models of a job read, and how long they take at the speed of this machine now.
+    """Yield what the local models of a job read, and how long they take at the speed of this machine now.
 
     Args:
         job: a job that has not begun; what it has already is not taken off.
         samples: documents for which queries are tried.
         queries: accepted queries.
     """
-    found = (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
-    some = list(islice(found, READ))
-    if not some:
+    passages = (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
+    first_passages = list(islice(passages, READ))
+    if not first_passages:
         return []
-    count = len(some) + sum(1 for _ in islice(found, MOST_COUNTED))
-    texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in some]
+    count = len(first_passages) + sum(1 for _ in islice(passages, MOST_COUNTED))
+    texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in first_passages]
     speeds: dict[str, float | None] = {}
 
     def work(what: str, spec: Spec, read: float) -> Iterator[LocalWork]:
@@ -109,7 +109,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
 
 
 def _model(spec: Spec) -> str:
-    """The name of the model of a part; empty where it has none, or is a service's."""
+    """Return the name of the model of a part; empty where it has none, or is a service's."""
     specs = [inner for _, inner in spec.all_parts()]
     if any(hasattr(inner.settings, "base_url") or hasattr(inner.settings, "url") for inner in specs):
         return ""
@@ -117,12 +117,12 @@ def _model(spec: Spec) -> str:
 
 
 def _is_encoder(spec: Spec) -> bool:
-    """Whether a re-ranker reads each passage once, and not with each query."""
+    """Return whether a re-ranker reads each passage once, and not with each query."""
     return spec.kind not in _PAIRWISE
 
 
 def _seconds_a_text(spec: Spec, texts: list[str]) -> float | None:
-    """The faster of two readings; None for a model that is not on this machine."""
+    """Return the faster of two readings; None for a model that is not on this machine."""
     name = _model(spec)
     here = models.fetched(name) if name in models.catalogue() else located(name, spec.folder).exists()
     if not here and not models.on_hub(name).here:
@@ -154,7 +154,7 @@ def load_of_machine() -> float:
 
 
 def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork], load: float = 0.0) -> str:
-    """One line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
+    """Return one line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
 
     Args:
         usd: what all calls cost; None where a price is unknown.
@@ -163,9 +163,9 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
         load: processes that wanted each core while the models were measured.
     """
     money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
-    kinds = {one.what: 0.0 for one in work}
-    for one in work:
-        kinds[one.what] += one.seconds or 0.0
+    kinds = {row.what: 0.0 for row in work}
+    for row in work:
+        kinds[row.what] += row.seconds or 0.0
     total = sum(kinds.values()) + (calls or 0.0)
     line = f"about {money} and {_minutes(total)}" if work or calls is not None else f"about {money}"
     if kinds and (largest := max(kinds, key=lambda what: kinds[what])) and kinds[largest] > 60:
@@ -176,7 +176,7 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
             line += f", which is busy now ({load:.0f} processes for each core)"
     if calls is None:
         line += ", besides the LLM's own time (--probe asks it)"
-    if missing := list(dict.fromkeys(one.model for one in work if one.seconds is None)):
+    if missing := list(dict.fromkeys(row.model for row in work if row.seconds is None)):
         line += f"; not measured, as it is not here yet: {', '.join(missing)}"
     return line
 

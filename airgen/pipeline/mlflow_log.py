@@ -46,7 +46,7 @@ def log_run(
     client = load_extra("mlflow", "evaluate.mlflow")
     place = job.pipeline.evaluate.mlflow or ""
     address = place if urlsplit(place).scheme else f"file:{(job.folder / place).resolve()}"
-    key = fingerprint(scores=[dict(one) for one in scores], dataset=manifest.digest if manifest else "")
+    key = fingerprint(scores=[dict(row) for row in scores], dataset=manifest.digest if manifest else "")
     with guarded(f"evaluate.mlflow: {place}"):
         tracking = client.MlflowClient(tracking_uri=address)
         experiment = tracking.get_experiment_by_name(job.pipeline.name)
@@ -61,11 +61,11 @@ def log_run(
                 tracking.log_param(parent, param, value)
             for metric, figure in cost.items():
                 tracking.log_metric(parent, metric, float(figure))
-            for one in scores:
-                below = tracking.create_run(number, run_name=one["system"], tags={"mlflow.parentRunId": parent})
-                for metric, figure in _metrics(one).items():
+            for system in scores:
+                below = tracking.create_run(number, run_name=system["system"], tags={"mlflow.parentRunId": parent})
+                for metric, figure in _metrics(system).items():
                     tracking.log_metric(below.info.run_id, metric, figure)
-                tracking.log_param(below.info.run_id, "system", one["system"])
+                tracking.log_param(below.info.run_id, "system", system["system"])
                 tracking.set_terminated(below.info.run_id)
             tables = results_folder(job.directory / EVALUATION, job.pipeline.name, job.pipeline.evaluate.split)
             for file in (tables / "report.md", *(job.directory / name for name in _ARTEFACTS)):
@@ -80,36 +80,42 @@ def log_run(
 
 
 def _params(job: Job, manifest: Manifest | None) -> dict[str, Any]:
-    """What decides the figures."""
+    """Return what decides the figures."""
     pipeline = job.pipeline
     judges = [(judge.llm or pipeline.llm).model for judge in pipeline.control.judge.members]
-    found: dict[str, Any] = {
-        "corpus": pipeline.corpus, "language": pipeline.language, "relevance": pipeline.relevance,
-        "llm": pipeline.llm.model, "judges": ", ".join(judges) or "votes", "split": pipeline.evaluate.split,
+    params: dict[str, Any] = {
+        "corpus": pipeline.corpus,
+        "language": pipeline.language,
+        "relevance": pipeline.relevance,
+        "llm": pipeline.llm.model,
+        "judges": ", ".join(judges) or "votes",
+        "split": pipeline.evaluate.split,
         "airgen": __version__,
-    }  # fmt: skip
+    }
     if manifest is not None:
-        found["dataset"] = manifest.digest
-        found["queries"] = sum(one.queries for one in manifest.statistics.splits.values())
-        found["passages"] = manifest.statistics.passages
-    return found
+        params["dataset"] = manifest.digest
+        params["queries"] = sum(split.queries for split in manifest.statistics.splits.values())
+        params["passages"] = manifest.statistics.passages
+    return params
 
 
 def _metrics(scores: Mapping[str, Any]) -> dict[str, float]:
     """Measures by names that MLflow takes: nDCG@10 is nDCG_at_10; the interval of the main one has low and high."""
-    found = {
+    metrics = {
         re.sub(r"[^\w. /-]", "_", name.replace("@", "_at_")): float(value)
         for name, value in scores.items()
         if isinstance(value, int | float)
     }
     low, high = scores["interval"]
-    return {**found, "interval_low": float(low), "interval_high": float(high)}
+    return {**metrics, "interval_low": float(low), "interval_high": float(high)}
 
 
 def logged_in_mlflow(job: Job, display: Display, result: RunResult) -> RunResult:
-    """The result; what MLflow does not take is told in `failed`, since the dataset and its scores are on the disk."""
+    """Return the result; what MLflow does not take is told in `failed`, since the dataset and its scores
+    are on the disk.
+    """
     try:
-        name = log_run(job, result.scores, result.manifest, cost_of(job), result.verdict)
+        name = log_run(job, result.scores, manifest=result.manifest, cost=cost_of(job), verdict=result.verdict)
     except AirgenError as error:
         return replace(result, failed=[*result.failed, str(error)])
     if name:
@@ -118,11 +124,14 @@ def logged_in_mlflow(job: Job, display: Display, result: RunResult) -> RunResult
 
 
 def cost_of(job: Job) -> dict[str, float]:
-    """What the job has cost, earlier processes included: calls, tokens, money."""
+    """Return what the job has cost, earlier processes included: calls, tokens, money."""
     with job.open_store(read_only=True) as store:
         ((calls, read, wrote),) = store.query(
             "SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answer"
         )
         return {
-            "llm_calls": calls, "llm_tokens_in": read, "llm_tokens_out": wrote, "llm_usd": money(store).spent,
-        }  # fmt: skip
+            "llm_calls": calls,
+            "llm_tokens_in": read,
+            "llm_tokens_out": wrote,
+            "llm_usd": money(store).spent,
+        }

@@ -43,35 +43,48 @@ from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
 _QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid", "topic", "topicid", "key")
 _DOCUMENTS = (
-    "docid", "documentid", "doc", "document", "corpusid", "passageid", "passage", "pid", "innerkey", "_id", "id",
-)  # fmt: skip
+    "docid",
+    "documentid",
+    "doc",
+    "document",
+    "corpusid",
+    "passageid",
+    "passage",
+    "pid",
+    "innerkey",
+    "_id",
+    "id",
+)
 _RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label", "rel", "gain", "value")
 _MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
 _HIGHEST = 10  # of ratings in a column whose name says nothing
 
 
 def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
-    """What the columns of labels are. Where no name says it, the ids of the queries and of the documents do."""
+    """Return the roles of the columns of labels, by their names, or else by the ids of the queries and documents."""
 
     def of(known: Collection[str], place: int) -> Guess:
         def guess(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-            columns = [one for one in columns if one.plain]
-            best = max(columns, key=lambda one: (one.has(known), -one.place), default=None)
+            columns = [column for column in columns if column.plain]
+            best = max(columns, key=lambda column: (column.has(known), -column.place), default=None)
             if best is not None and best.has(known) > 0:
                 return best
-            return next((one for one in columns if one.invented and one.place >= place), None)
+            return next((column for column in columns if column.invented and column.place >= place), None)
 
         return guess
 
     def ratings(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
         few = [
-            one
-            for one in columns
-            if one.counts and len(one.counts) == one.rows and len(set(one.counts)) < 7 and max(one.counts) <= _HIGHEST
+            column
+            for column in columns
+            if column.counts
+            and len(column.counts) == column.rows
+            and len(set(column.counts)) < 7
+            and max(column.counts) <= _HIGHEST
         ]
         # In TREC's qrels the column before the document is 0 throughout.
-        few = [one for one in few if one.invented or min(one.counts) == 0]
-        return max(few, key=lambda one: (len(set(one.counts)) > 1, one.place), default=None)
+        few = [column for column in few if column.invented or min(column.counts) == 0]
+        return max(few, key=lambda column: (len(set(column.counts)) > 1, column.place), default=None)
 
     return {
         "query": Role("the query", _QUERIES, guess=of(queries, 0), needed=True),
@@ -99,15 +112,15 @@ def read_labels(
     documents: Collection[str] = (),
     about: Callable[[str], object] = len,
 ) -> Iterator[Label]:
-    """The labels of a file, in its order; pairs without a rating are left out.
+    """Yield the labels of a file, in its order; pairs without a rating are left out.
 
-    queries, documents: ids, by which columns are known that no name tells apart. about: is told which column is which.
+    queries, documents: ids, which identify the columns whose names do not. about: gets the roles of the columns.
 
     Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks;
     UsageError where a column cannot be found.
     """
-    known = ", ".join(f"{one:g}" for one in sorted(settings.levels))
-    for where, query, document, label in _ratings(path, language, queries, documents, about):
+    known = ", ".join(f"{level:g}" for level in sorted(settings.levels))
+    for where, query, document, label in _ratings(path, language, queries=queries, documents=documents, about=about):
         if not settings.levels:
             yield Label(query, document, RELEVANT if label >= settings.relevant_from else 0, where)
         elif label in settings.levels:
@@ -162,8 +175,8 @@ LABELS = "own_label"
 
 
 def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:
-    """What the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with labels
-    also the corpus, which must have their documents. Raises DatasetError for a missing file."""
+    """Return what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with
+    labels also the corpus, which must have their documents. Raises DatasetError for a missing file."""
     assert pipeline.queries is not None
     settings = answer_settings(pipeline.queries)
     settings.pop("file")
@@ -200,7 +213,7 @@ class QueriesSource(Whole):
 
 
 def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
-    """The file and the labels, in one transaction.
+    """Yield the file and the labels, in one transaction.
 
     Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or a label fits
     nothing.
@@ -215,7 +228,7 @@ def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
     for line, _ in left_out:
         for name in _names(line, normalise_line(line.text), pipeline.query_language):
             names.setdefault(name, "")
-    labels = list(_labels(store, pipeline, plan, source.folder, names, skips, say))
+    labels = list(_labels(store, pipeline, plan=plan, folder=source.folder, names=names, skips=skips, say=say))
     lines = len(left_out) + sum(group.lines for group in groups)
     note = f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else "")
     yield RowBatch([*rows, *skips, *labels], lines, note)
@@ -240,30 +253,32 @@ OWN_QUERIES = Step(
 
 
 def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:
-    """The texts of the queries that will be drawn, or of as many others: for the estimate, before anything is run."""
+    """Return the texts of the queries that will be drawn, or of as many others: for the estimate, before
+    anything is run.
+    """
     groups, _ = _read(pipeline, corpus, folder)
     return [group.line.text for group in groups][: pipeline.target]
 
 
 def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
-    """{id of a query in its file: the documents that the files of labels call relevant for it}."""
+    """Return {id of a query in its file: the documents that the files of labels call relevant for it}."""
     settings = pipeline.queries
     assert settings is not None
     path, *labels = files_behind(settings, folder)
     lines = read_queries(settings, path, pipeline.query_language).lines
-    found: dict[str, set[str]] = {line.id: set() for line in lines if line.id}
+    answers: dict[str, set[str]] = {line.id: set() for line in lines if line.id}
     for file, path in zip(settings.labels, labels, strict=True):
-        for label in read_labels(file, path, pipeline.query_language, queries=found):
-            if label.level and label.query in found:
-                found[label.query].add(label.document)
-    return found
+        for label in read_labels(file, path, pipeline.query_language, queries=answers):
+            if label.level and label.query in answers:
+                answers[label.query].add(label.document)
+    return answers
 
 
 def _read(
     pipeline: Pipeline, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
 ) -> tuple[list[_Group], list[tuple[Line, str]]]:
-    """The queries of the file, and the lines that are left out, each with the reason. `say` is told which column is
-    which."""
+    """Return the queries of the file, and the lines that are left out, each with the reason. `say` is told which
+    column is which."""
     settings, language = pipeline.queries, pipeline.query_language
     assert settings is not None
     path = files_behind(settings, folder)[0]
@@ -281,30 +296,30 @@ def _read(
 def _cleaned(
     lines: Sequence[Line], settings: QueriesSettings, language: str, corpus: CorpusSettings
 ) -> tuple[list[Line], list[tuple[Line, str]]]:
-    """The lines with cleaned texts, and those that are left out, each with the reason."""
+    """Return the lines with cleaned texts, and those that are left out, each with the reason."""
     left_out: list[tuple[Line, str]] = []
     kept: list[tuple[Line, Item]] = []
-    for one in lines:
-        text = normalise_line(one.text) if len(one.text) <= 2 * settings.max_length else one.text
+    for line in lines:
+        text = normalise_line(line.text) if len(line.text) <= 2 * settings.max_length else line.text
         if not text:
-            left_out.append((one, "empty"))
-        elif not one.count:
-            left_out.append((one, "never asked"))
+            left_out.append((line, "empty"))
+        elif not line.count:
+            left_out.append((line, "never asked"))
         elif len(text) > settings.max_length:
-            left_out.append((one, "too long"))
+            left_out.append((line, "too long"))
         elif settings.other_language == "skip" and wrong_language(text, language):
-            left_out.append((one, "other language"))
+            left_out.append((line, "other language"))
         else:
-            kept.append((one, Item(Document(str(one.line), text))))
+            kept.append((line, Item(Document(str(line.line), text))))
     for step in _steps(corpus, language):
         verdicts = [step(item) for _, item in kept]
-        left_out += [(one, v.reason) for (one, _), v in zip(kept, verdicts, strict=True) if not v.keep]
+        left_out += [(line, v.reason) for (line, _), v in zip(kept, verdicts, strict=True) if not v.keep]
         kept = [pair for pair, verdict in zip(kept, verdicts, strict=True) if verdict.keep]
-    return [replace(one, text=normalise_line(item.document.text)) for one, item in kept], left_out
+    return [replace(line, text=normalise_line(item.document.text)) for line, item in kept], left_out
 
 
 def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], CleanResult]]:
-    """The corpus's cleaners that fit a query: of personal data and of offensive words."""
+    """Yield the corpus's cleaners that fit a query: of personal data and of offensive words."""
     clean = corpus.clean
     if clean.personal_data != "off":
         from airgen.corpus.cleaning.personal import judge_personal, mask_item
@@ -316,30 +331,32 @@ def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], C
 
 
 def _form(text: str, language: str) -> str:
-    """A query's normal form: its words in lower case, in NFKC; of a text without words, the text."""
+    """Return a query's normal form: its words in lower case, in NFKC; of a text without words, the text."""
     return " ".join(folded_words(text, language)) or text.casefold()
 
 
-def _names(one: Line, text: str, language: str) -> list[str]:
-    """By what a label can name a line: its id, and its normal form (after a sign that no id has)."""
-    return [*([one.id] if one.id else []), "\n" + _form(text, language)]
+def _names(line: Line, text: str, language: str) -> list[str]:
+    """Return the names by which a label can refer to a line: its id, and its normal form after a sign that
+    no id has.
+    """
+    return [*([line.id] if line.id else []), "\n" + _form(text, language)]
 
 
 def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> list[_Group]:
     """Repetitions as one query, the most frequent of which gives the text."""
     groups: dict[str, _Group] = {}
     texts: Counter[str] = Counter()
-    for one in sorted(lines, key=lambda one: (-one.count, one.line)):
-        form = _form(one.text, language)
-        number = texts[one.text] if settings.duplicates == "keep" else 0
-        texts[one.text] += 1
-        name = f"{one.text}\x1f{number}" if settings.duplicates == "keep" else form
-        wanted = _filter_text(one)  # the same words within another product are another query
+    for line in sorted(lines, key=lambda entry: (-entry.count, entry.line)):
+        form = _form(line.text, language)
+        number = texts[line.text] if settings.duplicates == "keep" else 0
+        texts[line.text] += 1
+        name = f"{line.text}\x1f{number}" if settings.duplicates == "keep" else form
+        wanted = _filter_text(line)  # the same words within another product are another query
         name += wanted
-        group = groups.setdefault(name, _Group(one))
-        text = f"{one.text}\x1f{number}" if number else one.text
+        group = groups.setdefault(name, _Group(line))
+        text = f"{line.text}\x1f{number}" if number else line.text
         group.key = group.key or text_key(f"{text}\x1f{wanted}" if wanted else text)
-        _add(group, one.count, 1, _names(one, one.text, language))
+        _add(group, line.count, 1, _names(line, line.text, language))
     if settings.duplicates != "near":
         return list(groups.values())
     counts = Counter(word for group in groups.values() for word in set(folded_words(group.line.text, language)))
@@ -368,8 +385,9 @@ def _add(group: _Group, count: int, lines: int, names: Sequence[str]) -> None:
 
 
 def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: str) -> list[OwnQuery]:
-    """The queries in the order in which they are drawn, by weighted sampling without replacement: of exponential times
-    with the counts as rates, the smallest first (Efraimidis and Spirakis, Information Processing Letters 97, 2006)."""
+    """Return the queries in the order in which they are drawn, by weighted sampling without replacement: of
+    exponential times with the counts as rates, the smallest first (Efraimidis and Spirakis, Information Processing
+    Letters 97, 2006)."""
 
     def time(group: _Group) -> float:
         weight = group.count if settings.draw_by == "count" else 1
@@ -378,11 +396,19 @@ def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: s
     ordered = sorted(groups, key=lambda group: (time(group), group.key))
     return [
         OwnQuery(
-            row_key(OWN, group.key, fp), group.key, fp, place,
-            group.line.text, group.line.id, group.count, group.lines, group.line.line, _filter_text(group.line),
+            key=row_key(OWN, group.key, fp),
+            parent=group.key,
+            fingerprint=fp,
+            ordinal=place,
+            text=group.line.text,
+            id=group.line.id,
+            count=group.count,
+            lines=group.lines,
+            line=group.line.line,
+            filter=_filter_text(group.line),
         )
         for place, group in enumerate(ordered)
-    ]  # fmt: skip
+    ]
 
 
 def _labels(
@@ -394,18 +420,18 @@ def _labels(
     skips: list[Skip],
     say: Callable[[str], object],
 ) -> Iterator[Judgment]:
-    """The labels of kept queries and known passages, each pair once: of two labels the first one counts."""
+    """Yield the labels of kept queries and known passages, each pair once: of two labels the first one counts."""
     settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
     assert settings is not None
     known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
     done: set[str] = set()
     forms: dict[str, str] = {}
-    for one in settings.labels:
-        path = folder / Path(one.file).expanduser()
+    for file in settings.labels:
+        path = folder / Path(file.file).expanduser()
         odd: dict[str, list[str]] = {"unknown query": [], "unknown passage": []}
         count = 0
         about = partial(_say_labels, say, path.name)
-        for label in read_labels(one, path, language, queries=names, documents=known, about=about):
+        for label in read_labels(file, path, language, queries=names, documents=known, about=about):
             count += 1
             form = forms.get(label.query) or forms.setdefault(label.query, "\n" + _form(label.query, language))
             key = names.get(label.query, names.get(form))
@@ -421,19 +447,26 @@ def _labels(
             elif pair in done:
                 reason = "repeats another one"
             if reason:
-                skips.append(_skip(LABELS, f"{one.file} {count}", fp, reason))
+                skips.append(_skip(LABELS, f"{file.file} {count}", fp, reason))
                 continue
             done.add(pair)
             yield Judgment(
-                row_key(LABELS, pair, fp), key or "", fp, 0, label.document, label.level, None, f"{BROUGHT}{path.name}"
+                key=row_key(LABELS, pair, fp),
+                parent=key or "",
+                fingerprint=fp,
+                ordinal=0,
+                id=label.document,
+                level=label.level,
+                probability=None,
+                judge=f"{BROUGHT}{path.name}",
             )
-        for reason, found in odd.items():
-            if found and (one.unknown == "error" or len(found) == count):
+        for reason, labels in odd.items():
+            if labels and (file.unknown == "error" or len(labels) == count):
                 where = "the corpus" if reason == "unknown passage" else "the queries"
-                what = f"{reason}s" if reason == "unknown passage" else "unknown queries"
+                kind = f"{reason}s" if reason == "unknown passage" else "unknown queries"
                 raise DatasetError(
-                    f"{path}: {len(found):,} of {count:,} labels are of {what}: {found[0]} is not in {where}; "
-                    f"{_advice(store, plan, reason, found[0])}"
+                    f"{path}: {len(labels):,} of {count:,} labels are of {kind}: {labels[0]} is not in {where}; "
+                    f"{_advice(store, plan, reason, labels[0])}"
                 )
 
 
@@ -451,11 +484,20 @@ def _advice(store: Store, plan: Plan, reason: str, example: str) -> str:
 
 
 def _skip(stage: str, parent: str, fp: str, reason: str) -> Skip:
-    return Skip(row_key(f"skip/{stage}", parent, fp), parent, fp, 0, stage, reason, "", "settings")
+    return Skip(
+        key=row_key(f"skip/{stage}", parent, fp),
+        parent=parent,
+        fingerprint=fp,
+        ordinal=0,
+        stage=stage,
+        reason=reason,
+        detail="",
+        cause="settings",
+    )
 
 
 def own_accepted(store: Store, flow: Flow, plan: Plan, pipeline: Pipeline) -> Accepted:
-    """The queries that are drawn, as lineages with every row that was made from them. None is rejected here."""
+    """Return the queries that are drawn, as lineages with every row that was made from them. None is rejected here."""
     order, target = "t.ordinal", pipeline.target
     rows = store.rows(OwnQuery, "t.fingerprint = ? AND t.ordinal < ?", [plan[OWN], target], order)
     ((every,),) = store.query("SELECT count(*) FROM own_query WHERE fingerprint = ?", [plan[OWN]]) if rows else ((0,),)
@@ -465,5 +507,17 @@ def own_accepted(store: Store, flow: Flow, plan: Plan, pipeline: Pipeline) -> Ac
 
 def _lineage(own: OwnQuery) -> Lineage:
     sample = Sample(own.parent, "", own.fingerprint, own.ordinal)
-    rows: tuple[Row, ...] = (own, Query(own.parent, own.parent, own.fingerprint, 0, own.text, "", "", ""))
+    rows: tuple[Row, ...] = (
+        own,
+        Query(
+            key=own.parent,
+            parent=own.parent,
+            fingerprint=own.fingerprint,
+            ordinal=0,
+            text=own.text,
+            length="",
+            type="",
+            information="",
+        ),
+    )
     return Lineage(NO_PASSAGE, sample, rows)

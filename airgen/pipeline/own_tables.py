@@ -22,17 +22,62 @@ from airgen.text.display import one_line
 Row = Mapping[str, Any]
 MAX_LINES = 2_000_000
 _TEXTS = (
-    "query", "querytext", "querystring", "question", "userinput", "userquery", "searchterm", "searchquery",
-    "searchphrase", "search", "q", "keywords", "keyword", "utterance", "input", "prompt", "topic", "suchbegriff",
-    "suchanfrage", "anfrage", "frage", "requête", "requete", "consulta", "pregunta", "запрос",
-    "查询", "查詢", "検索語", "クエリ", "검색어",
-    "title", "text", "value",
-)  # fmt: skip
+    "query",
+    "querytext",
+    "querystring",
+    "question",
+    "userinput",
+    "userquery",
+    "searchterm",
+    "searchquery",
+    "searchphrase",
+    "search",
+    "q",
+    "keywords",
+    "keyword",
+    "utterance",
+    "input",
+    "prompt",
+    "topic",
+    "suchbegriff",
+    "suchanfrage",
+    "anfrage",
+    "frage",
+    "requête",
+    "requete",
+    "consulta",
+    "pregunta",
+    "запрос",
+    "查询",
+    "查詢",
+    "検索語",
+    "クエリ",
+    "검색어",
+    "title",
+    "text",
+    "value",
+)
 _IDS = ("_id", "id", "qid", "queryid", "topicid", "num", "number", "key")
 _COUNTS = (
-    "count", "frequency", "freq", "searches", "times", "n", "anzahl", "häufigkeit", "nombre", "cantidad", "количество",
-    "次数", "回数", "횟수", "total", "volume", "impressions", "hits",
-)  # fmt: skip
+    "count",
+    "frequency",
+    "freq",
+    "searches",
+    "times",
+    "n",
+    "anzahl",
+    "häufigkeit",
+    "nombre",
+    "cantidad",
+    "количество",
+    "次数",
+    "回数",
+    "횟수",
+    "total",
+    "volume",
+    "impressions",
+    "hits",
+)
 _MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "examples", "samples", "rows", "data")
 
 
@@ -41,32 +86,39 @@ def _is_text(column: TableColumn) -> bool:
 
 
 def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """The one column of texts; of several, one whose texts are less than half as long as those of the others."""
+    """Return the one column of texts; of several, one whose texts are less than half as long as those of the others."""
     texts = sorted(
-        (one for one in columns if one.plain and _is_text(one) and one.several_words >= 0.2), key=lambda one: one.length
+        (column for column in columns if column.plain and _is_text(column) and column.several_words >= 0.2),
+        key=lambda column: column.length,
     )
     if not texts and len(columns) == 1 and columns[0].invented:
         return columns[0]
-    single = [one for one in columns if one.plain and _is_text(one) and one.invented]
+    single = [column for column in columns if column.plain and _is_text(column) and column.invented]
     texts = texts or (single if len(single) == 1 else [])
     alone = len(texts) == 1 or (len(texts) > 1 and texts[0].length < texts[1].length / 2)
     return texts[0] if alone else None
 
 
 def _names_rows(column: TableColumn) -> bool:
-    """Whether a column called so is an id. The id of a user or a session is called so in part, and comes again."""
+    """Return whether a column called so is an id. The id of a user or a session is called so in part, and
+    comes again.
+    """
     return column.identifies(0.5 if folded(column.name) in _IDS else 1.0)
 
 
 def _beside_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """A column of ids in a table without a header, where numbers must stand before the query's text; or one that is
-    called like a text."""
+    """Return a column of ids in a table without a header, where numbers must stand before the query's text; or one
+    that is called like a text."""
     text = chosen.get("query")
-    named = [one for one in columns if folded(one.name) in _TEXTS and one.identifies() and not _is_text(one)]
-    ids = [
-        one for one in columns if one.invented and one.identifies() and (one.like_ids or len(one.counts) == one.rows)
+    named = [
+        column for column in columns if folded(column.name) in _TEXTS and column.identifies() and not _is_text(column)
     ]
-    before = [one for one in ids if len(one.counts) < one.rows or (text and one.place < text.place)]
+    ids = [
+        column
+        for column in columns
+        if column.invented and column.identifies() and (column.like_ids or len(column.counts) == column.rows)
+    ]
+    before = [column for column in ids if len(column.counts) < column.rows or (text and column.place < text.place)]
     return next(iter(named + before), None)
 
 
@@ -78,7 +130,11 @@ def _counts(column: TableColumn) -> bool:
 def _after_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """In a table without a header: whole numbers after the query's text."""
     text = chosen.get("query")
-    after = [one for one in columns if one.invented and text and one.place > text.place and len(one.counts) == one.rows]
+    after = [
+        column
+        for column in columns
+        if column.invented and text and column.place > text.place and len(column.counts) == column.rows
+    ]
     return after[0] if len(after) == 1 else None
 
 
@@ -114,7 +170,7 @@ class OwnLines:
 
 
 def queries_path(path: Path) -> Path:
-    """The file itself, or `queries.jsonl` of a folder in BEIR format. Raises DatasetError."""
+    """Return the file itself, or `queries.jsonl` of a folder in BEIR format. Raises DatasetError."""
     if not path.is_dir():
         return path
     for name in ("queries.jsonl", "queries.jsonl.gz"):
@@ -124,17 +180,17 @@ def queries_path(path: Path) -> Path:
 
 
 def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
-    """The file of the queries, then those of labels. Raises DatasetError where one is missing."""
-    found = [queries_path(folder / Path(settings.file).expanduser())]
-    found += [folder / Path(one.file).expanduser() for one in settings.labels]
-    for path in found:
+    """Return the file of the queries, then those of labels. Raises DatasetError where one is missing."""
+    files = [queries_path(folder / Path(settings.file).expanduser())]
+    files += [folder / Path(labels.file).expanduser() for labels in settings.labels]
+    for path in files:
         if not path.is_file():
             raise DatasetError(f"queries: {path}: no such file")
-    return found
+    return files
 
 
 def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLines:
-    """The queries of a file.
+    """Return the queries of a file.
 
     Raises DatasetError for a file that cannot be read, has more than 2,000,000 queries, or gives a bad count or id;
     UsageError for a column that is not there.
@@ -167,11 +223,11 @@ def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line]
     choice = choose(table.columns(), ROLES, named=named, where=str(table.path))
     lines = [
         Line(
-            number,
-            _value(row, choice["query"], at),
-            _value(row, choice["id"], at).strip(),
-            _count(row, choice, at),
-            _filter(row, at),
+            line=number,
+            text=_value(row, choice["query"], at),
+            id=_value(row, choice["id"], at).strip(),
+            count=_count(row, choice, at),
+            filter=_filter(row, at),
         )
         for number, row in table.rows
         for at in [table.where(number)]

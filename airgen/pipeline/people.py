@@ -22,7 +22,7 @@ LABELS, CHECKED = "people.jsonl", "checked.json"
 
 
 def labels_digest(directory: Path) -> str | None:
-    """What identifies the answers in force; None where there are none."""
+    """Return what identifies the answers in force; None where there are none."""
     path = directory / LABELS
     return file_sha256(path) if path.is_file() else None
 
@@ -38,13 +38,13 @@ def labels_in_force(
     if not labels:
         return [], 0
     queries = {ids.query(lineage): lineage.final.text for lineage in every.lineages}
-    texts = document_texts(store, plan, every, ids, {one.document for one in labels})
+    texts = document_texts(store, plan, every=every, ids=ids, wanted={label.document for label in labels})
     valid = [
-        one
-        for one in labels
-        if one.query in queries
-        and one.document in texts
-        and one.mark in ("", pair_mark(queries[one.query], *texts[one.document]))
+        label
+        for label in labels
+        if label.query in queries
+        and label.document in texts
+        and label.mark in ("", pair_mark(queries[label.query], *texts[label.document]))
     ]
     return valid, len(labels) - len(valid)
 
@@ -53,15 +53,15 @@ def document_texts(
     store: Store, plan: Plan, every: Accepted, ids: PublicIds, wanted: set[str]
 ) -> dict[str, tuple[str, str]]:
     """Title and text of documents by their public id."""
-    found = {}
+    texts = {}
     for passage in store.passages(plan["corpus"]):
         if (name := ids.document(passage.id)) in wanted:
-            found[name] = (passage.title, passage.text)
+            texts[name] = (passage.title, passage.text)
     for lineage in every.lineages:
         for row in lineage.hard_negatives:
             if (name := ids.document(row.id)) in wanted:
-                found[name] = (row.title, row.text)
-    return found
+                texts[name] = (row.title, row.text)
+    return texts
 
 
 def keep_checked(directory: Path, decisions: str, figures: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def keep_checked(directory: Path, decisions: str, figures: dict[str, Any]) -> No
 
 
 def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
-    """The figures of the last audit; None where it was of other labels, or nobody has checked any."""
+    """Return the figures of the last audit; None where it was of other labels, or nobody has checked any."""
     try:
         value = read_json(directory / CHECKED)
         return dict(value["figures"]) if value["decisions"] == decisions else None
@@ -79,5 +79,5 @@ def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
 
 
 def has_answers(directory: Path) -> bool:
-    """Whether people have answered about this job, whatever became of its labels."""
+    """Return whether people have answered about this job, whatever became of its labels."""
     return (directory / CHECKED).is_file() or bool(labels_digest(directory))

@@ -47,7 +47,7 @@ _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
 def preflight(
     job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None
 ) -> list[str]:
-    """One line for each thing that is missing; nothing is loaded, and no model is asked. `until` (corpus,
+    """Return one line for each thing that is missing; nothing is loaded, and no model is asked. `until` (corpus,
     hard_negative, judgment) and `evaluate=False` leave out what a run that ends earlier does not use."""
     problems: list[str] = []
 
@@ -95,52 +95,54 @@ def _used(job: Job) -> Iterator[tuple[str, Spec]]:
 
 
 def _away(spec: Spec) -> list[str]:
-    """A line for each Hub model that is not here and cannot be fetched now."""
+    """Return a line for each Hub model that is not here and cannot be fetched now."""
     problems = {name: models.on_hub(name).problem for name in hub_models(spec)}
     return [f"the model {name}: {problem}" for name, problem in problems.items() if problem]
 
 
 def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
-    """A line for each Hub model that a run will fetch first, with its size; one for what `problems` say to fetch."""
+    """Return a line for each Hub model that a run will fetch first, with its size; one for what `problems`
+    say to fetch.
+    """
     names = [name for _, spec in _used(job) for name in hub_models(spec)]
-    found = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
-    lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in found.items() if size]
+    sizes = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
+    lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in sizes.items() if size]
     named = dict.fromkeys(re.findall(r"airgen fetch (\S+)$", "\n".join(problems), re.MULTILINE))
     ours = still_to_fetch((name for name in named if name in models.catalogue()), [job.corpus])
     return [*lines, ours] if ours else lines
 
 
 def advice(job: Job) -> list[str]:
-    """One line for each setting that works, but not well."""
-    found = []
+    """Return one line for each setting that works, but not well."""
+    lines = []
     ours, theirs = job.pipeline.language, job.corpus.language
     if job.pipeline.queries is None and ours != theirs:
-        found.append(
+        lines.append(
             f"language: queries will be written in {language_name(ours)}, and the corpus is in {language_name(theirs)}:"
             f" write language: {theirs} unless you want that"
         )
     for judge in job.pipeline.control.judge.members:
         llm = judge.llm or job.pipeline.llm
         if backend_class(llm).SMALL and judge_kind(judge).GRADED:
-            found.append(
+            lines.append(
                 f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
-    found += _profile(job.pipeline)
+    lines += _profile(job.pipeline)
     control = job.pipeline.control
     if not control.judge.members and len(control.rerankers) == 1 and job.pipeline.relevance == "answer":
-        found.append(
+        lines.append(
             "control.rerankers: one voter is no majority, so each query has one relevant passage, its source: name a "
             "second re-ranker of another kind to find more"
         )
     if job.pipeline.cross_lingual or not (job.pipeline.control.judge.members or job.pipeline.language == "en"):
-        found += _one_language(job)
-    found += _circular(job)
-    return list(dict.fromkeys(found))
+        lines += _one_language(job)
+    lines += _circular(job)
+    return list(dict.fromkeys(lines))
 
 
 def profile_words(pipeline: Pipeline) -> str:
-    """Which LLM writes and who labels, as it was derived from the model's size or written: one line."""
+    """Return which LLM writes and who labels, as it was derived from the model's size or written: one line."""
     generation, judge = pipeline.generation, pipeline.control.judge
     size, told = size_of(pipeline.llm)
     known = told or (
@@ -149,7 +151,7 @@ def profile_words(pipeline: Pipeline) -> str:
     drafts = f", {generation.candidates} drafts of each query" if generation.candidates > 1 else ""
     prompts = "short" if generation.prompts == "small" else "full"
     writes = "" if pipeline.queries is not None else f"{prompts} prompts{drafts}; "
-    judges = " and ".join(dict.fromkeys((one.llm or pipeline.llm).model for one in judge.members))
+    judges = " and ".join(dict.fromkeys((judge_.llm or pipeline.llm).model for judge_ in judge.members))
     labels = f"{judges} judges ({judge.kind})" if judges else "the re-rankers vote on what is relevant"
     return f"{pipeline.llm.model}, a {size} model{f' ({known})' if known else ''}: {writes}{labels}"
 
@@ -174,18 +176,18 @@ def _profile(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _circular(job: Job) -> list[str]:
-    """Which of the systems to evaluate will have made their own labels."""
+    """Return which of the systems to evaluate will have made their own labels."""
     try:
         systems = load_systems(job.systems_file) if job.systems_file is not None else []
-        found = made_labels(systems, labelling_models(job.pipeline.control))
+        circular = made_labels(systems, labelling_models(job.pipeline.control))
     except (AirgenError, ValueError):
         return []  # `preflight` says what is wrong with them
-    if not found:
+    if not circular:
         return []
-    names = ", ".join(f"{name} ({', '.join(parts)})" for name, parts in found.items())
+    names = ", ".join(f"{name} ({', '.join(parts)})" for name, parts in circular.items())
     return [
-        f"evaluate.systems: {len(found)} of {len(systems)} share a model with recall or votes, so their scores may be "
-        f"too high: {names}"
+        f"evaluate.systems: {len(circular)} of {len(systems)} share a model with recall or votes, so their scores may "
+        f"be too high: {names}"
     ]
 
 
@@ -197,27 +199,27 @@ _ENGLISH = re.compile(
 
 
 def _one_language(job: Job) -> list[str]:
-    """What in recall and votes does not know both languages of a cross-lingual job."""
-    pipeline, found = job.pipeline, []
+    """Return what in recall and votes does not know both languages of a cross-lingual job."""
+    pipeline, lines = job.pipeline, []
     asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
     for place, spec in _used(job):
         if not place.startswith("control."):
             continue
         kind, model = spec.kind, spec.model
         if kind in LEXICAL or (kind == "maxsim" and model is None):
-            found.append(
+            lines.append(
                 f"{place}: {kind} compares words: queries in {asked} share hardly any with passages in {corpus}"
             )
         entry = models.catalogue().get(model or "")
         if model and (_ENGLISH.search(model.lower()) or (entry is not None and "English" in entry.purpose)):
-            found.append(
+            lines.append(
                 f"{place}: {model} knows English only, and cannot compare {asked} with {corpus}: choose a multilingual "
                 f"model, such as BAAI/bge-m3, BAAI/bge-reranker-v2-m3 or {MULTILINGUAL}"
             )
     generation = pipeline.generation
     if generation.max_overlap or generation.max_title_overlap:
-        found.append("generation: max_overlap and max_title_overlap compare words, so they do nothing across languages")
-    return found
+        lines.append("generation: max_overlap and max_title_overlap compare words, so they do nothing across languages")
+    return lines
 
 
 def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None) -> None:
@@ -232,7 +234,7 @@ def _systems(path: Path, problems: list[str]) -> None:
 
 
 def _folder_problems(directory: Path) -> list[str]:
-    """Why a job's directory cannot be made or written."""
+    """Return why a job's directory cannot be made or written."""
     nearest = next(folder for folder in [directory, *directory.absolute().parents] if folder.exists())
     if not nearest.is_dir():
         return [f"{nearest}: a file exists where a folder is needed: choose another folder (--runs)"]
@@ -244,7 +246,7 @@ def _folder_problems(directory: Path) -> list[str]:
 
 
 def _owner_problems(job: Job) -> list[str]:
-    """Whether the work directory is that of another pipeline's file of the same name, which is still there."""
+    """Return whether the work directory is that of another pipeline's file of the same name, which is still there."""
     owner = owner_of(job.directory)
     if owner is None or owner == job.path.resolve() or not owner.is_file():
         return []
@@ -315,7 +317,9 @@ def _use(part: Any, corpus: Corpus) -> None:
 
 
 def unprobed(job: Job, *, every: bool = False) -> dict[tuple[str, str], LlmSettings]:
-    """The LLMs that have not yet given an answer to use: those whose backend wants to be probed, or `every` one."""
+    """Return the LLMs that have not yet given an answer to use: those whose backend wants to be probed, or
+    `every` one.
+    """
     llms = job.pipeline.llms
     known = read_profiles(job.directory, llms.values())
     usable = {where for where, profile in known.items() if not profile.unusable}
@@ -332,9 +336,14 @@ def probe_models(
     async def main() -> None:
         with job.open_store() as store:
             engine = make_engine(
-                job.pipeline, store, budget_usd=budget_usd, retry_failed=True, rules=job.flow.scripted, say=say,
+                job.pipeline,
+                store,
+                budget_usd=budget_usd,
+                retry_failed=True,
+                rules=job.flow.scripted,
+                say=say,
                 live=True,
-            )  # fmt: skip
+            )
             async with engine:
                 for where, llm in new.items():
                     tried = known[where].tried + 1 if where in known else 0
@@ -349,7 +358,7 @@ def probe_models(
 
 
 def _wants_logprobs(pipeline: Pipeline, llm: LlmSettings) -> bool:
-    """Whether a judge that this LLM answers reads log-probabilities."""
+    """Return whether a judge that this LLM answers reads log-probabilities."""
     asked = [(judge.llm or pipeline.llm, judge_kind(judge)) for judge in pipeline.control.judge.members]
     where = (llm.endpoint, llm.model)
     return any((own.endpoint, own.model) == where and kind.PARAMS.get("logprobs") for own, kind in asked)

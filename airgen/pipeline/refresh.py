@@ -48,14 +48,14 @@ class _Earlier:
 
 
 def earlier_version(manifest: Manifest | None) -> str | None:
-    """The version of the dataset before the corpus changed, where it did."""
+    """Return the version of the dataset before the corpus changed, where it did."""
     note = None if manifest is None else manifest.notes.get(REFRESHED)
     return str(note["from"]) if isinstance(note, dict) and "from" in note else None
 
 
 def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Path) -> DatasetContent:
-    """The content with version and notes of the next version, where the passages (of the fingerprint `corpus`) or
-    people's labels have changed since `dataset` was made, which is copied to `versions` beside it first."""
+    """Return the content with version and notes of the next version, where the passages (of the fingerprint `corpus`)
+    or people's labels have changed since `dataset` was made, which is copied to `versions` beside it first."""
     ((digest,),) = store.query("SELECT digest FROM corpus WHERE fingerprint = ?", [corpus])
     content = dataclasses.replace(content, notes={**content.notes, CORPUS: digest})
     earlier = _earlier(dataset)
@@ -85,31 +85,35 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
             "gone": (old - new).total(),
         },
         "queries": _queries(earlier, {row.id for row in queries}, old_texts, texts),
-    }  # fmt: skip
+    }
     info = dataclasses.replace(content.info, version=version_after(before, dataset.parent / "versions"))
     return dataclasses.replace(content, info=info, queries=queries, notes={**content.notes, REFRESHED: note})
 
 
 def _peoples(notes: Mapping[str, Any]) -> Any:
-    """What identifies people's labels in the notes of a dataset."""
+    """Return what identifies people's labels in the notes of a dataset."""
     note = notes.get(PEOPLES)
     return note.get("digest") if isinstance(note, dict) else None
 
 
 def _texts(store: Store, corpus: str) -> dict[str, str]:
-    return {one.id: _mark(plain_text(one.title), plain_text(one.text)) for one in store.passages(corpus)}
+    return {
+        passage.id: _mark(plain_text(passage.title), plain_text(passage.text)) for passage in store.passages(corpus)
+    }
 
 
 def _earlier_texts(store: Store, earlier: _Earlier) -> dict[str, str]:
-    """The passages that the earlier dataset was made from; its own documents where the work database is a new one."""
+    """Return the passages that the earlier dataset was made from; its own documents where the work
+    database is a new one.
+    """
     states = store.query("SELECT fingerprint FROM corpus WHERE digest = ?", [earlier.manifest.notes.get(CORPUS)])
     if states:
         return _texts(store, states[0][0])
     ids = {published: source for source, published in earlier.sources.values()}
     return {
-        ids.get(one.id, one.id): _mark(one.title, one.text)
-        for one in BeirDataset.open(earlier.folder).passages()
-        if one.id not in earlier.negatives
+        ids.get(passage.id, passage.id): _mark(passage.title, passage.text)
+        for passage in BeirDataset.open(earlier.folder).passages()
+        if passage.id not in earlier.negatives
     }
 
 
@@ -168,7 +172,7 @@ def _keep(earlier: _Earlier, out: Path) -> None:
 
 
 def change_lines(note: Mapping[str, Any], version: str) -> Iterable[str]:
-    """What a run prints of the note."""
+    """Yield what a run prints of the note."""
     passages, queries = note["passages"], note["queries"]
     if passages["added"] or passages["gone"]:
         yield (

@@ -122,7 +122,9 @@ def run_job(
                 store.forget_failures()
             if (job.dataset / "manifest.json").exists() and (name := damaged_file(job.dataset)):
                 display.say(f"{job.dataset}: {name} is missing or damaged, so the dataset is exported again")
-            accepted, usage = run_to_end(_ask(job, store, display, until, budget_usd, retry_failed))
+            accepted, usage = run_to_end(
+                _ask(job, store, display=display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)
+            )
             if until is not None:
                 return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
             if (copy := keep_card(job.dataset, job.directory)) is not None:
@@ -168,8 +170,8 @@ async def _ask(
     workers = workers_of(*pipeline.llms.values())
 
     def usage() -> dict[str, Any]:
-        """Calls of this process by stage; another thread may add to them meanwhile."""
-        return {stage: one.as_dict(time.monotonic()) for stage, one in list(engine.usage().items())}
+        """Return this process's calls by stage; another thread may add to them meanwhile."""
+        return {stage: counts.as_dict(time.monotonic()) for stage, counts in list(engine.usage().items())}
 
     def bill() -> str:
         stages = usage().values()
@@ -183,23 +185,37 @@ async def _ask(
         with stopping_on_signals(engine) as stopping:
             members = health_of(pipeline, store)
 
-            def watch(name: str, found: object) -> None:
-                saw_answer(members, name, found)
+            def watch(name: str, answer: object) -> None:
+                saw_answer(members, name, answer)
                 members.check()
 
             find = None
             if pipeline.queries is None and (pipeline.generation.candidates > 1 or not pipeline.control.judge.members):
-                find = RoundTrip(store, pipeline, job.fingerprints, embeddings, display)
+                find = RoundTrip(
+                    store=store, pipeline=pipeline, plan=job.fingerprints, embeddings=embeddings, display=display
+                )
                 if len(job.accepted(store).lineages) < pipeline.target:
                     await asyncio.to_thread(find.prepare)
             check = pipeline.generation.meaning if pipeline.generation.rewrites else None
             meaning = None if check is None else load_embedder(check.model)
             apart = find.apart if find is not None and not pipeline.control.judge.members else None
-            tools = Tools(pipeline, job.prompts, job.fingerprints, engine, meaning, job.folder, watch, find, apart)
+            tools = Tools(
+                pipeline=pipeline,
+                prompts=job.prompts,
+                plan=job.fingerprints,
+                llm=engine,
+                meaning=meaning,
+                folder=job.folder,
+                watch=watch,
+                find=find,
+                apart=apart,
+            )
             if pipeline.queries is not None:
                 accepted = job.accepted(store)
             else:
-                accepted = await generate(store, tools, job.flow, display, workers, job.frame)
+                accepted = await generate(
+                    store, tools, flow=job.flow, display=display, workers=workers, frame=job.frame
+                )
             if until is None or until == "judgment":
                 ids = job.ids if pipeline.control.systems is not None else None  # systems may be run files
                 control = Control.of(
@@ -211,7 +227,7 @@ async def _ask(
                     workers=workers,
                     stopping=stopping,
                     name=pipeline.name,
-                    names={one.final.key: ids.query(one) for one in accepted.lineages} if ids is not None else {},
+                    names={lineage.final.key: ids.query(lineage) for lineage in accepted.lineages} if ids else {},
                 )
                 plan = await control_quality(control)
                 await asyncio.to_thread(store.save_plan, {**plan, **job.control_settings()})

@@ -82,7 +82,7 @@ class RunResult(Shown):
 
 
 def result_values(result: RunResult) -> dict[str, Any]:
-    """A run's result as plain values: the funnel in place of the manifest."""
+    """Return a run's result as plain values: the funnel in place of the manifest."""
     value = asdict(replace(result, manifest=None))
     value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
     return value

@@ -52,7 +52,7 @@ Printed = dict[type[BaseModel], str]
 
 
 def reference() -> str:
-    """The whole text."""
+    """Return the whole text."""
     lines = [_HEAD, "## A pipeline\n"]
     printed: Printed = {}
     lines += _model(Pipeline, printed, skip=("llm",))
@@ -85,18 +85,18 @@ class _Described(GenerateJsonSchema):
 
 
 def json_schema(file: str) -> dict[str, Any]:
-    """The JSON schema of one of `FILES`. What depends on a kind beside it is checked by airgen alone."""
+    """Return the JSON schema of one of `FILES`. What depends on a kind beside it is checked by airgen alone."""
     schema = FILES[file].model_json_schema(schema_generator=_Described)
     every = schema.get("$defs", {})
     for name in REGISTRY["backend"] if "LlmSettings" in every else ():
         backend = resolve("backend", name).Settings.model_json_schema(schema_generator=_Described)
-        every |= {key: one for key, one in backend.get("$defs", {}).items() if key not in every}
+        every |= {key: definition for key, definition in backend.get("$defs", {}).items() if key not in every}
         every["LlmSettings"]["properties"] |= backend["properties"]
     return schema
 
 
 def _registered(printed: Printed, part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
-    """The keys that several kinds of a part have in common, once, and then what each kind has besides."""
+    """Yield the keys that several kinds of a part have in common, once, and then what each kind has besides."""
     models = {name: resolve(part, name).Settings for name in sorted(REGISTRY[part])}
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, model in models.items():
@@ -121,7 +121,7 @@ def _registered(printed: Printed, part: str, form: str, skip: tuple[str, ...] = 
 
 
 def _rows(model: type[BaseModel], skip: tuple[str, ...]) -> dict[str, str]:
-    """The row of each key that holds no further settings."""
+    """Return the row of each key that holds no further settings."""
     said = _words(model)
     return {
         name: _row(field.alias or name, _type(field), field, said)
@@ -143,7 +143,7 @@ def _model(
     nested: bool = True,
     about: str = "",
 ) -> Iterator[str]:
-    """A table of the model's keys, and a section for each model below it."""
+    """Yield a table of the model's keys, and a section for each model below it."""
     if words := about or _about(model):
         yield f"{words}\n"
     said = _words(model)
@@ -208,19 +208,21 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
             for match in _COMMENT.finditer(_source(one)):
                 found[match[1]] = match[2].strip()
     speed = {name for name, _ in marked(model, "speed")}
-    said = {
-        field.alias or name: "; ".join(filter(None, ["speed" * (name in speed), field.description or found.get(name)]))
+    words = {
+        field.alias or name: "; ".join(
+            filter(None, ["speed" * (name in speed), field.description or comments.get(name)])
+        )
         for name, field in model.model_fields.items()
     }
-    return {key: what for key, what in said.items() if what}
+    return {key: text for key, text in words.items() if text}
 
 
 def _inner(annotation: Any) -> type[BaseModel] | None:
-    """The settings model that a field holds, alone, in a list, or perhaps."""
+    """Return the settings model that a field holds, alone, in a list, or optionally."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = [_inner(one) for one in get_args(annotation)]
-    return next((one for one in found if one is not None), None)
+    models = [_inner(argument) for argument in get_args(annotation)]
+    return next((model for model in models if model is not None), None)
 
 
 def _type(field: FieldInfo) -> str:
@@ -239,14 +241,14 @@ def _type(field: FieldInfo) -> str:
 def _name(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        part = next((one for one in arguments if isinstance(one, Part)), None)
+        part = next((argument for argument in arguments if isinstance(argument, Part)), None)
         return part.kind if part else _name(arguments[0])
     if origin is Literal:
-        return ", ".join(str(one) for one in arguments)
+        return ", ".join(str(argument) for argument in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_name(one) for one in arguments))
+        return " or ".join(dict.fromkeys(_name(argument) for argument in arguments))
     if origin in (list, tuple, set):
-        names = dict.fromkeys(_name(one) for one in arguments if one is not ...)
+        names = dict.fromkeys(_name(argument) for argument in arguments if argument is not ...)
         return f"list of {' and '.join(names)}"
     if origin is dict:
         return f"mapping of {_name(arguments[0])} to {_name(arguments[1])}"
@@ -266,7 +268,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, list | tuple):
         return _cell(f"`[{', '.join(map(str, value))}]`")
     if isinstance(value, dict):
-        return _cell("`{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}`")
+        return _cell("`{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}`")
     return _cell(f"`{value}`" if value != "" else "")
 
 

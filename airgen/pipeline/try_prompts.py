@@ -23,7 +23,7 @@ from airgen.text.near_duplicates import borrowed
 
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
-    """The prompts, the values for any of them, and the passage at `place` in the corpus."""
+    """Return the prompts, the values for any of them, and the passage at `place` in the corpus."""
     job = Job(pipeline)
     passage = next(islice(_passages(job), place, None), None)
     if passage is None:
@@ -63,18 +63,18 @@ class PromptTrial(Shown):
 
     def totals(self) -> dict[str, dict[str, float | None]]:
         """By prompt: documents, usable answers, tokens a document, mean share of borrowed words."""
-        found: dict[str, dict[str, float | None]] = {}
+        totals: dict[str, dict[str, float | None]] = {}
         for name in self.rows[0]["tried"] if self.rows else ():
             every: list[PromptAnswer] = [row["tried"][name] for row in self.rows]
-            shares = [one.borrowed for one in every if one.borrowed is not None]
-            found[name] = {
+            shares = [answer.borrowed for answer in every if answer.borrowed is not None]
+            totals[name] = {
                 "documents": len(every),
-                "usable": sum(not one.problem for one in every),
-                "prompt_tokens": sum(one.prompt_tokens for one in every) / len(every),
-                "completion_tokens": sum(one.completion_tokens for one in every) / len(every),
+                "usable": sum(not answer.problem for answer in every),
+                "prompt_tokens": sum(answer.prompt_tokens for answer in every) / len(every),
+                "completion_tokens": sum(answer.completion_tokens for answer in every) / len(every),
                 "borrowed": sum(shares) / len(shares) if shares else None,
             }
-        return found
+        return totals
 
 
 def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = RUNS) -> PromptTrial:
@@ -87,14 +87,15 @@ def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = 
     prompts = {name: _prompt(job, name) for name in names}
     passages = list(islice(_passages(job), count))
 
-    async def one(engine: Llm, item: tuple[Passage, str]) -> PromptAnswer:
+    async def try_prompt(engine: Llm, item: tuple[Passage, str]) -> PromptAnswer:
         return await _try(engine, job, prompts[item[1]], item[0])
 
     items = [(passage, name) for passage in passages for name in names]
     database, rules = job.directory / "trials.duckdb", job.flow.scripted
-    answers = iter(ask_about(items, one, job.pipeline, database, retry_failed=True, rules=rules))
+    answers = iter(ask_about(items, try_prompt, job.pipeline, database, retry_failed=True, rules=rules))
     rows = [
-        {"document": one.id, "title": one.title, "tried": {name: next(answers) for name in names}} for one in passages
+        {"document": passage.id, "title": passage.title, "tried": {name: next(answers) for name in names}}
+        for passage in passages
     ]
     return PromptTrial(rows)
 
@@ -113,26 +114,42 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Promp
     query = stage in ("query", "rewrite")
     pattern = form_pattern(values["length_class"], values["type_class"], language) if query else None
     schema = prompt.constrained(pattern, values.get("count"))
-    request = Request(llm.model, prompt.render(**values), sampling(llm), schema, 0, llm.endpoint, stage)
+    request = Request(
+        model=llm.model,
+        messages=prompt.render(**values),
+        params=sampling(llm),
+        schema=schema,
+        sample=0,
+        endpoint=llm.endpoint,
+        stage=stage,
+    )
     answer = await engine.ask(request)
     text, problem, share = answer.text, answer.error, None
     if schema and not problem:
         try:
             value = parse_answer(answer, schema)
             text = json.dumps(value, ensure_ascii=False)
-            found = echo_of(prompt, values, value, language)
+            problem_found = echo_of(prompt, values, value, language)
             if query:
                 kinds = {"length": values["length_class"], "kind": values["type_class"]}
-                found = found or query_problem(value["query"], values["document"], job.pipeline, **kinds)
+                problem_found = problem_found or query_problem(
+                    value["query"], values["document"], job.pipeline, **kinds
+                )
                 share, _ = borrowed(value["query"], values["document"], language)
-            problem = found.text if found else ""
+            problem = problem_found.text if problem_found else ""
         except ValueError as error:
             problem = str(error)
-    return PromptAnswer(text, problem, answer.prompt_tokens, answer.completion_tokens, share)
+    return PromptAnswer(
+        answer=text,
+        problem=problem,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        borrowed=share,
+    )
 
 
 def _stage(job: Job, name: str) -> str:
-    """The stage whose prompt this is, for the accounts: `small/query_like` is query's."""
+    """Return the stage whose prompt this is, for the accounts: `small/query_like` is query's."""
     base = name.rpartition("/")[2]
     known = [stage.name for stage in job.flow.every]
     return next((stage for stage in known if base.startswith(stage)), "judgment" if "judge" in base else "trial")

@@ -45,34 +45,34 @@ def hold_out(
     Args:
         lineages: The queries of the dataset.
         decisions: Their labels by the key of the final query.
-        share: Which part of them nothing shall answer.
+        share: The share of them that is made unanswerable.
         others: Queries of the job that are not in the dataset; an ablation can bring them back, so their documents
             stay.
         place: Of the key of a query; one that depends on a secret cannot be computed from the public part.
         decoys: For each chosen query, so many answered ones lose their own document and all relevant ones but one.
-            Without these, who has the original corpus sees by a missing document that its query has no answer.
+            Without these, a missing document would tell the owner of the original corpus which query has no answer.
     """
     wanted = int(share * len(lineages))
-    sources = Counter(one.id for lineage in (*lineages, *others) for one in lineage.sources)
+    sources = Counter(source.id for lineage in (*lineages, *others) for source in lineage.sources)
     relevant_of = {
-        lineage.final.key: {one.id for one in lineage.sources}
+        lineage.final.key: {source.id for source in lineage.sources}
         | {row.id for row in decisions.get(lineage.final.key, ()) if row.action in _RELEVANT}
         for lineage in lineages
     }
-    ordered = sorted(lineages, key=lambda one: place(one.final.key))
+    ordered = sorted(lineages, key=lambda lineage: place(lineage.final.key))
     queries: set[str] = set()
     passages: set[str] = set()
     for lineage in ordered:
         if len(queries) == wanted:
             break
-        own, relevant = {one.id for one in lineage.sources}, relevant_of[lineage.final.key]
-        if all(sources[one] - (one in own) == 0 for one in relevant):
+        own, relevant = {source.id for source in lineage.sources}, relevant_of[lineage.final.key]
+        if all(sources[id_] - (id_ in own) == 0 for id_ in relevant):
             queries.add(lineage.final.key)
             passages |= relevant
             sources.subtract(own)
     left = {key: relevant - passages for key, relevant in relevant_of.items() if key not in queries}
-    candidates = [one for one in reversed(ordered) if one.final.key in left and len(one.sources) == 1]
-    more = _decoys(candidates, left, sources, place, decoys * len(queries))
+    candidates = [lineage for lineage in reversed(ordered) if lineage.final.key in left and len(lineage.sources) == 1]
+    more = _decoys(candidates, left, sources=sources, place=place, wanted=decoys * len(queries))
     return HeldOut(frozenset(queries), frozenset(passages | more), len(more))
 
 
