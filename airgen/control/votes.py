@@ -60,13 +60,13 @@ def least_share(relevance: str, voters: int) -> float:
     return math.inf if relevance == "answer" and voters < 2 else WAY[relevance]
 
 
-def relevant(found: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
+def relevant(least_shares: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
     """Return the passages that the votes call relevant to a generated query, with its recalled sources.
 
-    found: the least share of each recalled passage (`voted`). voters: how many re-rankers there are.
+    least_shares: the least share of each recalled passage (`voted`). voters: the number of re-rankers.
     """
-    near = {id_ for id_, share in found.items() if share >= least_share(relevance, voters)}
-    own = found.keys() & set(sources)
+    near = {id_ for id_, share in least_shares.items() if share >= least_share(relevance, voters)}
+    own = least_shares.keys() & set(sources)
     vague = relevance == "answer" and len(near - own) > FEW
     return own if vague else near | own
 
@@ -110,10 +110,10 @@ def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]
 
 def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
     """For each recalled passage, the least share that any re-ranker gives it; empty where one finds no source."""
-    found = [shares(row.scores, row.ids, sources) for row in prelabels]
-    if not all(found):
+    by_reranker = [shares(row.scores, row.ids, sources) for row in prelabels]
+    if not all(by_reranker):
         return {}
-    return {id_: min(one[id_] for one in found) for id_ in found[0]}
+    return {id_: min(shares_of[id_] for shares_of in by_reranker) for id_ in by_reranker[0]}
 
 
 def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Collection[str] = ()) -> bool:

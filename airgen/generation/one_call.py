@@ -97,27 +97,29 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     assert isinstance(output, dict)
     longest = {name: form.get("maxLength", math.inf) for name, form in output["properties"].items()}
 
-    def read(value: Any) -> tuple[Search, ...]:
+    def searches_of(value: Any) -> tuple[Search, ...]:
         character, scenario = _line(value["character"]), _line(value["scenario"])
 
         def problem_of(kind: str, name: str, text: str) -> Problem | None:
             if len(value[name]) >= longest[name] - 1:
                 return Problem("is cut off", "use fewer words")  # by the grammar, which ends it there
-            return search_problem(kind, text, lineage, tools, values, character, scenario)
+            return search_problem(
+                kind, text, lineage=lineage, tools=tools, values=values, character=character, scenario=scenario
+            )
 
         drafts = drafts_of(value, order, pipeline.query_language)
         return tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
 
     def check(value: Any) -> Problem | None:
-        problems = [search.problem for search in read(value)]
+        problems = [search.problem for search in searches_of(value)]
         return None if None in problems else problems[0]
 
     answer = await ask_prompt(
         tools,
         PROMPT,
-        ACCOUNT,
-        values,
-        check,
+        account=ACCOUNT,
+        values=values,
+        check=check,
         first=sample.ordinal * ATTEMPTS,
         echo=False,
         left_out=set(TYPES) - set(order),
@@ -125,7 +127,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     if isinstance(answer, Problem):
         return answer
     value, attempts = answer
-    return Searches(_line(value["character"]), _line(value["scenario"]), read(value), attempts)
+    return Searches(_line(value["character"]), _line(value["scenario"]), searches_of(value), attempts)
 
 
 def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> list[tuple[str, str, str]]:
@@ -162,30 +164,34 @@ def search_problem(
     pipeline, language, source = tools.pipeline, tools.pipeline.query_language, lineage.document
     prompt = stage_prompt(pipeline, tools.prompts, PROMPT)
     instructions, examples = _own_words(tools.prompts, prompt.name, language)
-    said, known = folded_words(text, language), set(folded_words(f"{source} {scenario}", language))
+    words, known = folded_words(text, language), set(folded_words(f"{source} {scenario}", language))
     small = function_words(language)
-    own = [word for word in said if word not in small]
+    own = [word for word in words if word not in small]
     new = [word for word in own if word not in known]
-    asked = next((word for word in new if word in instructions), None)
+    instruction = next((word for word in new if word in instructions), None)
     strays = [word for word in new if word in examples]
     numbers = [number for number in _NUMBER.findall(text) if number not in source]
     role = set(folded_words(character, language)) - known - small
     return first_problem(
-        Problem("has a word of the instructions", repr(asked)) if asked else None,
+        Problem("has a word of the instructions", repr(instruction)) if instruction else None,
         Problem("has words of the examples", ", ".join(strays))
         if len(strays) >= _STRAY and len(strays) * 2 >= len(own)
         else None,
-        _poor_keywords(said, own) if kind == "keywords" else None,
+        _poor_keywords(words, own) if kind == "keywords" else None,
         Problem("has a number that is not in its document", ", ".join(numbers)) if numbers else None,
         Problem("copies the title", "with its marks") if " > " in text else None,
         names_character(text, character),
         Problem("mentions its character", "it names the searcher's role") if role & set(new) else None,
-        off_subject(text, source, scenario, character, language),
+        off_subject(text, source, scenario=scenario, character=character, language=language),
         query_problem(
-            text, source, pipeline, echo_of(prompt, values, text, pipeline.language), kind=kind,
+            text,
+            source,
+            pipeline,
+            echo_of(prompt, values, text, pipeline.language),
+            kind=kind,
             title=None if pipeline.generation.rewrites else lineage.passage.title,
         ),
-    )  # fmt: skip
+    )
 
 
 def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
@@ -224,8 +230,12 @@ def scripted(request: Request) -> str | None:
     first, *_ = words = keywords(text, 4, random)
     subject = " ".join(words)
     value = {
-        "character": "a regular reader", "scenario": f"Work stands still because of {subject}, and help is needed.",
-        "fact": f"It is about {subject}.", "keywords": subject, "question": f"how does {subject} work",
-        "problem": f"my {first} fails with {subject}", "claim": f"It is certain that {subject} is of use to everybody.",
-    }  # fmt: skip
+        "character": "a regular reader",
+        "scenario": f"Work stands still because of {subject}, and help is needed.",
+        "fact": f"It is about {subject}.",
+        "keywords": subject,
+        "question": f"how does {subject} work",
+        "problem": f"my {first} fails with {subject}",
+        "claim": f"It is certain that {subject} is of use to everybody.",
+    }
     return json.dumps({name: value[name] for name in properties}, ensure_ascii=False)

@@ -201,12 +201,12 @@ def _source(model: type[BaseModel]) -> str:
 
 def _words(model: type[BaseModel]) -> dict[str, str]:
     """Return the description of each key, from its docstring or the comment beside it, including inherited keys."""
-    found: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, BaseModel) and one is not BaseModel:
-            found.update(_own_docstring(one)[1])
-            for match in _COMMENT.finditer(_source(one)):
-                found[match[1]] = match[2].strip()
+    comments: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            comments.update(_own_docstring(base)[1])
+            for match in _COMMENT.finditer(_source(base)):
+                comments[match[1]] = match[2].strip()
     speed = {name for name, _ in marked(model, "speed")}
     words = {
         field.alias or name: "; ".join(

@@ -88,12 +88,12 @@ class Machine:
         except AirgenError:
             tokens = False
         return cls(
-            packages,
-            gpu,
-            secret(KEY) is not None,
-            runs and all(map(models.fetched, needed)),
-            "xllamacpp" in packages and models.fetched(LOCAL_MODEL),
-            tokens,
+            packages=packages,
+            gpu=gpu,
+            key=secret(KEY) is not None,
+            small=runs and all(map(models.fetched, needed)),
+            local_model="xllamacpp" in packages and models.fetched(LOCAL_MODEL),
+            tokens=tokens,
         )
 
     @property

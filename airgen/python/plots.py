@@ -78,7 +78,7 @@ def drawn(results: Sequence[Result], kind: str, ax: Any) -> Any:
 
 def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, str]]:
     """Return the points of a chart, and the labels of its axes."""
-    ranked = sorted(results, key=lambda one: -one.score)
+    ranked = sorted(results, key=lambda result: -result.score)
     head = ranked[0].headline
     if kind == "intervals":
         return [

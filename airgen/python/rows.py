@@ -43,13 +43,13 @@ def rows_of(data: Any) -> Iterator[Row]:
         )
 
 
-def _row(one: Any, number: int) -> Row:
+def _row(item: Any, number: int) -> Row:
     """Return an item of an iterable as a row: a mapping, a text, or a document of LangChain or llama-index."""
-    if isinstance(one, Mapping):
-        return _clean(one)
-    if isinstance(one, str):
-        return {"text": one}
-    metadata = getattr(one, "metadata", None)
+    if isinstance(item, Mapping):
+        return _clean(item)
+    if isinstance(item, str):
+        return {"text": item}
+    metadata = getattr(item, "metadata", None)
     more = dict(metadata) if isinstance(metadata, Mapping) else {}
     if isinstance(text := getattr(item, "page_content", None), str):  # LangChain
         return _clean({**more, "id": getattr(item, "id", None) or more.get("id"), "text": text})

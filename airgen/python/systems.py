@@ -161,7 +161,7 @@ def _by_name(name: str, given: str | Path) -> dict[str, Any]:
 
 def _checked_run(name: str, given: Mapping[Any, Any]) -> dict[str, dict[str, float]]:
     """Return a run with ids as text and scores as numbers. Raises UsageError for scores that are text."""
-    found: dict[str, dict[str, float]] = {}
+    run: dict[str, dict[str, float]] = {}
     for query, hits in given.items():
         row = run[str(query)] = {}
         for passage, score in hits.items():

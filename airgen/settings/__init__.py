@@ -39,11 +39,31 @@ from airgen.settings.profile import LONG_DOC, derived
 from airgen.settings.suite import is_suite, pipeline_values
 
 __all__ = [
-    "INFORMATION", "LENGTHS", "RELEVANCE", "STYLES", "TYPES", "ComputeSettings", "ControlSettings", "EvaluateSettings",
-    "ExportSettings", "GenerationSettings", "JudgeExample", "JudgeSettings", "LabelFile", "LlmSettings",
-    "MeaningSettings", "OneJudge", "Pipeline", "QueriesSettings", "RecallSettings", "Thresholds", "answer_parts",
-    "load_pipeline", "pipeline_text", "secret",
-]  # fmt: skip
+    "INFORMATION",
+    "LENGTHS",
+    "RELEVANCE",
+    "STYLES",
+    "TYPES",
+    "ComputeSettings",
+    "ControlSettings",
+    "EvaluateSettings",
+    "ExportSettings",
+    "GenerationSettings",
+    "JudgeExample",
+    "JudgeSettings",
+    "LabelFile",
+    "LlmSettings",
+    "MeaningSettings",
+    "OneJudge",
+    "Pipeline",
+    "QueriesSettings",
+    "RecallSettings",
+    "Thresholds",
+    "answer_parts",
+    "load_pipeline",
+    "pipeline_text",
+    "secret",
+]
 
 
 class LabelFile(Settings):
@@ -212,24 +232,36 @@ class Pipeline(Settings):
         unlabelled = self.queries is not None and not self.queries.labels
         mines, long = generation.negatives != "generated", self.task == "long-doc"
         refuse(
-            (self.seed == "secret" and not self.export.secret,
-             "seed: secret needs export.secret: true, or give a number"),
-            (unlabelled and not control.judge.members,
-             "control.judge: votes compare passages with one that is known to be relevant, and your queries have none: "
-             "name a file of labels (queries.labels), or let an LLM judge, such as {kind: yes-no}"),
-            (any(llm.budget_usd is not None for llm in control.judge.llms),
-             "control.judge: budget_usd: the whole job has one budget: give it in llm.budget_usd"),
-        )  # fmt: skip
+            (
+                self.seed == "secret" and not self.export.secret,
+                "seed: secret needs export.secret: true, or give a number",
+            ),
+            (
+                unlabelled and not control.judge.members,
+                "control.judge: votes compare passages with one that is known to be relevant, and your queries have "
+                "none: name a file of labels (queries.labels), or let an LLM judge, such as {kind: yes-no}",
+            ),
+            (
+                any(llm.budget_usd is not None for llm in control.judge.llms),
+                "control.judge: budget_usd: the whole job has one budget: give it in llm.budget_usd",
+            ),
+        )
         _ = self.llms  # raises where they contradict each other
         refuse(
-            (long and generation.types.get("problem"),
-             "generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)"),
-            (long and generation.generated_negatives[1] > 0,
-             "generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones"),
-            (mines and control.recall.top_k < MINED_RANKS[0],
-             f"generation.negatives are mined from rank {MINED_RANKS[0]} of the recall on: control.recall.top_k is "
-             "smaller: raise it"),
-        )  # fmt: skip
+            (
+                long and generation.types.get("problem"),
+                "generation.types.problem: the Long-Doc task has questions and claims only (A.2.1)",
+            ),
+            (
+                long and generation.generated_negatives[1] > 0,
+                "generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones",
+            ),
+            (
+                mines and control.recall.top_k < MINED_RANKS[0],
+                f"generation.negatives are mined from rank {MINED_RANKS[0]} of the recall on: control.recall.top_k is "
+                "smaller: raise it",
+            ),
+        )
         return self
 
 

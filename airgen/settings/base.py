@@ -167,17 +167,16 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
     wanted = path if path.suffix in (".yaml", ".yml") else path.with_name(f"{path.name}.yaml")
     inside = Path(*wanted.parts[1:]) if wanted.parts[:1] == (kind,) else wanted
     places = dict.fromkeys([*([folder] if folder is not None else []), Path()])
-    found = [place / one for place in places for one in (path, wanted, Path(kind) / inside)]
+    candidates = [place / file for place in places for file in (path, wanted, Path(kind) / inside)]
     if not inside.is_absolute() and len(inside.parts) == 1:
-        found.append(data_dir(kind) / inside)
-    for place in found:
-        if place.is_file():
-            return place
+        candidates.append(data_dir(kind) / inside)
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
     if path.suffix:
         return path if folder is None else folder / path
-    known = {
-        one.stem for place in (*(place / kind for place in places), data_dir(kind)) for one in place.glob("*.yaml")
-    }
+    folders = (*(place / kind for place in places), data_dir(kind))
+    known = {file.stem for place in folders for file in place.glob("*.yaml")}
     hint = closest(path.name, sorted(known))
     raise SettingsError([f"no file and none of the shipped {kind} is named {str(name)!r}{hint}"])
 
@@ -185,7 +184,7 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
 def load_yaml(path: Path, model: type[M]) -> M:
     """Return the file as `model`. Raises SettingsError with one line for each problem."""
     value, node = read_mapping(path)
-    return validate(value, model, str(path), node, path.resolve().parent)
+    return validate(value, model, name=str(path), node=node, folder=path.resolve().parent)
 
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
@@ -222,7 +221,7 @@ def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
     """Return the same for a text. `name` is the file in messages; classes named `module:Class` are in `folder`."""
     value, node = mapping_in(text, name)
-    return validate(value, model, name, node, folder)
+    return validate(value, model, name=name, node=node, folder=folder)
 
 
 def validate(

@@ -39,8 +39,14 @@ class GenerationSettings(Settings):
     types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}  # ratios
     information: dict[str, Ratio] = {"overall": 1, "partial": 1}  # ratios: about the whole document, or a part of it
     styles: dict[str, Ratio] = {  # ratios
-        "concise": 5, "casual": 3, "informal": 3, "formal": 1, "professional": 1, "complicated": 1, "academic": 1,
-    }  # fmt: skip
+        "concise": 5,
+        "casual": 3,
+        "informal": 3,
+        "formal": 1,
+        "professional": 1,
+        "complicated": 1,
+        "academic": 1,
+    }
     characters: int = Field(default=3, ge=1, le=10)  # that an answer lists, of which one is drawn
     scenarios: int = Field(default=3, ge=1, le=10)  # as well
     rewrites: int = Field(default=2, ge=0, le=5)  # rounds of rewriting, each away from the document's words
@@ -139,15 +145,23 @@ class GenerationSettings(Settings):
     def _fits_together(self) -> Self:
         long = self.lengths.get("10to20") or self.lengths.get("ge20")
         refuse(
-            (self.types.get("claim") and not long,
-             "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)"),
+            (
+                self.types.get("claim") and not long,
+                "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)",
+            ),
             (self.one_call and self.prompts != "small", "one_call needs prompts: small"),
-            (self.one_call and (self.examples or self.multi_hop or self.query_language),
-             "one_call writes no queries in the style of examples, over two passages or in another language: leave out "
-             "examples, multi_hop and query_language, or one_call"),
-            (self.types.get("keywords") and self.prompts == "small" and not self.one_call,
-             "types.keywords needs one_call with the small prompts"),
-            (self.negatives_of == "all" and self.generated_negatives[1] == 0,
-             "negatives_of: all needs negatives that are generated, and these settings ask for none"),
-        )  # fmt: skip
+            (
+                self.one_call and (self.examples or self.multi_hop or self.query_language),
+                "one_call writes no queries in the style of examples, over two passages or in another language: leave "
+                "out examples, multi_hop and query_language, or one_call",
+            ),
+            (
+                self.types.get("keywords") and self.prompts == "small" and not self.one_call,
+                "types.keywords needs one_call with the small prompts",
+            ),
+            (
+                self.negatives_of == "all" and self.generated_negatives[1] == 0,
+                "negatives_of: all needs negatives that are generated, and these settings ask for none",
+            ),
+        )
         return self

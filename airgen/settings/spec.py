@@ -150,7 +150,13 @@ def read_spec(part: str, written: Written, folder: Path | None = None) -> Spec:
         model = component_settings(part, kind, folder)
     except AirgenError as error:
         raise ValueError(str(error)) from error
-    return Spec(part, kind, model.model_validate(settings, context={"folder": folder}), folder, written)
+    return Spec(
+        part=part,
+        kind=kind,
+        settings=model.model_validate(settings, context={"folder": folder}),
+        folder=folder,
+        written=written,
+    )
 
 
 def spec_given(part: str, written: Written, folder: Path | None = None) -> Spec:
