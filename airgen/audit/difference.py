@@ -219,18 +219,18 @@ def _sigmoid(x: Floats) -> Floats:
     return probabilities
 
 
-def critical_values(told: Floats, allowed: Floats) -> Floats:
+def critical_values(totals: Floats, allowed: Floats) -> Floats:
     """Return the number of standard errors for each look, so that all looks together err with the last `allowed`.
 
-    told: information at each look, rising. allowed: error probability that may be spent up to each look, rising. Two
+    totals: information at each look, rising. allowed: error probability that may be spent up to each look, rising. Two
     sides, by the recursion of Armitage, McPherson and Rowe (1969) with the spending of Lan and DeMets (1983).
 
     >>> critical_values(np.array([1.0]), np.array([0.05])).round(3).tolist()
     [1.96]
     """
-    critical = np.empty(len(told))
+    critical = np.empty(len(totals))
     places, masses, before = np.zeros(1), np.ones(1), 0.0
-    for at, (level, step) in enumerate(zip(told.tolist(), np.diff(allowed, prepend=0.0).tolist(), strict=True)):
+    for at, (level, step) in enumerate(zip(totals.tolist(), np.diff(allowed, prepend=0.0).tolist(), strict=True)):
         edge, deviation = math.sqrt(level), math.sqrt(level - before)
         grid = np.linspace(-6 * edge, 6 * edge, 801)
         width = grid[1] - grid[0]
@@ -285,9 +285,9 @@ def decide(
     sides: the interval has room for either answer. Without a whole batch nothing is known but the judge's opinion.
     """
     total = len(pairs.probability)
-    steps, told = looks(len(labels), total), information(pairs, total)
+    steps, totals = looks(len(labels), total), information(pairs, total)
     allowed = np.array([spent(n, 0.05 / len(contrasts)) for n in steps])
-    critical = critical_values(told[np.array(steps, dtype=np.int64) - 1], allowed).tolist()
+    critical = critical_values(totals[np.array(steps, dtype=np.int64) - 1], allowed).tolist()
     unclear = np.isnan(labels)
     judged = np.where(unclear, pairs.probability[order[: len(labels)]], labels)
     decisions = []
@@ -326,7 +326,7 @@ def decide(
                 verdict = decision.verdict
             elif verdict != "open":
                 at = n
-            more = _more(told, n, value=value, error=error, critical=z, margin=margin) if at is None else 0
+            more = _more(totals, n, value=value, error=error, critical=z, margin=margin) if at is None else 0
             decision = PairDecision(
                 verdict=verdict,
                 value=min(max(value, low), high),
@@ -342,17 +342,17 @@ def decide(
     return decisions
 
 
-def _more(told: Floats, labels: int, value: float, error: float, critical: float, margin: float) -> int:
+def _more(totals: Floats, labels: int, value: float, error: float, critical: float, margin: float) -> int:
     """Return how many answers more decide, if the difference is what it seems: the variance falls as 1 /
     information.
     """
-    later = np.arange(labels + 1, len(told) + 1)
-    errors = error * np.sqrt(told[labels - 1] / told[labels:])
+    later = np.arange(labels + 1, len(totals) + 1)
+    errors = error * np.sqrt(totals[labels - 1] / totals[labels:])
     errors[-1:] = 0.0  # all pairs answered
     better = abs(value) >= (critical + _POWER) * errors
     equal = abs(value) + critical * errors < margin
     enough = np.flatnonzero(better | equal)
-    return int(later[enough[0]]) - labels if len(enough) else len(told) - labels
+    return int(later[enough[0]]) - labels if len(enough) else len(totals) - labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,7 @@ def judge_holes(
 
     Without either, what is there counts: OUT/judgments.jsonl, and what people wrote into OUT/holes.jsonl, into
     OUT/audit.csv and into the files that the page OUT/audit.html saves (`answers`, and OUT/audit-answers.json). Then
-    these files are written for the pairs that nobody has judged, and nothing that people wrote is lost. `submitted`:
+    these files are written for the pairs without a judgment, and nothing that people wrote is lost. `submitted`:
     the labels that the runs were submitted for; the re-rankers vote first then, labels are 1 or 0, and OUT/dataset is
     written if the next `version` is named. `before_asking` gets the estimate; if it gives False, nothing is asked.
     Raises DatasetError for runs of another dataset and a version that cannot be the next, UsageError for a pipeline

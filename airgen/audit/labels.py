@@ -260,15 +260,15 @@ def apply_answers(what: Job | Path, answers: Sequence[Path], folder: Path, split
             f"{what.path}: the job is not finished: run it to its end first with `airgen run {what.path}`"
         )
     path = what.directory / LABELS
-    before, kept = load_manifest(what.dataset).info.version, read_labels(path)
+    before, saved_labels = load_manifest(what.dataset).info.version, read_labels(path)
     try:
         with what.open_store() as store:
-            write_labels(path, newer(kept, _with_marks(what, store, labels)))
+            write_labels(path, newer(saved_labels, _with_marks(what, store, labels)))
             keep_card(what.dataset, what.directory)
             manifest = export_dataset(what, store, what.accepted(store), what.dataset)
     except AirgenError:
-        if kept:
-            write_labels(path, kept)
+        if saved_labels:
+            write_labels(path, saved_labels)
         else:
             path.unlink(missing_ok=True)
         raise
@@ -304,11 +304,11 @@ def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
     for path in answers:
         sample = samples.get(given.key_in(path), drawn)
         person = given.read_answers(path, sample.key, len(sample.items), sample.levels)
-        said = [
+        answered = [
             (sample.items[number - 1], level, person.reasons.get(number, ""))
             for number, level in person.answers.items()
         ]
-        for item, level, why in said:
+        for item, level, why in answered:
             pair = (item.query, item.document)
             marks[pair] = item.texts
             if level is not None:
@@ -429,13 +429,13 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
     Raises DatasetError for a job that is not finished, or whose labels do not depend on the word; StoreError if it was
     never run.
     """
-    kept, others = list[_QueryKinds](), list[_QueryKinds]()
+    stable, others = list[_QueryKinds](), list[_QueryKinds]()
     with job.open_store(read_only=True) as store:
         for query, stays in _by_word(job, store, seed):
-            (kept if stays else others).append(query)
-            if len(kept) == queries:
+            (stable if stays else others).append(query)
+            if len(stable) == queries:
                 break
-        asked = [*kept, *others][:queries]
+        asked = [*stable, *others][:queries]
         chosen = [
             (lineage, kind_of, id_)
             for lineage, kind_of in asked

@@ -177,15 +177,17 @@ def _llm(named: str, model: str) -> _Llm:
                 "--force, or --llm http://ADDRESS/v1 --model NAME --force"
             )
     settings = chosen_llm(named, model)
-    size, told = size_of(settings)
-    kind = f"a {size} model" + (f" ({told})" if told else "" if size == "small" else " (as far as its name tells)")
+    size, parameters = size_of(settings)
+    kind = f"a {size} model" + (
+        f" ({parameters})" if parameters else "" if size == "small" else " (as far as its name tells)"
+    )
     where = f" at {settings['base_url']}" if "base_url" in settings else ""
     where = " in this process" if settings["backend"] == "embedded" else where
     return _Llm(settings, f"{settings['model']}{where}, {kind}: {why}")
 
 
 def _terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Return whether the user can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not is_silent()
 
 

@@ -302,7 +302,7 @@ def suppress_while_running(job: Job) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a job that has begun stands: accepted queries, what they cost, and about what is left for all.
+    """The progress of a job that has begun: accepted queries, what they cost, and about what is left for all.
 
     left_usd: None where a price is unknown.
     """

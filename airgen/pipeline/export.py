@@ -455,7 +455,7 @@ def _lineage(
     for lineage in lineages:
         assert lineage.query is not None
         if lineage.own is not None:
-            continue  # no document stands behind it
+            continue  # it has no document
         yield {
             "query": ids.query(lineage),
             "positive": ids.document(lineage.passage.id),

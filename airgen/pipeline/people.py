@@ -70,7 +70,7 @@ def keep_checked(directory: Path, decisions: str, figures: dict[str, Any]) -> No
 
 
 def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
-    """Return the figures of the last audit; None where it was of other labels, or nobody has checked any."""
+    """Return the figures of the last audit; None if it was of other labels, or if there was none."""
     try:
         value = read_json(directory / CHECKED)
         return dict(value["figures"]) if value["decisions"] == decisions else None

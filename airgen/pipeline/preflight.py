@@ -144,8 +144,8 @@ def advice(job: Job) -> list[str]:
 def profile_words(pipeline: Pipeline) -> str:
     """Return which LLM writes and who labels, as it was derived from the model's size or written: one line."""
     generation, judge = pipeline.generation, pipeline.control.judge
-    size, told = size_of(pipeline.llm)
-    known = told or (
+    size, parameters = size_of(pipeline.llm)
+    known = parameters or (
         "as its settings say" if pipeline.llm.size else "" if size == "small" else "its name tells no size"
     )
     drafts = f", {generation.candidates} drafts of each query" if generation.candidates > 1 else ""
@@ -158,8 +158,8 @@ def profile_words(pipeline: Pipeline) -> str:
 
 def _profile(pipeline: Pipeline) -> Iterator[str]:
     """Prompts that were made for models of another size."""
-    size, told = size_of(pipeline.llm)
-    prompts, model = pipeline.generation.prompts, f"{pipeline.llm.model}{f' ({told})' if told else ''}"
+    size, parameters = size_of(pipeline.llm)
+    prompts, model = pipeline.generation.prompts, f"{pipeline.llm.model}{f' ({parameters})' if parameters else ''}"
     if pipeline.queries is not None or (prompts == "small") == (size == "small"):
         return
     if size == "large":

@@ -227,7 +227,9 @@ async def _ask(
                     workers=workers,
                     stopping=stopping,
                     name=pipeline.name,
-                    names={lineage.final.key: ids.query(lineage) for lineage in accepted.lineages} if ids else {},
+                    names={lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
+                    if ids is not None
+                    else {},
                 )
                 plan = await control_quality(control)
                 await asyncio.to_thread(store.save_plan, {**plan, **job.control_settings()})

@@ -122,16 +122,16 @@ def _registered(printed: Printed, part: str, form: str, skip: tuple[str, ...] = 
 
 def _rows(model: type[BaseModel], skip: tuple[str, ...]) -> dict[str, str]:
     """Return the row of each key that holds no further settings."""
-    said = _words(model)
+    comments = _words(model)
     return {
-        name: _row(field.alias or name, _type(field), field, said)
+        name: _row(field.alias or name, _type(field), field, comments)
         for name, field in model.model_fields.items()
         if name not in skip and name != "kind" and _inner(field.annotation) is None
     }
 
 
-def _row(key: str, shown: str, field: FieldInfo, said: dict[str, str]) -> str:
-    return f"| `{key}` | {shown} | {_default(field)} | {_cell(said.get(key, ''))} |"
+def _row(key: str, shown: str, field: FieldInfo, comments: dict[str, str]) -> str:
+    return f"| `{key}` | {shown} | {_default(field)} | {_cell(comments.get(key, ''))} |"
 
 
 def _model(
@@ -146,7 +146,7 @@ def _model(
     """Yield a table of the model's keys, and a section for each model below it."""
     if words := about or _about(model):
         yield f"{words}\n"
-    said = _words(model)
+    comments = _words(model)
     rows, below = [], []
     for name, field in model.model_fields.items():
         if name in skip or name == "kind":
@@ -154,7 +154,7 @@ def _model(
         key = field.alias or name
         inner = _inner(field.annotation)
         shown = f"see `{f'{place}.' if place else ''}{key}` below" if inner and nested else _type(field)
-        rows.append(_row(key, shown, field, said))
+        rows.append(_row(key, shown, field, comments))
         if inner is not None:
             below.append((key, inner))
     if rows:

@@ -163,19 +163,19 @@ def _by_query(rows: Iterable[R]) -> dict[str, list[R]]:
 
 def life_study(value: dict[str, Any]) -> Study:
     """Return the same as tables: what was made, then each label."""
-    told: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     if own := value.get("own"):
-        told += [("query", own["text"]), ("asked", f"{own['count']:,} times, first in line {own['line']}")]
+        rows += [("query", own["text"]), ("asked", f"{own['count']:,} times, first in line {own['line']}")]
     for source in (value[name] for name in ("document", "second") if name in value):
-        told += [("document", source["id"]), *([("", source["title"])] if source["title"] else [])]
-        told += [("", f"| {line}") for line in source["text"].splitlines()]
-    told += value["lines"]
-    told += [("skipped", f"{step}: {why}") for step, why in value["skips"].items()]
+        rows += [("document", source["id"]), *([("", source["title"])] if source["title"] else [])]
+        rows += [("", f"| {line}") for line in source["text"].splitlines()]
+    rows += value["lines"]
+    rows += [("skipped", f"{step}: {why}") for step, why in value["skips"].items()]
     for row in value.get("hard_negatives", ()):
-        told.append(("mined" if row["origin"] == "mined" else "negative", f"{row['id']}  {row['title']}"))
-        told += [("", "| " + " ".join(row["text"].split()))] if row["text"] else []
+        rows.append(("mined" if row["origin"] == "mined" else "negative", f"{row['id']}  {row['title']}"))
+        rows += [("", "| " + " ".join(row["text"].split()))] if row["text"] else []
     labels = value.get("labels", ())
-    return Study(f"{value['id']}  {value['outcome']}", [Table(told, columns("", "", left=(1,))), _label_table(labels)])
+    return Study(f"{value['id']}  {value['outcome']}", [Table(rows, columns("", "", left=(1,))), _label_table(labels)])
 
 
 def _label_table(labels: Sequence[dict[str, Any]]) -> Table:
@@ -458,7 +458,7 @@ def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _money_words(money: dict[str, Any]) -> Iterator[str]:
-    """Yield what the job has spent, and what of it stands behind no answer, a line each."""
+    """Yield lines about what the job has spent, and how much of it brought no answer."""
     if money["spent_usd"]:
         yield f"spent {dollars(money['spent_usd'])}"
     if money["without_answer_usd"]:

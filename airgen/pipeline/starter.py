@@ -222,7 +222,7 @@ def _templates() -> jinja2.Environment:
 
 
 def default_llm(machine: Machine) -> dict[str, Any]:
-    """Return the LLM where nobody names one: a cheap one if there is a key, else one on this CPU."""
+    """Return the default LLM: an inexpensive one if there is a key, else one on this CPU."""
     return chosen_llm("gpt-4o-mini" if machine.key else LOCAL_MODEL)
 
 

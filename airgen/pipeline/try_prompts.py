@@ -80,7 +80,7 @@ class PromptTrial(Shown):
 def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = RUNS) -> PromptTrial:
     """Send each prompt for the first `count` documents; answers are kept in `runs/NAME/trials.duckdb`.
 
-    A name is a prompt's, or the path of a `.j2` file, so that an edited version stands beside the one it came from.
+    A name is a prompt's, or the path of a `.j2` file, so that an edited version can be compared with its original.
     Each is asked once, without the second chances of a job. Raises PromptError for a prompt that there is not.
     """
     job = Job(pipeline, runs)

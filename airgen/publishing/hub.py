@@ -54,7 +54,7 @@ class Hub:
         self._library = load_extra("huggingface_hub", "publishing")
         errors = load_extra("huggingface_hub.errors", "publishing")
         self._http_error, self._offline = errors.HfHubHTTPError, errors.OfflineModeIsEnabled
-        if not sys.stderr.isatty():  # bars are drawn in threads, which hang where nobody reads them
+        if not sys.stderr.isatty():  # bars are drawn in threads, which hang if their output is not read
             load_extra("huggingface_hub.utils", "publishing").disable_progress_bars()
         self._api = self._library.HfApi(endpoint=endpoint, token=token, library_name="airgen")
         self._sleep, self._say, self._answered = sleep, say, False

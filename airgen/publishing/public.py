@@ -114,7 +114,7 @@ def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dic
 
 def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, permission: str) -> Manifest:
     """Return the manifest of the public part, without its files: `pair` is the mark that both parts hold."""
-    told = {PERMISSION: permission} if permission else {}
+    granted = {PERMISSION: permission} if permission else {}
     public = dataclasses.replace(
         manifest,
         info=public_info(manifest.info),
@@ -122,7 +122,7 @@ def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, perm
         withheld=tuple(sorted(withhold)),
         provenance=tuple(map(_public_use, manifest.provenance)),
         pipeline_yaml=public_pipeline(manifest.pipeline_yaml),
-        notes={**_without_places(manifest.notes), **told},
+        notes={**_without_places(manifest.notes), **granted},
     )
     if not withhold:
         return public

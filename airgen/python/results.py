@@ -63,12 +63,12 @@ class Compared:
     @property
     def words(self) -> str:
         """The comparison as a sentence."""
-        said = f"{self.first} {self.difference:+.4f} {self.measure} against {self.second} "
-        said += f"({self.low:+.4f} to {self.high:+.4f}, p {self.p:.4f}); "
-        said += f"better for {self.wins} of {self.queries} queries, worse for {self.losses}"
+        sentence = f"{self.first} {self.difference:+.4f} {self.measure} against {self.second} "
+        sentence += f"({self.low:+.4f} to {self.high:+.4f}, p {self.p:.4f}); "
+        sentence += f"better for {self.wins} of {self.queries} queries, worse for {self.losses}"
         if self.p > ALPHA and self.queries_needed is not None:
-            said += f"; not significantly different: about {self.queries_needed:,} queries are needed"
-        return said
+            sentence += f"; not significantly different: about {self.queries_needed:,} queries are needed"
+        return sentence
 
     def study(self) -> Study:
         """Return the comparison as a table and a sentence."""

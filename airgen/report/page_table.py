@@ -21,7 +21,7 @@ class Link:
     Attributes:
         to: The first parts of the address, such as ("d0", "query").
         last: Function that returns the last part for a row; None for a cell without a link.
-        query: What stands behind the `?`.
+        query: The part after the `?`.
     """
 
     to: tuple[str, ...]

@@ -3,7 +3,7 @@
     with serving(view) as address:        # http://127.0.0.1:41873/?token=...
         ...
 
-The address holds a token. It is changed for a cookie at once, so that it stands in no address bar and no other request.
+The address holds a token. It is exchanged for a cookie at once, so no address bar and no other request shows it.
 A request is refused
 - without the token (compared in constant time);
 - under a foreign name of this host, so that no web page reaches the server by changing its own name's address (DNS
@@ -51,7 +51,7 @@ _QUIET.propagate = False
 
 
 class _Refused(Exception):
-    """An answer that is no page: its status and a line for whoever asked."""
+    """An answer that is no page: its status and a line for the client."""
 
 
 @contextmanager

@@ -167,7 +167,7 @@ def measures_table(results: Sequence[Result], result: Result) -> dict[str, Any]:
 
 
 def facts_of(result: Result, ranks: tuple[int, int] | None, systems: int, holes: float | None) -> list[list[str]]:
-    """Return what the page of a system says first: name, value, and what stands beside it."""
+    """Return the first facts of a system's page: name, value, and a note beside it."""
     facts = [[result.headline, f"{result.score:.4f}", _interval(result)]]
     if ranks is not None:
         facts.append(["rank", span(*ranks), f"of {systems}"])

@@ -201,7 +201,7 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
 
 
 def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
-    """Return the same for a text; `name` stands for the file in messages."""
+    """Return the same for a text; `name` is the file in messages."""
     value, node = read_yaml(text, name)
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"

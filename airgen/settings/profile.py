@@ -59,11 +59,11 @@ def size_of(llm: Any) -> tuple[Size, str]:
     """
     names = ("backend", "model", "size")
     values = llm if isinstance(llm, Mapping) else {name: getattr(llm, name, None) for name in names}
-    told = _PARAMETERS.search(str(values.get("model") or "").lower())
-    if told and told[2] == "m" and float(told[1]) < 10:  # "1m" is a length of contexts
-        told = None
-    billions = float(told[1]) * (1.0 if told[2] == "b" else 1e-3) if told else None
-    words = f"{told[1]}{told[2].upper()}" if told else ""
+    match = _PARAMETERS.search(str(values.get("model") or "").lower())
+    if match and match[2] == "m" and float(match[1]) < 10:  # "1m" is a length of contexts
+        match = None
+    billions = float(match[1]) * (1.0 if match[2] == "b" else 1e-3) if match else None
+    words = f"{match[1]}{match[2].upper()}" if match else ""
     if values.get("size") in ("small", "large"):
         return "small" if values["size"] == "small" else "large", words
     if billions is not None:

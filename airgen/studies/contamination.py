@@ -248,9 +248,10 @@ def contamination_text(contaminations: Sequence[Contamination]) -> str:
         rows.append([contamination.dataset, contamination.collection, *(count for part in counts for count in part)])
         for kind, part in (("query", contamination.queries), ("passage", contamination.passages)):
             for match in part.matches[:_EXAMPLES]:
-                how = "word for word" if match.exact else f"similarity {match.similarity:.2f}"
+                likeness = "verbatim" if match.exact else f"similarity {match.similarity:.2f}"
                 examples.append(
-                    f"{contamination.dataset}: {kind} {match.id} is {match.other} of {contamination.collection}, {how}"
+                    f"{contamination.dataset}: {kind} {match.id} is {match.other} of {contamination.collection}, "
+                    f"{likeness}"
                 )
     titles = ("dataset", "collection", "queries", "exact", "near", "passages", "exact", "near")
     return "\n".join([Table(rows, columns(*titles, form=",")).text(), *examples])

@@ -111,6 +111,6 @@ def test_collections_without_labels_queries_or_corpus(ours: Path, tmp_path: Path
 
 
 def test_the_command(ours: Path) -> None:
-    assert "ours: query q1 is q1 of ours, word for word" in call("study", "contamination", ours, "--against", ours)
+    assert "ours: query q1 is q1 of ours, verbatim" in call("study", "contamination", ours, "--against", ours)
     (row,) = json.loads(call("study", "contamination", ours, "--against", ours, "--json"))
     assert len(row["passages"]["matches"]) == 40

@@ -176,7 +176,7 @@ def test_the_command(folder: Path) -> None:
      (["votes", "small", "--draws", "9"], UsageError, "--draws has no effect without --simulate"),
      (["votes"], UsageError, "JUDGE and COLLECTION: give at least one"),
      (["--simulate"], UsageError, "COLLECTION: give at least one"),
-     (["--simulate", "small", "small"], UsageError, "two collections are called 'small'"),
+     (["--simulate", "small", "small"], UsageError, "two collections are named 'small'"),
      (["--simulate", "small", "--relevant-from", "small=3"], DatasetError, "no passage is relevant to a query")],
 )  # fmt: skip
 def test_wrong_use(

@@ -6,7 +6,7 @@
 In each draw, one relevant passage of each query plays its source. As in Table 2 the query is dropped where the judge
 finds its source not relevant; else the source, and what the judge finds relevant of the passages that it sees, are its
 positives. It sees the passages that more than half of the re-rankers vote for, or all that were recalled. Systems are
-ranked by these labels and by people's labels of the same queries. A passage that nobody judged counts as not relevant.
+ranked by these labels and by people's labels of the same queries. Unjudged passages count as not relevant.
 """
 
 from collections import Counter, defaultdict
@@ -185,7 +185,7 @@ class SimulatedCollection:
 
     positives: people's relevant passages of a query. pairs: {votes or all: passages of a query that the judge sees}.
     recalled: {votes or all: the share of people's relevant passages among these}. source: Spearman where the source
-    alone is a positive and nobody is asked. all_queries: see `SimulationEvidence`.
+    alone is a positive and no judge is asked. all_queries: see `SimulationEvidence`.
     """
 
     collection: str
