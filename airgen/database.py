@@ -1,12 +1,12 @@
-"""DuckDB connections that reach no network, and no file but those that they are for; SQLite for rows while they come.
+"""DuckDB connections without access to the network or to other files, and SQLite for streams of rows.
 
     with in_memory(files=[path]) as base:
         base.execute("SELECT * FROM read_parquet(?)", [str(path)])
 
     connection = connect(Path("work.duckdb"))     # a file; `explain` says in one line what is wrong with it
 
-DuckDB fetches extensions from the network by itself if a file or a query asks for one, and reads any file that a
-query names. Neither is needed here, and a file or a condition may come from somebody else.
+By default, DuckDB downloads extensions if a file or a query asks for one, and reads any file that a query names.
+Neither is needed here, and a file or a condition may be untrusted.
 """
 
 from __future__ import annotations

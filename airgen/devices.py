@@ -1,4 +1,4 @@
-"""Where torch runs: the device, the dtype of a model's weights, how much fits at once, and memory given back.
+"""Where torch runs: the device, the dtype of a model's weights, the batch size, and releasing memory.
 
     device = check_device("cuda:1", "the model e5")
     dtype = chosen_dtype("auto", device, own="fp32")            # bf16 on a GPU that has it

@@ -1,4 +1,4 @@
-"""Bytes from elsewhere: an address, the objects of a store, a package of a registry; and archives, unpacked as data.
+"""Download from a URL, a store or a package registry, and unpack archives as data.
 
     from_address("https://host/f.zip", Path("f.zip"))       # continues an interrupted download
     from_store("s3://bucket/corpus/*.jsonl.gz", folder)     # {"part-0.jsonl.gz": folder / "part-0.jsonl.gz"}

@@ -7,9 +7,9 @@ A function is compiled at its first call and cached on disk.
 
 Arithmetic that has the same bits on every machine.
 
-BLAS adds in another order for another processor, and for other shapes. numpy's and the C library's logarithms have
-other last bits with and without AVX-512 or fused operations. What decides (a rank, a vote, a label, a draw) is made
-of the functions here, which use IEEE's elementary operations in a fixed order:
+BLAS adds in an order that depends on the processor and on the shapes. The last bits of logarithms in numpy and the C
+library depend on AVX-512 and fused operations. Therefore values that decide something (a rank, a vote, a label, a draw)
+are computed with these functions, which use IEEE's elementary operations in a fixed order:
 
 >>> inner_products(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
 [11.0]

@@ -1,11 +1,11 @@
-"""Foreign code is called under one guard: whatever it raises becomes one line, and the rest continues.
+"""Third-party code is called under one guard, which turns any exception into one line, so that the rest continues.
 
     with guarded("my_module:MyRetriever"):
         retriever.search(queries, 10)
 
 A KeyError in line 12 of my_module.py is now a ModelError: "my_module:MyRetriever: my_module.py:12: KeyError: 'id'".
-Components are called under it wherever they are called (`Component`), and so are readers, judges, functions of the
-user's, and trainings. Errors of airgen pass as they are: they say what to do already.
+All calls of components (`Component`), readers, judges, users' functions and trainings are guarded. Errors of airgen
+pass unchanged, because they already say what to do.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""The one HTTP client: of LLM endpoints, of models behind an address, and of search services.
+"""The only HTTP client: for LLM endpoints, models behind an address, and search services.
 
     client = HttpClient(headers, secrets)
     status, headers, content = await client.send("POST", url, b"{}")
@@ -8,7 +8,7 @@
     service.ask_all(work, items)                      # several at once; the first failure ends all of them
 
 Connections are kept open. A redirect is not followed: it would carry the key to an address that the user never named.
-Keys are sent in headers, and are removed from every message. An answer is bounded in bytes, after inflation, too.
+Keys are sent in headers and removed from every message. The size of an answer is limited, also after decompression.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Ctrl-C is heard within a second, whatever is being done.
+"""React to Ctrl-C within a second, whatever is running.
 
-Python looks at signals between two of its own steps. A call into compiled code that takes long is one step, so such a
-call runs in a thread of its own, which the main thread waits for. And after Ctrl-C nothing is waited for longer than a
-second: all that counts is on the disk already, as a kill at any moment loses nothing. A thread listens to the signal,
-too, for the time in which the main thread is inside compiled code.
+Python handles signals between two of its own instructions. A long call into compiled code is a single instruction, so
+such a call runs in a separate thread, and the main thread waits for it. After Ctrl-C, no wait is longer than a second:
+everything important is already on disk, because a kill at any moment must lose nothing. Another thread also listens for
+the signal while the main thread is inside compiled code.
 """
 
 import os

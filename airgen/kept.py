@@ -1,9 +1,9 @@
 """Values that are written as JSON, and read back.
 
-    write_json(folder / "result.json", found)
+    write_json(folder / "result.json", result)
     sample = read_kept(AuditSample, folder / "sample.json", "sample of airgen audit", "draw one with `...`")
 
-What is read was written by airgen, but may be damaged, edited or of another version: then one line says so.
+The files were written by airgen, but may be damaged, edited or of another version; the error then says so in one line.
 """
 
 import json

@@ -1,12 +1,12 @@
-"""Secrets are known by where they come from, and no text from outside is shown before they are taken out of it.
+"""Remove secrets, which are known by their origin, from every external text before it is shown.
 
     printable(b'{"error": "bad key sk-1\\\\/2+3"}', 300, ["sk-1/2+3"])        # '{"error": "bad key [key]"}'
     error_words(error, ["sk-1/2+3"])                                       # an exception of a library, in one line
 
-Text from outside is decoded first (characters that no terminal shows are left out), then masked in every way in which
-it may be written (as it is, in an address, in JSON, in HTML, in base64), and only then cut: a cut first would leave a
-part that is not recognised. Known everywhere, beside what a caller names: user and password of the proxies, and each
-variable of the environment that is named like a secret.
+External text is first decoded (unprintable characters are removed), then masked in every encoding of the secret (plain,
+URL, JSON, HTML, base64), and only then truncated: truncating first could leave an unrecognisable part of a secret. In
+addition to the secrets that a caller passes, these are always masked: user and password of the proxies, and every
+environment variable with a name like that of a secret.
 """
 
 import base64

@@ -1,10 +1,10 @@
-"""The identity of code that is not airgen's: a result belongs to the code that made it.
+"""The identity of the user's code: a result belongs to the code that made it.
 
     own_code({"kind": "my_module:MyRetriever", "depth": 3}, folder)     # {"my_module:MyRetriever": "5f1c..."}
 
-What a YAML file names as `module:name` is the file of that module and every local file that it imports, at whatever
-depth. The standard library, installed packages and airgen are no part of it: they have versions. Code that was edited
-since it was imported is imported anew, so what runs is what the files say.
+The code of a `module:name` in a YAML file consists of the module's file and every local file that it imports, at any
+depth. It does not include the standard library, installed packages and airgen, which have versions. Code that was
+edited after its import is imported again, so that the current files run.
 """
 
 import ast

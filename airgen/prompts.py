@@ -1,4 +1,4 @@
-"""Prompts: load, check, render. One Jinja2 template a prompt, with front matter; sandboxed and strict.
+"""Load, check and render prompts: one Jinja2 template per prompt, with front matter; sandboxed and strict.
 
     prompt = PromptSet().get("query")
     messages = prompt.render(document="...", character="...", ...)      # tuple of llms.base.Message

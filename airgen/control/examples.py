@@ -2,8 +2,8 @@
 
     control: {judge: {examples: audit}}        # those that `airgen audit examples` has chosen
 
-They stand before the pair that is judged, in the part of the prompt that is the same for all pairs, so that a server
-reads them once. They are a part of the judge's fingerprint: with others, the pairs are judged again.
+They come before the pair to judge, in the part of the prompt that is the same for all pairs, so that a server reads
+them once. They are part of the judge's fingerprint: if they change, the pairs are judged again.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
 
-A kind of judge is a class with some facts and `read`, and a line in the registry; one from outside airgen is named
-`kind: module:Class`. The kind `votes` asks nobody: the re-rankers decide (`airgen.control.votes`).
+A kind of judge is a class with a few attributes and `read`, and a line in the registry; a kind from outside airgen is
+named `kind: module:Class`. The kind `votes` asks no LLM: the re-rankers decide (`airgen.control.votes`).
 """
 
 import json

@@ -1,12 +1,12 @@
 """Mined negatives are passages high in recall that quality control found not relevant: an alternative or an addition to
-the generated ones (paper 2.3, step 6), and free. What quality control knows decides:
+the generated ones (paper 2.3, step 6), at no cost. The results of quality control decide:
 
-- a passage that was judged not relevant, by the LLM or by votes, may be taken at any rank: these are the surest, and
-  they come first. Most re-rankers have them within their thresholds, and those that most of them rank highest lead. By
-  votes they are not even about the query's subject, for one re-ranker at least: a passage in between is no negative;
-- a passage that was not judged may be taken within a window of ranks, if no re-ranker put it within its threshold. The
-  window begins below the first ranks, where relevant passages without a label are likeliest (RocketQA, Qu et al. 2021,
-  found 70 % of the unlabelled top passages to be relevant).
+- A passage that was judged not relevant, by the LLM or by votes, can be used at any rank. These are the most reliable
+  negatives, so they come first, ordered by how many re-rankers rank them high. With votes, at least one re-ranker must
+  find that the passage is not even about the query's subject: a passage in between is not a negative.
+- A passage that was not judged can be used within a window of ranks, if no re-ranker ranks it within its threshold. The
+  window begins below the first ranks, where relevant passages without a label are most likely (RocketQA, Qu et al.
+  2021, found 70 % of the unlabelled top passages to be relevant).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

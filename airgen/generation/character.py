@@ -1,4 +1,4 @@
-"""Who might look for the passage (paper 2.3, step 2); for a passage that nobody looks for, nothing is asked."""
+"""Who might look for the passage (paper 2.3, step 2). Passages that users do not search for cost no call."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist",
 
 
 async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
-    """Reject a passage, or one of a multi-hop query, of a kind that nobody looks for.
+    """Reject a passage, or one of a multi-hop query, of a kind that users do not search for.
 
     Where votes are the labels, also reject one with a near copy, from which the votes could not distinguish it.
     """

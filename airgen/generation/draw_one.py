@@ -1,4 +1,4 @@
-"""What characters and scenarios have in common (paper 2.3, steps 2 and 3): the model names several, one is drawn."""
+"""What characters and scenarios share (paper 2.3, steps 2 and 3): the model names several, and one is drawn."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence

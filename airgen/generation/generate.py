@@ -1,10 +1,10 @@
 """Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
 accepted queries is reached or the corpus is spent.
 
-A sample's place in the permutation is its own key, a hash of passage and seed. A larger target takes a longer prefix
-of it; a larger corpus only adds places between the earlier ones. The accepted queries are the first `target` of that
-order that pass, in whatever order they were made. Samples are drawn in waves, of more samples than queries are missing
-where calls run beside each other.
+A sample's position in the permutation is its key, a hash of passage and seed. A larger target uses a longer prefix of
+the permutation; a larger corpus only adds samples between the existing ones. The accepted queries are the first
+`target` samples in this order that pass, whatever the order in which they were generated. Samples are drawn in waves;
+if calls run concurrently, a wave has more samples than queries are missing.
 """
 
 import math

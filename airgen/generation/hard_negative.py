@@ -1,4 +1,4 @@
-"""Hard negatives look relevant and are not (paper 2.3, step 6): 3 to 7 a query, none for Long-Doc (A.2.2)."""
+"""Hard negatives look relevant and are not (paper 2.3, step 6): 3 to 7 per query, none for Long-Doc (A.2.2)."""
 
 import json
 import re

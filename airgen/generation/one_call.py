@@ -2,17 +2,16 @@
 
 With `generation.one_call`, the model sees worked examples as turns of the chat, each a document and the answer to it:
 who found it, when, its most useful fact, and a search of each form. It then writes the same for the passage. One call
-replaces about ten, the examples are a prefix that never changes, and a small model imitates better than it obeys.
-Keywords come after the question of which they are a short form: before it they name the subject, and any passage about
-it fits.
+replaces about ten, the examples are a constant prefix, and a small model is better at imitating than at following
+instructions. Keywords come after the question that they shorten: before it, they would name only the subject, which any
+passage about it fits.
 
-Only searches of the types that `types` names are asked for and shown in the examples.
+Only searches of the types in `types` are requested and shown in the examples.
 
-The answer becomes the rows of the paper's steps. Each of them asks for the same answer, which is paid for once.
-Its searches are drafts: those of the drawn type come first, the others follow in an order that the sample's key
-decides. Keywords are also made of the question, by leaving out its function words. The first draft counts that
-passes the checks and, where votes are the labels, finds its passage; it has the type that its form has, and the length
-that it has.
+The answer becomes the rows of the paper's steps. Each step asks for the same answer, which is paid for once.
+Its searches are drafts: those of the drawn type come first, the others follow in an order determined by the sample's
+key. Keywords are also made from the question, by leaving out its function words. The query is the first draft that
+passes the checks and, if votes are the labels, finds its passage. Its type and length are those of the draft.
 """
 
 import json

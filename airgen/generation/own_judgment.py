@@ -1,11 +1,11 @@
-"""Does the query's own document answer it? The first row of the paper's Table 2, asked before the hard negatives.
+"""Does the query's own document answer it? The first row of the paper's Table 2, judged before the hard negatives.
 
-The paper asks after the hard negatives were generated; airgen asks first, which saves the negatives of a query that
-fails. Where votes are the labels, no judge is asked: the query must find its document again
+The paper judges this after generating the hard negatives; airgen does it first, which saves the negatives of a query
+that fails. If votes are the labels, no judge is asked: the query must find its document again
 (`airgen.generation.round_trip`).
 
 A query that is nearer to its document than the pipeline allows is not judged at all. A multi-hop query is judged with
-both of its passages together; it is dropped if one of them answers it alone.
+both of its passages together, and is dropped if one of them alone answers it.
 """
 
 from dataclasses import replace

@@ -1,13 +1,13 @@
 """The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
 
-With `generation.candidates`, several drafts are answers to one prompt, so a prompt cache pays for its document once;
-the one is kept that finds its source best.
+With `generation.candidates`, several drafts are answers to the same prompt, so the prompt cache covers its document;
+the draft that finds its source best is kept.
 
-With `generation.examples`, queries have the style of real ones: length, form and words, and never their content. One
-example, drawn by the sample's key, is the model of the query's length and form; three more show how people write. So
-the lengths and forms of generated queries are distributed as those of the examples are. A small model copies what it is
-shown (nine of eleven queries of a 1.5B model were its examples), so its prompt shows no example: it gets the length,
-the form and the opening, which are the function words that the model begins with.
+With `generation.examples`, queries have the style of real ones (length, form and words), but never their content. The
+query imitates the length and form of one example, drawn by the sample's key; three more show how people write. The
+lengths and forms of generated queries are therefore distributed like those of the examples. A small model copies what
+it is shown (nine of eleven queries of a 1.5B model were its examples), so its prompt shows no example, only the length,
+the form and the opening, which consists of the function words at the beginning of the example.
 """
 
 import itertools

@@ -1,5 +1,5 @@
-"""Rewriting, several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1). A round
-that gives nothing usable leaves the query of the round before.
+"""Rewriting in several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1). If a
+round gives no usable query, the query of the previous round is kept.
 """
 
 import json

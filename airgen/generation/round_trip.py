@@ -1,19 +1,19 @@
 """Does a generated query find its source again?
 
-It is asked of the drafts of a query, and, where votes are the labels, of every final query before it is accepted.
+This is checked for the drafts of a query and, if votes are the labels, for every final query before it is accepted.
 
 find = RoundTrip(store, pipeline, plan, embeddings, display)
-leads = await find(lineage, ["what bends a wing", "wing load"], 20)      # a lead for each
+leads = await find(lineage, ["what bends a wing", "wing load"], 20)      # one lead per query
 
-The recall's model finds candidates for the query, and every re-ranker must put the source before them: another passage
-fits a vague query better. Where votes are the labels, the answer is yes or no, and most drafts are refused by a model
-of vectors, which are there already: it is asked first, and a cross-encoder reads only what it lets through. That does
-not depend on `relevance`, so that labels can be made again by the other word without a call. The finding is kept in the
-query's rows, so a corpus that grows later changes no query that is there.
+The embedding model of the recall finds candidates for the query, and every re-ranker must rank the source above them:
+another passage fits a vague query better. If votes are the labels, the result is yes or no. Most drafts are rejected by
+an embedding model, whose vectors exist already, so it comes first, and a cross-encoder reads only the remaining drafts.
+The result does not depend on `relevance`, so that labels for the other value need no new calls. It is stored in the
+query's rows, so a corpus that grows later does not change existing queries.
 
-Of a passage with a near copy, hardly any query finds the one and not the other. So before an LLM is asked, the passage
-itself is the query (`apart`). In 93 passages of four collections, 9 of 12 whose lead was below `LEAST_APART` failed
-with every query, and 7 of 81 others did.
+If a passage has a near copy, hardly any query finds the passage but not the copy. So before an LLM is asked, the
+passage itself is used as the query (`apart`). Of 93 passages in four collections, 12 had a lead below `LEAST_APART`; 9
+of these failed with every query, and 7 of the 81 others.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The queue of calls to one model at one endpoint: their order, their speed, and what happens to a failed one.
 
-Calls start in the order in which they were asked. An attempt ends in one of four ways: an answer; a failure for good
+Calls start in the order in which they were asked. An attempt ends in one of four ways: an answer; a permanent failure
 (an `Answer` with `error`); a pause, after which the call is queued at its old place; or, after the last retry, the
 call is set aside until the outcome of other calls shows whether this call or the endpoint is at fault.
 """

@@ -1,9 +1,9 @@
-"""An LLM that is a function of the user's own: messages in, text out; and a judge that is one.
+"""An LLM, or a judge, that is the user's own function: messages in, text out.
 
     llm: {backend: python, model: my_llm, version: 5c9e0f12ab34cd56}
 
-The engine asks it as it asks any endpoint, so its answers are kept, resumed and counted like others. They cost nothing
-that airgen knows of. Calls run one at a time, unless `concurrency` says otherwise.
+The engine treats it like any endpoint, so its answers are stored and counted like others. Their cost is unknown to
+airgen and counts as zero. Calls run one at a time, unless `concurrency` is set.
 """
 
 import asyncio

@@ -3,9 +3,9 @@
     profile = await probe(engine, settings)
     profile.seconds(calls=1000, prompt_tokens=900_000, completion_tokens=60_000, workers=64)
 
-It asks as a judge does and as a generating stage does, so that the backend learns what the model takes
-(`airgen.llms.dialect`). It measures how the server counts tokens, how much the model thinks, and how fast it is. What
-it found is kept in the job's folder, in `models.json`.
+It sends requests like those of a judge and of a generation step, so that the backend learns what the model accepts
+(`airgen.llms.dialect`). It measures how the server counts tokens, how much the model thinks, and how fast it is. The
+result is stored in the job's folder, in `models.json`.
 """
 
 import asyncio

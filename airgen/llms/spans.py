@@ -1,6 +1,6 @@
 """A span of OpenTelemetry for each attempt at an LLM call, where its API is installed and something listens.
 
-    opentelemetry-instrument airgen run pipeline.yaml      # whoever configures OpenTelemetry gets the spans
+    opentelemetry-instrument airgen run pipeline.yaml      # spans go to the configured exporter
 
 Names and attributes are those of its conventions for generative AI, with `airgen.stage` and `airgen.attempt`. Texts of
 prompts and answers are left out unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true, which is the name

@@ -1,4 +1,4 @@
-"""Which passages nobody looks for: fragments, captions, lists of references, front matter, text that is no prose.
+"""Passages that users do not search for: fragments, captions, lists of references, front matter, no prose.
 
     unasked("References", "[1] Smith, J. (1999). Wings. J. Aero. 3, 1-9. [2] ...", "en")   # "a list of references"
 
@@ -59,7 +59,7 @@ _LEAST_LETTERS = 0.5  # of the characters that are no space; vowel signs count
 
 
 def unasked(title: str, text: str, language: str) -> str:
-    """Return what kind of text that nobody looks for a passage is; empty where somebody may."""
+    """Return the kind of a passage that users do not search for; empty if they may."""
     tokens = words(text, language)
     count = len(tokens)
     dense = "".join(text.split())

@@ -109,7 +109,7 @@ def test_check_lists_the_packages_of_every_reader(docs: Path, monkeypatch: pytes
     [
         (["markdwon"], "did you mean 'markdown'"),
         (["datasets"], "'datasets' is not a reader that recognises files by their extension"),
-        (["files"], "'files' is not a reader that knows"),
+        (["files"], "'files' is not a reader that recognises"),
         ([{"kind": "html", "splitt": "file"}], r"readers\.0: splitt: .*did you mean 'split'"),
         ([{"kind": "html", "path": "x"}], r"html: give `path` once"),
         ([{"kind": "csv", "only": 3}], "`only` is a pattern or a list of patterns"),

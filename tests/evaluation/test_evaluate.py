@@ -236,7 +236,7 @@ def test_a_system_that_made_the_labels_is_marked(dataset, tmp_path):
     (table,) = (tmp_path / "out").rglob("*.md")
     text = table.read_text()
     assert "| bm25 † |" in text and "| rm3 |" in text
-    assert "† made the labels itself, in part: its score may be too high: bm25 (bm25)" in text
+    assert "† helped to make the labels, so its score may be too high: bm25 (bm25)" in text
     (named,) = evaluate(dataset, systems({**BM25, "family": "lexical"}), tmp_path / "out")  # a new family runs nothing
     assert (marked.family, named.family, named.cached, named.made_labels) == ("bm25", "lexical", True, ("bm25",))
     assert json.loads(named.paths.json.read_text())["family"] == "lexical"

@@ -79,7 +79,7 @@ def test_a_system_that_made_labels_is_marked(little: Path, tmp_path: Path) -> No
     out = results_of(little, tmp_path / "results")
     board = board_of(read_report(make_report([little, out], tmp_path / "report")))
     assert [one["made_labels"] for one in board["systems"]] == [["run"]] * 3
-    assert board["notes"][0].startswith("† made the labels itself, in part")
+    assert board["notes"][0].startswith("† helped to make the labels")
 
 
 def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made: Made) -> None:

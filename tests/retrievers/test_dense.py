@@ -189,7 +189,7 @@ def test_a_model_that_was_trained_for_the_dot_product(dot_model: Callable[[str],
 
 def test_a_similarity_that_is_neither(dot_model: Callable[[str], Path]) -> None:
     spec = {"kind": "sentence-transformers", "model": str(dot_model("euclidean"))}
-    with pytest.raises(ModelError, match="trained for the similarity 'euclidean': beside it, set `similarity: dot`"):
+    with pytest.raises(ModelError, match="trained for the similarity 'euclidean': set `similarity: dot`"):
         load_embedder(spec).encode(["cells"], "query")
     assert load_embedder({**spec, "similarity": "cosine"}).encode(["cells"], "query").shape == (1, 32)
 

@@ -123,7 +123,7 @@ def test_indexing_goes_on_after_a_failure(server):
             (200, "[]"),
             "answered in an unknown format .*: is it typesense, in a version that airgen supports",
         ),
-        ("collections", (200, {"name": "x"}), "not known .KeyError 'num_documents'"),
+        ("collections", (200, {"name": "x"}), "unknown format .KeyError 'num_documents'"),
         (
             "collections",
             (201, {"num_documents": 2301}),
@@ -146,7 +146,7 @@ def test_refusals_of_a_search(server):
     made.index(CORPUS)
     (name,) = server.collections
     server.collections[name]["2300"] = "odd"
-    with pytest.raises(ModelError, match=r"not known .ValueError passage 2300 of 2300"):
+    with pytest.raises(ModelError, match=r"unknown format .ValueError passage 2300 of 2300"):
         made.search(["odd"], 2000)
     server.collections.clear()
     with pytest.raises(ModelError, match=r"airgen-\w+: Not found\.: if its index is gone, run again"):

@@ -1,4 +1,4 @@
-"""Passages that nobody looks for are told from those that somebody may."""
+"""Passages that users do not search for are recognised."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names of persons in a text, by the means that there is for its language.
+"""Find names of persons in a text, with the recogniser that is available for its language.
 
 >>> spans("I spoke with Tom Hargreaves.", "en")     # where the model `rampart` has been fetched
 [(13, 27)]

@@ -1,12 +1,12 @@
-"""The encoding of text that does not say it: from the bytes, and from the languages that write with them.
+"""Guess the encoding of a text from its bytes and from the language of the corpus.
 
     decoded(raw, "", "ru")          # Decoded(text="...", encoding="koi8_r", damaged=False)
     decoded(raw, "", "")            # the language is not known: all of them are tried
     legacy_language(samples)        # "ru": the language of bytes from many files, or "" where they are UTF-8
 
-Bytes in UTF-8 or with a byte order mark say it. All others are decoded in each encoding that a language was written in,
-and the reading whose characters are those of that language is taken: letters of its script that are frequent in it,
-its quotation marks; not control codes, symbols and letters of other scripts.
+UTF-8 and byte order marks are recognised directly. All other bytes are decoded in each encoding that is used for a
+language, and the result whose characters suit that language is chosen: frequent letters of its script and its quotation
+marks, but not control codes, symbols and letters of other scripts.
 """
 
 import codecs

@@ -1,9 +1,9 @@
 """Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`.
 
-Every word that a browser shows is in the text, or in a piece that is left out with its reason. An element is never left
-out for its name alone: a form may wrap the page, a button may hold a question, a header the title of an article. What
-is left out is furniture by its place (navigation, the footer of the site) or by its place and because other pages of
-the site repeat it; see `repeated_blocks`.
+Every word that a browser shows is in the text, or in a piece that is left out with a reason. An element is never left
+out because of its name alone: a form may enclose the page, a button may hold a question, a header the title of an
+article. Page furniture is left out: navigation and the site's footer because of their position, and other blocks
+because of their position and because other pages of the site repeat them (`repeated_blocks`).
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The XML of Word documents: what mammoth would lose of one is put where it reads it, or is a piece.
+"""The XML of Word documents: text that mammoth would lose is moved to where mammoth reads it, or becomes a piece.
 
 word = WordFile(raw)
 word.readable()             # the document for mammoth: equations, shapes and fields are text
