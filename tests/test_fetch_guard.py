@@ -128,6 +128,9 @@ def test_a_silent_hub_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     models.give_up_silent_hub.cache_clear()
     assert models.give_up_silent_hub() and models.give_up_silent_hub() and constants.HF_HUB_OFFLINE
     assert len(asked) == 2 and sum(asked) + 2 < 10
+    for name in ("nobody/one", "nobody/two"):  # the silent Hub is not waited for again
+        assert "does not answer" in models.on_hub(name).problem
+    assert len(asked) == 2
     models.give_up_silent_hub.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(httpx, "head", lambda url, timeout: httpx.Response(500))

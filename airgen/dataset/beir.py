@@ -27,6 +27,7 @@ from airgen.dataset.content import FILTER
 from airgen.errors import DatasetError
 from airgen.paths import fetched_collection
 from airgen.registry import closest
+from airgen.text.display import one_line
 
 Labels = dict[str, dict[str, float]]
 
@@ -81,13 +82,23 @@ class BeirQuery:
     @property
     def filter(self) -> dict[str, Any]:
         """Return the values that the metadata of a passage must have: `filter.version: 2`, or an object `filter`."""
-        return filter_of(self.metadata)
+        return filter_of(self.metadata, f"query {self.id!r}")
 
 
-def filter_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries."""
+def filter_of(metadata: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries.
+
+    Raises DatasetError for a `filter` that is no object; `where` is what the error names.
+    """
     nested = metadata.get("filter")
-    wanted = dict(nested) if isinstance(nested, dict) else {}
+    if nested is None or nested == "" or nested != nested:  # NaN, as data frames write nothing
+        nested = {}
+    if not isinstance(nested, Mapping):
+        raise DatasetError(
+            f"{where}: the filter {one_line(repr(nested), 60)} is no object: write "
+            '{"filter": {"NAME": VALUE}} or "filter.NAME": VALUE'
+        )
+    wanted = dict(nested)
     wanted |= {name.removeprefix(FILTER): value for name, value in metadata.items() if name.startswith(FILTER)}
     return {name: value for name, value in wanted.items() if value is not None and value != ""}
 

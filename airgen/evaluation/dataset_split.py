@@ -244,7 +244,10 @@ class DatasetSplit:
     def filters(self) -> dict[str, dict[str, Any]]:
         """Return the filter of each query that has one. Raises DatasetError for one that no passage can fit."""
         queries = self.queries | self.unanswered
-        filters = {key: wanted for key, query in queries.items() if (wanted := query.filter)}
+        try:
+            filters = {key: wanted for key, query in queries.items() if (wanted := query.filter)}
+        except DatasetError as error:
+            raise DatasetError(f"{self.dataset.path}: {error}") from None
         known = {name for metadata in self.corpus.metadata for name in metadata} if filters else set()
         for key, wanted in filters.items():
             if unknown := [name for name in wanted if name not in known]:

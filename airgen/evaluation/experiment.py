@@ -18,7 +18,7 @@ import numpy as np
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
-from airgen.errors import AirgenError, SettingsError, UsageError
+from airgen.errors import AirgenError, ModelError, SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
@@ -50,7 +50,7 @@ from airgen.evaluation.tables import write_report
 from airgen.functions import is_kept
 from airgen.kept import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
-from airgen.models import give_up_silent_hub, in_hub_cache
+from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
 from airgen.own_code import own_code
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
@@ -235,6 +235,7 @@ class _Experiment:
         provenance = task.dataset.manifest.get("provenance") or ()
         makers = label_makers([entry for entry in provenance if isinstance(entry, dict)])
         self.made_labels = made_labels(self.systems, makers)
+        self.unreachable: set[str] = set()  # Hub models that are not here, and a Hub that does not answer
         self.results: dict[str, Result] = {}
         self.searched: dict[str, Searched] = {}
         self.keys: dict[str, str] = {}
@@ -267,9 +268,10 @@ class _Experiment:
     def check_hub(self) -> None:
         """Find out whether the Hub answers, before the first system runs, if one that will run needs it."""
         pending = (system for system in self.systems if system.uses or self._kept(system, self._key(system)) is None)
-        named = (name for system in pending for _, spec in system.parts() for name in hub_models(spec))
-        if any(not in_hub_cache(name) for name in named):
-            give_up_silent_hub()
+        named = (name for system in pending for name in _hub_models(system))
+        away = list(dict.fromkeys(name for name in named if not in_hub_cache(name)))
+        if away and give_up_silent_hub():
+            self.unreachable.update(away)
 
     def run_beside(self) -> None:
         """Run those that need no other system and no model on the workers if there are any."""
@@ -379,6 +381,8 @@ class _Experiment:
             if lost:
                 self.progress(f"! {lost}")
         if (finished_run := self.beside.pop(system.name, None)) is None:
+            if away := next((name for name in _hub_models(system) if name in self.unreachable), None):
+                raise ModelError(f"the model {away}: {on_hub(away).problem}")  # before torch is loaded for nothing
             self.started(f"{self.task.dataset.name}: {system.name}: running")
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
             report = partial(self.encoding, system.name) if self.encoding else None
@@ -465,6 +469,10 @@ def _stamp(path: Path) -> list[list[object]]:
 def _read_again(result: Result) -> FinishedRun:
     """Return a kept run, for new measures or for a system that builds on it."""
     return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes)
+
+
+def _hub_models(system: SystemSettings) -> list[str]:
+    return [name for _, spec in system.parts() for name in hub_models(spec)]
 
 
 def results_folder(out: str | Path, name: str, split: str) -> Path:

@@ -163,18 +163,25 @@ def on_hub(name: str) -> OnHub:
 
     if in_hub_cache(name):
         return OnHub(here=True)
+    if not constants.HF_HUB_OFFLINE:
+        give_up_silent_hub()  # once for all models: each would be waited for
     if constants.HF_HUB_OFFLINE:
+        if give_up_silent_hub.cache_info().currsize and give_up_silent_hub():
+            return OnHub(problem=_not_here(f"{constants.ENDPOINT} does not answer"))
         return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")
     try:
         return OnHub(bytes=_hub_bytes(name))
     except RepositoryNotFoundError:
         return OnHub(problem=f"the Hub has no model {name} that you may read: look at its spelling, or set HF_TOKEN")
     except Exception as error:  # noqa: BLE001  # the HTTP library's classes change with its versions
-        away = f"{constants.ENDPOINT} does not answer ({type(error).__name__})"
-        return OnHub(
-            problem=f"it is not on this machine, and {away}: fetch it where there is a network, or name a model that "
-            "is here (`airgen show models`)"
-        )
+        return OnHub(problem=_not_here(f"{constants.ENDPOINT} does not answer ({type(error).__name__})"))
+
+
+def _not_here(reason: str) -> str:
+    return (
+        f"it is not on this machine, and {reason}: fetch it where there is a network, or name a model that is here "
+        "(`airgen show models`)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

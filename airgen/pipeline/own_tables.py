@@ -244,7 +244,7 @@ def _value(row: Row, column: str | None, where: str) -> str:
 
 def _filter(row: Row, where: str) -> dict[str, Any]:
     metadata = row.get("metadata")
-    named = {**(filter_of(metadata) if isinstance(metadata, dict) else {}), **filter_of(row)}
+    named = {**(filter_of(metadata, where) if isinstance(metadata, dict) else {}), **filter_of(row, where)}
     wanted = {name: value for name, value in named.items() if value == value}  # NaN, as data frames write nothing
     for name, value in wanted.items():
         if not isinstance(value, str | int | float | bool) or value in (math.inf, -math.inf):

@@ -248,7 +248,7 @@ def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
         key = next((row[name] for name in names if row.get(name) is not None), None)
         counted = counted or row.get("count") is not None
         known = {"count": row["count"]} if row.get("count") is not None else {}
-        for wanted, value in filter_of(row).items():
+        for wanted, value in filter_of(row, f"queries: row {number}").items():
             if not isinstance(value := plain_value(value), str | int | float | bool):
                 raise UsageError(
                     f"queries: row {number}: the filter {wanted} must be a text, a number, or true or false"

@@ -17,8 +17,18 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import no_info_wrap_validator_function
 
 from airgen.errors import SettingsError
 from airgen.paths import data_dir
@@ -50,8 +60,33 @@ SERVED = Mark("served")  # names a model that an endpoint runs: nothing is neede
 KEY = Mark("key")  # names environment variables that hold keys: a name, or headers with ${NAME}
 
 
+_LARGEST_INT = 2**63 - 1  # of a settings number: more has no meaning anywhere, and floats of it overflow
+
+
+def _plain_number(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Refuse booleans where a number belongs, which pydantic would read as 0 and 1, and integers without end."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("no_number", "must be a number")
+    number = handler(value)
+    if isinstance(number, int) and abs(number) > _LARGEST_INT:
+        raise PydanticCustomError("too_large", "is larger than any number of settings may be")
+    return number
+
+
+def _with_plain_numbers(schema: Any) -> Any:
+    """The schema of a model in which each number, at any depth, is checked by `_plain_number`."""
+    if isinstance(schema, list | tuple):
+        return type(schema)(_with_plain_numbers(part) for part in schema)
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") in ("int", "float") and "ref" not in schema:
+        return no_info_wrap_validator_function(_plain_number, schema)  # type: ignore[arg-type]  # a core schema
+    apart = ("default", "expected", "metadata", "serialization")  # values, and what is written
+    return {key: part if key in apart else _with_plain_numbers(part) for key, part in schema.items()}
+
+
 class Settings(BaseModel):
-    """Base of every settings model: unknown keys, NaN and infinity are errors, values are frozen.
+    """Base of every settings model: unknown keys, NaN, infinity and booleans as numbers are errors, values are frozen.
 
     `packages` are the imports without which a component with these settings cannot run.
     """
@@ -66,6 +101,11 @@ class Settings(BaseModel):
         validate_default=True,
     )
     packages: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return pydantic's schema with stricter numbers."""
+        return _with_plain_numbers(handler(source))  # type: ignore[no-any-return]
 
     def of_machine(self) -> dict[str, Any]:
         """Return what decides results here besides the values: the device, where it chooses a precision."""

@@ -48,7 +48,8 @@ class LlmSettings(Settings):
     timeout_seconds: Seconds = 120.0
     # small: below 5 billion parameters, with prompts, lengths and a judge of its own; by default its name tells
     size: Annotated[Literal["small", "large"] | None, SPEED] = None
-    prices: Annotated[dict[str, dict[str, float]], SPEED] = {}  # model: {input, output, cached} USD a million tokens
+    # model: {input, output, cached} USD a million tokens
+    prices: Annotated[dict[str, dict[str, Annotated[float, Field(ge=0)]]], SPEED] = {}
 
     @property
     def workers(self) -> int:

@@ -233,6 +233,9 @@ def test_settings_name_every_problem(tmp_path: Path) -> None:
     loaded = load_suite(path)
     assert [member.path for member in loaded.pipelines] == [tmp_path / "a.yaml", tmp_path / "b.yaml"]
     assert loaded.pipelines[1].split == "dev"
+    path.write_text('name: x\nversion: "26.11"\npipelines: [a.yaml, {path: ./b/../a.yaml, split: dev}]\n')
+    with pytest.raises(SettingsError, match=r"a\.yaml is listed twice"):
+        load_suite(path)
 
 
 def test_commands(tmp_path: Path, runner: Runner) -> None:

@@ -10,6 +10,7 @@ import pytest
 import typer
 import yaml
 from command_line import call
+from pydantic import ValidationError
 
 from airgen.cli import words_of
 from airgen.commands import COMMANDS
@@ -22,7 +23,8 @@ from airgen.pipeline.settings_reference import json_schema, reference
 from airgen.registry import REGISTRY
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
-from airgen.settings.suite import is_suite, load_suite
+from airgen.settings.llm import LlmSettings
+from airgen.settings.suite import PublishedSizes, is_suite, load_suite
 from airgen.studies.chunkers.chunkers import load_chunkers
 from airgen.yaml_text import read_yaml
 
@@ -171,6 +173,18 @@ def test_no_setting_can_be_nan_or_infinite() -> None:
     kinds = list(all_settings(Settings))
     assert len(kinds) > 30
     assert [kind for kind in kinds if kind.model_config.get("allow_inf_nan") is not False] == []
+
+
+@pytest.mark.parametrize("value", [True, False, 10**400, -(10**30)])
+def test_no_number_is_a_boolean_or_beyond_all_integers(value: object) -> None:
+    places: list[dict[str, Any]] = [{"concurrency": value}, {"prices": {"m": {"input": value}}}, {"max_tokens": value}]
+    places += [{"temperature": value}, {"budget_usd": value}]
+    for place in places:
+        with pytest.raises(ValidationError, match=r"must be a number|larger than|valid number|greater than|less than"):
+            LlmSettings.model_validate({"model": "m", **place})
+    with pytest.raises(ValidationError, match=r"dev\.1\n"):
+        PublishedSizes.model_validate({"passages": 1, "tokens": 1, "dev": [1, value, 1, 1]})
+    assert LlmSettings.model_validate({"model": "m", "temperature": "0.5"}).temperature == 0.5
 
 
 def commands() -> Iterator[tuple[str, Any]]:
