@@ -28,7 +28,7 @@ from airgen.paths import locked
 from airgen.study import Shown
 from airgen.text.display import figure
 
-_MOST = 10_000  # pairs that were chosen by hand
+_MOST_CHOSEN_PAIRS = 10_000  # pairs that were chosen by hand
 
 Levels = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
 _Level = Annotated[int, Field(strict=True, ge=0, le=3)]
@@ -227,8 +227,10 @@ def _add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]
         answers, others = {**answers, **new.answers}, (*others, *new.others)
         reasons |= new.reasons
     saved = replace(saved, answers=answers, reasons=reasons, others=others)
-    if len(saved.others) > _MOST:
-        raise DatasetError(f"{path}: more than {_MOST:,} pairs outside of the sample: draw a sample instead")
+    if len(saved.others) > _MOST_CHOSEN_PAIRS:
+        raise DatasetError(
+            f"{path}: more than {_MOST_CHOSEN_PAIRS:,} pairs outside of the sample: draw a sample instead"
+        )
     try:
         write_json(path, saved)
     except OSError as error:

@@ -43,8 +43,10 @@ HORIZON = 200
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
-_FLOOR = 0.1  # a judge is never believed to be more certain than this when pairs are drawn: it can be wrong
-_COINS = 8  # pseudo-answers as uncertain as a coin: few answers can miss what a judge is wrong about altogether
+_LEAST_UNCERTAINTY = 0.1  # a judge is never believed to be more certain than this when pairs are drawn: it can be wrong
+_PSEUDO_ANSWERS = (
+    8  # pseudo-answers as uncertain as a coin: few answers can miss what a judge is wrong about altogether
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Pairs:
     @cached_property
     def sizes(self) -> Floats:
         """What the chance of a pair is proportional to, float64 (pairs,), all above 0."""
-        p = np.clip(self.probability, _FLOOR, 1 - _FLOOR)
+        p = np.clip(self.probability, _LEAST_UNCERTAINTY, 1 - _LEAST_UNCERTAINTY)
         root = np.sqrt((self.weights**2).mean(axis=0))
         return np.asarray(root * np.sqrt(p * (1 - p)), np.float64)
 
@@ -182,7 +184,7 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
     unlike = (draws - value) / deviation[:, None]
     seen = (unlike * share[:, None]).T @ unlike / share.sum() * count / (count - 1)
     coins = (weights * (0.25 / sizes)) @ weights.T / sizes.sum()
-    covariance = ((count - 1) * seen + _COINS * coins) / (count - 1 + _COINS) / share.sum()
+    covariance = ((count - 1) * seen + _PSEUDO_ANSWERS * coins) / (count - 1 + _PSEUDO_ANSWERS) / share.sum()
     return ContrastEstimate(
         value=value, covariance=covariance, labels=count, information=float(share.sum()), judge=judge
     )
@@ -246,7 +248,7 @@ def critical_values(totals: Floats, allowed: Floats) -> Floats:
 
 
 Verdict = Literal["first", "second", "equal", "open"]
-_POWER = 0.8416  # the normal quantile of .8: a projected number of answers decides in four of five cases
+_POWER_QUANTILE = 0.8416  # the normal quantile of .8: a projected number of answers decides in four of five cases
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,7 @@ def _more(totals: Floats, labels: int, value: float, error: float, critical: flo
     later = np.arange(labels + 1, len(totals) + 1)
     errors = error * np.sqrt(totals[labels - 1] / totals[labels:])
     errors[-1:] = 0.0  # all pairs answered
-    better = abs(value) >= (critical + _POWER) * errors
+    better = abs(value) >= (critical + _POWER_QUANTILE) * errors
     equal = abs(value) + critical * errors < margin
     enough = np.flatnonzero(better | equal)
     return int(later[enough[0]]) - labels if len(enough) else len(totals) - labels

@@ -375,7 +375,7 @@ def judge_holes(
 
 HOLES = "holes.jsonl"
 PEOPLE = "people"
-_ON_THE_PAGE = 1_000  # pairs; a person does not answer more in one go
+_PAGE_PAIRS = 1_000  # pairs; a person does not answer more in one go
 _NOTE = "Systems retrieved these documents, which are still unjudged. The systems are not named."
 
 
@@ -473,7 +473,7 @@ def _write_for_people(
         keep_copy(path, text)  # remarks on pairs that nobody asks about now, and second lines on one pair
     with whole_file(path) as fresh:
         fresh.write_text(text, encoding="utf-8", errors="surrogatepass")
-    asked = [pair for pair in chosen if pair in left or ledger.judged[pair].by][:_ON_THE_PAGE]
+    asked = [pair for pair in chosen if pair in left or ledger.judged[pair].by][:_PAGE_PAIRS]
     if asked:
         items = tuple(
             AuditItem(

@@ -347,7 +347,7 @@ BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "r
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
 _ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
 
-_ONE_SIDED = 1.644854  # 95 %
+_ONE_SIDED_QUANTILE = 1.644854  # 95 %
 
 _QUESTION = "If you had asked this, should a search find this document?"
 _NOTE = (
@@ -521,7 +521,7 @@ def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> R
         }
         for word, labelled in _LABELLED.items()
     }
-    differ = Proportion.of(((good, weight) for kind, good, weight in rows if kind == WIDER), _ONE_SIDED)
+    differ = Proportion.of(((good, weight) for kind, good, weight in rows if kind == WIDER), _ONE_SIDED_QUANTILE)
     queries = len({item.query for item in levels})  # as many sources, which are relevant by both words
     labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
     right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)

@@ -35,8 +35,8 @@ from airgen.text.display import figure
 
 DEPTH = 10
 _LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities
-_UNLABELLED = 0.05
-_MARGIN = 0.05  # of the larger DCG@10: less does not matter
+_UNLABELLED_PROBABILITY = 0.05
+_DEFAULT_MARGIN_SHARE = 0.05  # of the larger DCG@10: less does not matter
 
 Floats = NDArray[np.float64]
 
@@ -141,7 +141,7 @@ def draw_systems(
     for (query, document), places in sorted(ranks.items()):
         if query not in chosen or document not in texts:  # a passage that is not in the corpus is relevant to nothing
             continue
-        p = known.get(query, {}).get(document, _UNLABELLED)
+        p = known.get(query, {}).get(document, _UNLABELLED_PROBABILITY)
         scores += gains[places] * p
         if len(set(places)) > 1:
             pairs.append((query, document, round(p, 6), tuple(places)))
@@ -218,7 +218,7 @@ def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None
     labels, later = _labels(sample, people)
     frame, order, names = sample.frame, np.arange(len(sample.pairs)), sample.systems
     judge = np.array(sample.judge)
-    smallest = _MARGIN * float(judge.max()) if margin is None else margin
+    smallest = _DEFAULT_MARGIN_SHARE * float(judge.max()) if margin is None else margin
     couples = list(itertools.combinations(range(len(names)), 2))
     contrasts = np.zeros((len(couples), len(names)))
     for row, (first, second) in enumerate(couples):
@@ -325,7 +325,7 @@ def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...
     return {**groups, "systems that share its models": sharing} if sharing else groups
 
 
-_LONGEST = 20  # decisions that are printed one by one
+_MOST_PRINTED_DECISIONS = 20  # decisions that are printed one by one
 _RANKING = (
     Column("#", lambda row: row[0]),
     Column("system", lambda row: row[1].name, left=True),
@@ -359,9 +359,9 @@ def audit_text(audit: SystemAudit) -> str:
             "several answers has their mean"
         )
     decided = {pair: decision for pair, decision in audit.decisions.items() if decision.verdict != "open"}
-    if len(audit.decisions) > _LONGEST:
+    if len(audit.decisions) > _MOST_PRINTED_DECISIONS:
         lines.append(f"{len(decided)} of {len(audit.decisions)} pairs of systems are decided:")
-    shown = audit.decisions if len(audit.decisions) <= _LONGEST else decided
+    shown = audit.decisions if len(audit.decisions) <= _MOST_PRINTED_DECISIONS else decided
     lines += [decision_text(first, second, decision) for (first, second), decision in shown.items()]
     if any(decision.answers for decision in audit.decisions.values()):
         lines.append(

@@ -49,7 +49,9 @@ PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LEAST_KEYWORDS = 3  # fewer name a subject and say nothing of what is wanted
-_STRAY = 2  # words of the examples in a search that its document does not have, from which on they are no accident
+_LEAST_STRAY_WORDS = (
+    2  # words of the examples in a search that its document does not have, from which on they are no accident
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def search_problem(
     return first_problem(
         Problem("has a word of the instructions", repr(instruction)) if instruction else None,
         Problem("has words of the examples", ", ".join(strays))
-        if len(strays) >= _STRAY and len(strays) * 2 >= len(own)
+        if len(strays) >= _LEAST_STRAY_WORDS and len(strays) * 2 >= len(own)
         else None,
         _poor_keywords(words, own) if kind == "keywords" else None,
         Problem("has a number that is not in its document", ", ".join(numbers)) if numbers else None,

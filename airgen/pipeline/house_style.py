@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-_SOME = 0.05  # share of passages from which on a form counts as usual
+_USUAL_SHARE = 0.05  # share of passages from which on a form counts as usual
 
 # What is counted: the share of passages that have it.
 _TEXT: dict[str, re.Pattern[str]] = {
@@ -60,15 +60,15 @@ class HouseStyle:
     def text(self, text: str) -> str:
         """Return a generated text as the corpus would have it."""
         for mark, clean in _MARKUP.items():
-            if self._share(mark) < _SOME:
+            if self._share(mark) < _USUAL_SHARE:
                 text = clean(text)
-        if self._share("line breaks") < _SOME:
+        if self._share("line breaks") < _USUAL_SHARE:
             text = " ".join(text.split("\n"))
             text = re.sub(" {2,}", " ", text).strip()
         text = self._characters(text)
-        if self._share("small") < _SOME:
+        if self._share("small") < _USUAL_SHARE:
             text = text[:1].upper() + text[1:]
-        if text and self._share("end") > 1 - _SOME and not _END.search(text):
+        if text and self._share("end") > 1 - _USUAL_SHARE and not _END.search(text):
             text += "."
         return text
 
@@ -86,16 +86,16 @@ class HouseStyle:
         def share(mark: str) -> float:
             return self._counts[f"title {mark}"] / self._titles
 
-        if share("end") < _SOME:
+        if share("end") < _USUAL_SHARE:
             title = title.rstrip(".…!?。！？؟।") or title
-        if share("capitals") < _SOME:
+        if share("capitals") < _USUAL_SHARE:
             return title.lower()
-        if share("small") < _SOME:
+        if share("small") < _USUAL_SHARE:
             title = title[:1].upper() + title[1:]
         if share("case") > 0.5:
             least = 0 if share("all case") > 0.5 else 3
             return " ".join(word[:1].upper() + word[1:] if len(word) > least else word for word in title.split(" "))
-        if share("case") < _SOME and _is_title_case(title):
+        if share("case") < _USUAL_SHARE and _is_title_case(title):
             small = set(_WORD.findall(text))
             first, *rest = title.split(" ")
             # A word that the text has in small letters is no name.

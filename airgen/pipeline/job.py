@@ -46,7 +46,7 @@ from airgen.steps.step import Plan
 from airgen.store import Store
 
 NAME_FILE = "secret.name"
-_SILENT = 600.0  # seconds without a sign of life after which a job does not run any more
+_SILENT_SECONDS = 600.0  # seconds without a sign of life after which a job does not run any more
 
 
 class JobSecret:
@@ -217,7 +217,7 @@ class Job:
         status = read_status(self.directory / STATUS)
         if status is None or status.get("ended") or status["pid"] is None:
             return False
-        return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT and not self.finished()
+        return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT_SECONDS and not self.finished()
 
     def finished(self) -> bool:
         """Return whether the work directory holds the dataset of exactly this job, with every file as it

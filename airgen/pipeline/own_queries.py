@@ -57,7 +57,7 @@ _DOCUMENTS = (
 )
 _RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label", "rel", "gain", "value")
 _MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
-_HIGHEST = 10  # of ratings in a column whose name says nothing
+_HIGHEST_RATING = 10  # of ratings in a column whose name says nothing
 
 
 def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
@@ -80,7 +80,7 @@ def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Ro
             if column.counts
             and len(column.counts) == column.rows
             and len(set(column.counts)) < 7
-            and max(column.counts) <= _HIGHEST
+            and max(column.counts) <= _HIGHEST_RATING
         ]
         # In TREC's qrels the column before the document is 0 throughout.
         few = [column for column in few if column.invented or min(column.counts) == 0]

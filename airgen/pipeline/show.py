@@ -33,7 +33,7 @@ from airgen.text.display import dollars
 R = TypeVar("R", bound=Row)
 
 
-_AT_ONCE = 256  # queries whose rows of quality control are in memory together
+_BATCH_QUERIES = 256  # queries whose rows of quality control are in memory together
 
 
 def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
@@ -74,8 +74,8 @@ def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, A
 def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Iterator[dict[str, Any]]:
     """Yield the same for many lineages, each with why it was rejected (empty if it was not)."""
     plan, ids = job.plan(store), job.ids
-    for first in range(0, len(every), _AT_ONCE):
-        some = every[first : first + _AT_ONCE]
+    for first in range(0, len(every), _BATCH_QUERIES):
+        some = every[first : first + _BATCH_QUERIES]
         control = _Control(store, job, plan, [lineage for lineage, _ in some if lineage.query is not None])
         for lineage, rejected in some:
             skips, sources = lineage.skips.items(), zip(("document", "second"), lineage.sources, strict=False)
@@ -300,7 +300,7 @@ SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(com
        count(*) FILTER (error <> ''), sum(seconds), count(*) FILTER (counted_here),
        coalesce(sum(cost_usd) FILTER (counted_here), 0) FROM answer GROUP BY stage ORDER BY stage
 """
-_WORDS = 160  # characters of a reason
+_REASON_CHARACTERS = 160  # characters of a reason
 _COLUMNS = (
     "stage",
     "calls",
@@ -397,7 +397,11 @@ def _compute(computed: Any) -> dict[str, Any]:
     """Return what the last run computed with, besides its own process; empty for that alone."""
     if not isinstance(computed, dict) or not number(computed.get("batches")):
         return {}
-    words = {name: str(computed[name])[:_WORDS] for name in ("kind", "address") if isinstance(computed.get(name), str)}
+    words = {
+        name: str(computed[name])[:_REASON_CHARACTERS]
+        for name in ("kind", "address")
+        if isinstance(computed.get(name), str)
+    }
     return words | {name: number(computed.get(name)) or 0 for name in _COMPUTE}
 
 
@@ -440,7 +444,7 @@ _REASONS = [
     Column("in", itemgetter(1), left=True),
     Column("count", itemgetter(3), ","),
     Column("why", itemgetter(2), left=True),
-    Column("the most frequent words", lambda row: " ".join((row[4] or "").split())[:_WORDS], left=True),
+    Column("the most frequent words", lambda row: " ".join((row[4] or "").split())[:_REASON_CHARACTERS], left=True),
 ]
 
 

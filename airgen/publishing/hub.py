@@ -21,10 +21,10 @@ from airgen.retrying import retrying
 _T = TypeVar("_T")
 _ATTEMPTS = 5
 _FIRST_ATTEMPTS = 2  # before the Hub has answered for the first time: it may not be there at all
-_LONGEST_PAUSE = 300.0
+_LONGEST_PAUSE_SECONDS = 300.0
 _MOST_FILES = 100_000  # of a repository; a listing can go on for ever, page by page
-_MOST_TEXT = 16 << 20  # bytes of a card
-_TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
+_MOST_CARD_BYTES = 16 << 20  # bytes of a card
+_TEMPORARY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 _ADVICE = {
     401: "the token is missing, wrong or expired: set HF_TOKEN to a token that may write there",
     403: "the token may not write there: use a token with write access to that organisation",
@@ -87,7 +87,7 @@ class Hub:
                 path = self._api.hf_hub_download(
                     repo, name, repo_type="dataset", revision=revision, cache_dir=folder, local_files_only=False
                 )
-                if (size := Path(path).stat().st_size) > _MOST_TEXT:
+                if (size := Path(path).stat().st_size) > _MOST_CARD_BYTES:
                     raise DatasetError(f"{repo}: {name} has {size:,} bytes, more than any card: replace it on the Hub")
                 return Path(path).read_text(encoding="utf-8", errors="replace")
 
@@ -184,7 +184,7 @@ class Hub:
         if isinstance(error, self._offline):
             return False
         status = _status(error)
-        return status in _TEMPORARY if status else isinstance(error, _transport_errors())
+        return status in _TEMPORARY_STATUSES if status else isinstance(error, _transport_errors())
 
     def _explained(self, repo: str, error: BaseException) -> DatasetError:
         status = _status(error)
@@ -219,7 +219,7 @@ def _asked_pause(error: BaseException | None) -> float:
     """Seconds that the Hub asks us to wait (Retry-After), at most five minutes."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     text = str(headers.get("Retry-After", ""))
-    return min(float(text), _LONGEST_PAUSE) if text.isdigit() else 0.0
+    return min(float(text), _LONGEST_PAUSE_SECONDS) if text.isdigit() else 0.0
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

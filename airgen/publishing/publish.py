@@ -37,7 +37,7 @@ _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][
 _KEPT = frozenset({".gitattributes"})  # files of the Hub itself
 _ROUNDS = 4
 _CARD = "README.md"
-_LONGEST = 96  # characters of a repository's name on the Hub
+_MOST_NAME_CHARACTERS = 96  # characters of a repository's name on the Hub
 
 
 @dataclass
@@ -160,7 +160,7 @@ def plan(
 
 def check_repository(repo: str) -> None:
     """Raise DatasetError for a name that the Hub does not take."""
-    if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo or len(repo.partition("/")[2]) > _LONGEST:
+    if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo or len(repo.partition("/")[2]) > _MOST_NAME_CHARACTERS:
         raise DatasetError(f"repository {repo!r} is not of the form ORG/NAME")
 
 

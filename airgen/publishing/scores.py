@@ -50,8 +50,8 @@ DIGITS = 3
 SUBMISSIONS = "submissions.jsonl"
 """In a folder of scores: when which system was scored, and what was sent in, as a hash."""
 
-_MOST_UNKNOWN = 0.5  # share of a submission's hits
-_MOST_NAMED = 50  # missing queries that are listed by id
+_MOST_UNKNOWN_SHARE = 0.5  # share of a submission's hits
+_MOST_LISTED_QUERIES = 50  # missing queries that are listed by id
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def score_results(
         reasons += refusals
         unknown = None if label is None or reasons else _unknown_documents(hits_of_one, label)
         hits = sum(map(len, hits_of_one.hits.values()))
-        if isinstance(results, Submission) and unknown and unknown > _MOST_UNKNOWN * hits:
+        if isinstance(results, Submission) and unknown and unknown > _MOST_UNKNOWN_SHARE * hits:
             reasons.append(
                 f"{hits_of_one.key}: {unknown:,} of {hits:,} hits are of documents that the dataset does not have: "
                 "search the published corpus"
@@ -311,7 +311,7 @@ def _score_one(results: SystemHits, label: Labels, unknown_documents: int | None
         split=results.split,
         measures={head: round(float(scores.means()[head]), DIGITS)},
         queries=queries,
-        missing=tuple(missing[:_MOST_NAMED]),
+        missing=tuple(missing[:_MOST_LISTED_QUERIES]),
         missing_count=len(missing) if label.queries is not None else max(0, queries - len(sent)),
         unknown_queries=None if label.queries is None else len(results.hits.keys() - label.queries),
         unknown_documents=unknown_documents,

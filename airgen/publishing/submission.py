@@ -49,7 +49,7 @@ _PAIR = "dataset_pair"  # ours alone: which making of a version was searched
 _MOST_REASONS = 20
 _MOST_ENTRIES = 2_000
 _ENTRY_BYTES, _TOTAL_BYTES = 600_000_000, 4_000_000_000  # unpacked
-_RATIO = 200  # of compression
+_MOST_COMPRESSION_RATIO = 200  # of compression
 _MOST_HITS = 1_000  # of a query
 _MOST_VALUES = 30_000_000  # of an entry's JSON: each is an object in memory
 
@@ -239,7 +239,7 @@ class Submission:
 
     def _read(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
         """Return the bytes of an entry. Reading stops as soon as there are too many."""
-        most = min(_ENTRY_BYTES, left, max(info.compress_size * _RATIO, 1_000_000))
+        most = min(_ENTRY_BYTES, left, max(info.compress_size * _MOST_COMPRESSION_RATIO, 1_000_000))
         data = bytearray()
         try:
             with archive.open(info) as file:

@@ -203,7 +203,7 @@ def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str
 
 Row = Mapping[str, Any]
 
-_FEWEST = 20  # generated passages, below which no share means anything
+_FEWEST_GENERATED = 20  # generated passages, below which no share means anything
 _DEVIATIONS, _DIFFERENCE = 5.0, 0.1
 _END = re.compile(r"[.!?。！？؟।…][\"'”’»)\]]*$")
 _BULLET = re.compile(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) ")
@@ -266,7 +266,7 @@ def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Itera
         total[is_generated] += 1
         yes[is_generated].update(name for name, has in MARKS.items() if has(row))
     n, m = total[True], total[False]
-    if n < _FEWEST or m < _FEWEST:
+    if n < _FEWEST_GENERATED or m < _FEWEST_GENERATED:
         return
     for name in MARKS:
         a, b = yes[True][name], yes[False][name]

@@ -49,7 +49,7 @@ AS_IS: Mapping[str, Any] = {
 }
 """Cleaning that changes nothing."""
 
-_LOOKED_AT = 1000  # rows whose columns are known before all are read
+_INSPECTED_ROWS = 1000  # rows whose columns are known before all are read
 _FILE = "corpus.jsonl"
 
 
@@ -181,7 +181,7 @@ class Corpus:
         if isinstance(metadata, str):
             metadata = [metadata]
         rows = rows_of(data)
-        first = list(islice(rows, _LOOKED_AT))
+        first = list(islice(rows, _INSPECTED_ROWS))
         if not first:
             raise UsageError("there are no rows: a corpus needs at least one")
         names = list(dict.fromkeys(name for row in first for name in row))

@@ -40,7 +40,7 @@ from airgen.text.display import dollars, md
 Relevance = Literal["answer", "subject"]
 
 _ANSWER_SECONDS = 2.0  # of an LLM call, where the model was not probed
-_TRIED = 16  # pairs that a local model scores to learn how fast it is
+_TIMED_PAIRS = 16  # pairs that a local model scores to learn how fast it is
 
 
 P = ParamSpec("P")
@@ -450,7 +450,7 @@ def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
     from airgen.retrievers import load_embedder, load_reranker, show_corpus
 
     pipeline: Pipeline = job.pipeline
-    passages = corpus.passages[: 4 * _TRIED]
+    passages = corpus.passages[: 4 * _TIMED_PAIRS]
     texts = [passage["text"] for passage in passages]
     works: list[tuple[str, int, float]] = []
     queries = min(pipeline.target, 1_000_000)
@@ -464,7 +464,7 @@ def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
         for spec in pipeline.control.rerankers:
             reranker = load_reranker(spec)
             show_corpus(reranker, Passages([passage["id"] for passage in passages], texts, language=pipeline.language))
-            pairs = [("what is said about this subject?", text) for text in texts[:_TRIED]]
+            pairs = [("what is said about this subject?", text) for text in texts[:_TIMED_PAIRS]]
             reranker.score(pairs[:1])
             took = _seconds(lambda reranker=reranker, pairs=pairs: reranker.score(pairs)) / max(1, len(pairs))
             works.append((f"votes, {reranker.name}", queries * depth, took * queries * depth / 60))

@@ -23,7 +23,7 @@ from airgen.registry import closest, load_extra
 from airgen.study import Column, Rows, Study, Table, columns, fragment
 from airgen.text.display import md, terminal_table
 
-_MOST = 12  # columns of the table
+_MOST_COLUMNS = 12  # columns of the table
 _MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10")
 
 
@@ -166,7 +166,7 @@ class Results(Rows[Result]):
                 }
                 row |= {measure: result.means[measure] for measure in _MEASURES if measure in result.means}
                 row |= {"ms_per_query": result.costs.batch_ms, "index_seconds": result.costs.index_seconds}
-                rows.append(dict(list(row.items())[:_MOST]))
+                rows.append(dict(list(row.items())[:_MOST_COLUMNS]))
         return rows
 
     def to_pandas(self) -> Any:

@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 from airgen.text.near_duplicates import folded_words
 
-_SHORTEST = 4  # letters of a word that also stands for longer ones that begin like it
-_BACK = 120  # characters to go back to the beginning of a sentence
+_SHORTEST_STEM_LETTERS = 4  # letters of a word that also stands for longer ones that begin like it
+_BREAK_CHARACTERS = 120  # characters to go back to the beginning of a sentence
 _BREAK = re.compile(r"[.!?。！？]\s+|\n")
 
 
@@ -19,7 +19,7 @@ class BestLines:
 
     def __init__(self, query: str, stopwords: Collection[str], language: str = "en") -> None:
         words = [word for word in dict.fromkeys(folded_words(query, language)) if word not in stopwords]
-        stems = dict.fromkeys(word[: max(_SHORTEST, len(word) - 2)] for word in words)
+        stems = dict.fromkeys(word[: max(_SHORTEST_STEM_LETTERS, len(word) - 2)] for word in words)
         self._words = (
             re.compile("|".join(map(re.escape, sorted(stems, key=len, reverse=True))), re.I) if stems else None
         )
@@ -46,7 +46,7 @@ class BestLines:
                 best, count = places[first][0], len(within)
         if best < length // 2:
             return 0
-        before = text[max(0, best - _BACK) : best]
+        before = text[max(0, best - _BREAK_CHARACTERS) : best]
         breaks = [match.end() for match in _BREAK.finditer(before)]
         if breaks:
             return best - len(before) + breaks[-1]

@@ -20,7 +20,7 @@ from airgen.report.systems import Board
 from airgen.steps.progress import STATUS, read_status
 from airgen.study import Table, columns
 
-_SHOWN = 6  # models on the first page; the section of models has all
+_SHOWN_MODELS = 6  # models on the first page; the section of models has all
 
 
 def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
@@ -107,10 +107,10 @@ def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:
     models: dict[str, list[str]] = {}
     for use in uses:
         models.setdefault(use.model, []).append(use.role)
-    for model, roles in list(models.items())[:_SHOWN]:
+    for model, roles in list(models.items())[:_SHOWN_MODELS]:
         rows.append(("Model", f"{model}: {', '.join(dict.fromkeys(roles))}"))
-    if len(models) > _SHOWN:
-        rows.append(("Model", f"and {len(models) - _SHOWN} more, see below"))
+    if len(models) > _SHOWN_MODELS:
+        rows.append(("Model", f"and {len(models) - _SHOWN_MODELS} more, see below"))
     if not source.public and manifest is not None and manifest.made_with:
         parts = dict(manifest.made_with)
         machine = [

@@ -49,8 +49,8 @@ _CALL = ("stage", "model", "calls", "failed", "prompt_tokens", "cached_tokens", 
 _FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20"
 _RANKED = "SELECT model, count(*), sum(len(ids)) FROM {table} WHERE fingerprint IN (SELECT unnest(?)) GROUP BY model"
 _JUDGED = "SELECT level, count(*) FROM judgment WHERE fingerprint IN (SELECT unnest(?)) GROUP BY level ORDER BY level"
-_PROFILED = 5000  # passages of a corpus whose words are counted; more take seconds
-_LEAST = 3  # systems of a slope graph
+_PROFILED_PASSAGES = 5000  # passages of a corpus whose words are counted; more take seconds
+_LEAST_SLOPE_SYSTEMS = 3  # systems of a slope graph
 _GENERATION = {"type": "types", "length": "lengths", "information": "information", "style": "styles"}
 
 
@@ -229,7 +229,7 @@ def _diversity(source: ReportSource) -> dict[str, Any] | None:
         return None
     manifest = source.manifest
     passages = manifest.statistics.passages if manifest else sum(1 for _ in source.dataset.passages())
-    if passages > _PROFILED:
+    if passages > _PROFILED_PASSAGES:
         return {"large": passages}
     try:
         profile = profile_dataset(source.dataset, language=source.language)
@@ -299,7 +299,7 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
                     for name, values in scores.items()
                     if left in values and right in values
                 }
-                if len(both) >= _LEAST:
+                if len(both) >= _LEAST_SLOPE_SYSTEMS:
                     slopes.append({"left": left, "right": right, **_slopes(both, families, human_board.headline)})
     shown = [
         {

@@ -29,8 +29,8 @@ from airgen.text.display import html_text
 
 MARKER = "data/report.js"
 """The file that only a report has: a folder without it is not replaced."""
-_LARGEST_FILE = 96 << 20  # characters of a single HTML file; a browser gets slow beyond
-_LEVEL = 4  # twice as fast as 6, and a twentieth larger
+_MOST_HTML_CHARACTERS = 96 << 20  # characters of a single HTML file; a browser gets slow beyond
+_COMPRESSION_LEVEL = 4  # twice as fast as 6, and a twentieth larger
 _WEB = Path(__file__).parent / "web"
 
 
@@ -41,7 +41,7 @@ def chunk(value: Any) -> str:
     except (ValueError, TypeError):  # a NaN or a dataclass in it: to look for them first takes longer than to write
         text = _json(plain(value))
     raw = SURROGATE.sub("\ufffd", text).encode("utf-8")
-    return base64.b64encode(gzip.compress(raw, _LEVEL, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(raw, _COMPRESSION_LEVEL, mtime=0)).decode("ascii")
 
 
 def _json(value: Any) -> str:
@@ -63,9 +63,9 @@ class Pack:
         self._hash.update(f"{name}\0{text}\0".encode())
         if self.data is None:
             self._size += len(text)
-            if self._size > _LARGEST_FILE:
+            if self._size > _MOST_HTML_CHARACTERS:
                 raise UsageError(
-                    f"the report is larger than {_LARGEST_FILE >> 20} MB in one file: write a folder, without "
+                    f"the report is larger than {_MOST_HTML_CHARACTERS >> 20} MB in one file: write a folder, without "
                     "--single-file"
                 )
             self.kept[name] = text

@@ -46,7 +46,7 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
     for id_, longest in lengths.items():
         for (row,) in texts.execute("SELECT row FROM document WHERE id = ?", (json.dumps(id_),)):
             title, text, more = json.loads(row)
-            start = best.start(text, min(longest, _HIT))
+            start = best.start(text, min(longest, _HIT_CHARACTERS))
             place = {"best": start} if start else {}
             if longest < len(text):
                 text, before = text[start:], start
@@ -57,7 +57,7 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
 
 
 BLOCK = 32
-_HIT = 400  # characters of a document that has no label
+_HIT_CHARACTERS = 400  # characters of a document that has no label
 _COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "systems")
 _ATTRIBUTES = ("type", "length", "information", "style")
 _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
@@ -278,7 +278,7 @@ def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[st
 
 def _documents(life: Life) -> dict[str, int]:
     """Return {id: how many characters of its text are shown} of every document that a life names."""
-    hits = {id_: _HIT for ranking in life["ranked"] for id_ in ranking["top"]}
+    hits = {id_: _HIT_CHARACTERS for ranking in life["ranked"] for id_ in ranking["top"]}
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
 
 

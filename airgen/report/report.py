@@ -23,7 +23,7 @@ from airgen.report.source import ReportSource
 from airgen.report.sources import find_sources
 from airgen.report.systems import Board, boards, systems_chunks
 
-_LONGEST = 100_000  # characters of a document
+_MOST_DOCUMENT_CHARACTERS = 100_000  # characters of a document
 
 
 def audit_folder(source: ReportSource) -> Path:
@@ -57,7 +57,7 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
         query = source.queries.get(item.query)
         text = query.text if query is not None else ""
         about = {"query": item.query, "document": item.document, "source": item.source}
-        shown.append({**about, "text": text, "title": title, "body": body[:_LONGEST]})
+        shown.append({**about, "text": text, "title": title, "body": body[:_MOST_DOCUMENT_CHARACTERS]})
     levels = four_levels() if sample is None else sample.levels
     keys = {press: str(level) for press, level in keys_of(levels).items()}
     return {

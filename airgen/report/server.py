@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")
 """Names of this machine that only this machine answers to. The port is not compared: a tunnel may have changed it."""
 _T = TypeVar("_T")
-_LARGEST_BODY = 1 << 16
+_MOST_BODY_BYTES = 1 << 16
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GO_ON = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/#/live">'
@@ -158,8 +158,8 @@ class _Server:
         origin = f"http://{request.headers['Host']}"
         if request.headers.get("Origin") != origin or request.content_type != "application/json":
             raise _Refused(403, "only a page of this report may do that")
-        if request.content_length is None or request.content_length > _LARGEST_BODY:
-            raise _Refused(413, f"the request needs a length of at most {_LARGEST_BODY} bytes")
+        if request.content_length is None or request.content_length > _MOST_BODY_BYTES:
+            raise _Refused(413, f"the request needs a length of at most {_MOST_BODY_BYTES} bytes")
         try:
             value = json.loads(await request.read())
         except (ValueError, RecursionError):

@@ -41,10 +41,10 @@ from airgen.study import Column, Table
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
 
-_HOLES = 50  # passages without a label that are listed
-_NEVER = 200  # relevant passages that no system finds
+_LISTED_HOLES = 50  # passages without a label that are listed
+_LISTED_MISSED_PASSAGES = 200  # relevant passages that no system finds
 _NUMBERS = frozenset({"judged", "count"})  # attributes of people's queries that are numbers, not kinds
-_WORST = 30  # queries of a system that are listed
+_LISTED_WORST_QUERIES = 30  # queries of a system that are listed
 
 Labels = Mapping[str, Mapping[str, float]]
 Rankings = Mapping[str, Mapping[str, SystemRanks]]
@@ -235,7 +235,7 @@ def _holes(board: Board, source: ReportSource, labels: Labels, rankings: Ranking
                     systems_of[query, passage] += 1
                     best[query, passage] = min(place, best.get((query, passage), place))
         shares.append(count / (TOP * len(labels)) if result.name in rankings and labels else None)
-    first = heapq.nsmallest(_HOLES, systems_of, key=lambda pair: (-systems_of[pair], best[pair], pair))
+    first = heapq.nsmallest(_LISTED_HOLES, systems_of, key=lambda pair: (-systems_of[pair], best[pair], pair))
     columns = [
         query_column(source.key, "Query", lambda pair: pair[0], lambda pair: _text_of(source, pair[0]), linked=linked),
         Column("Passage", lambda pair: pair[1], left=True),
@@ -286,7 +286,7 @@ def _never_found(
         Column("Best rank", lambda row: row[2] or None, ",", missing="none"),
         Column("of", lambda row: row[3] or None, left=True),
     ]
-    table = Table(rows[:_NEVER], columns)
+    table = Table(rows[:_LISTED_MISSED_PASSAGES], columns)
     return {
         "depth": TOP,
         "relevant": relevant,
@@ -312,7 +312,9 @@ def _query_chunks(
     for at, (result, scores) in enumerate(zip(board.results, every, strict=True)):
         hits = rankings.get(result.name, {})
         first = {key: _first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids}
-        worst = heapq.nsmallest(_WORST, ids, key=lambda key: (scores.get(key, 0.0), -(first[key] or math.inf), key))
+        worst = heapq.nsmallest(
+            _LISTED_WORST_QUERIES, ids, key=lambda key: (scores.get(key, 0.0), -(first[key] or math.inf), key)
+        )
         yield (
             f"{folder}/system-{at:03}",
             {

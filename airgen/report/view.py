@@ -33,8 +33,8 @@ from airgen.text.display import one_line
 
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s
 GOING = ("running", "silent")  # states of a job whose process is there
-_ITEMS = 64  # of any list or table
-_TEXT = 500  # characters of any text
+_MOST_ITEMS = 64  # of any list or table
+_MOST_CHARACTERS = 500  # characters of any text
 _TOKENS = ("calls", "from_disk", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "in_flight", "waiting")
 _USED = {**dict.fromkeys(_TOKENS, 0), "failures": {}, "retries": {}}
 
@@ -79,10 +79,10 @@ def follow(
 def _bounded(value: Any) -> Any:
     """Return the same JSON with short texts, numbers that a page can show, and a limited number of items."""
     if isinstance(value, dict):
-        return {name[:_TEXT]: _bounded(item) for name, item in islice(value.items(), _ITEMS)}
+        return {name[:_MOST_CHARACTERS]: _bounded(item) for name, item in islice(value.items(), _MOST_ITEMS)}
     if isinstance(value, list):
-        return [_bounded(item) for item in value[:_ITEMS]]
-    return value[:_TEXT] if isinstance(value, str) else value if isinstance(value, bool) else number(value)
+        return [_bounded(item) for item in value[:_MOST_ITEMS]]
+    return value[:_MOST_CHARACTERS] if isinstance(value, str) else value if isinstance(value, bool) else number(value)
 
 
 def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:

@@ -30,8 +30,8 @@ from airgen.sequences import batched
 from airgen.study import Table, columns
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
 
-_BATCH = 2000
-_EXAMPLES = 3
+_BATCH_PASSAGES = 2000
+_EXAMPLES_PER_KIND = 3
 _SETTINGS = NearDuplicateSettings(threshold=THRESHOLD, bands=32, rows=6)  # misses 1 of 10,000 pairs of .8
 
 Text = tuple[str, str]  # id, text
@@ -225,7 +225,7 @@ class _PassageIndex:
     def _load(self, table: str, passages: Iterable[Text]) -> list[str]:
         """Read passages into a table and its bands; returns their ids in order."""
         ids: list[str] = []
-        for batch in batched(passages, _BATCH):
+        for batch in batched(passages, _BATCH_PASSAGES):
             ngrams = grams([text for _, text in batch], _SETTINGS.ngram)
             places = range(len(ids), len(ids) + len(batch))
             words, sets = [words_key(text) for _, text in batch], [np.unique(row).tolist() for row in ngrams]
@@ -247,7 +247,7 @@ def contamination_text(contaminations: Sequence[Contamination]) -> str:
         counts = [(part.texts, part.exact, part.near) for part in (contamination.queries, contamination.passages)]
         rows.append([contamination.dataset, contamination.collection, *(count for part in counts for count in part)])
         for kind, part in (("query", contamination.queries), ("passage", contamination.passages)):
-            for match in part.matches[:_EXAMPLES]:
+            for match in part.matches[:_EXAMPLES_PER_KIND]:
                 likeness = "verbatim" if match.exact else f"similarity {match.similarity:.2f}"
                 examples.append(
                     f"{contamination.dataset}: {kind} {match.id} is {match.other} of {contamination.collection}, "

@@ -153,7 +153,7 @@ class CorrelationStudy(Shown):
         save_svg(heat_map(names, values, title="Spearman's rho between the rankings"), folder / "correlation.svg")
 
 
-_NONE = (math.nan, math.nan)
+_NO_INTERVAL = (math.nan, math.nan)
 
 
 def _p(value: float, corrected: float) -> str:
@@ -166,11 +166,11 @@ _COLUMNS = (
     Column("Spearman", lambda pair: pair.figures.spearman, ".3f", missing="undefined"),
     Column("p", lambda pair: _p(pair.figures.spearman_p, pair.spearman_holm)),
     Column("over systems", lambda pair: (pair.figures.spearman_low, pair.figures.spearman_high), ".2f"),
-    Column("over queries", lambda pair: pair.by_queries.get("spearman", _NONE), ".2f"),
+    Column("over queries", lambda pair: pair.by_queries.get("spearman", _NO_INTERVAL), ".2f"),
     Column("Kendall", lambda pair: pair.figures.kendall, ".3f", missing="undefined"),
     Column("p", lambda pair: _p(pair.figures.kendall_p, pair.kendall_holm)),
     Column("over systems", lambda pair: (pair.figures.kendall_low, pair.figures.kendall_high), ".2f"),
-    Column("over queries", lambda pair: pair.by_queries.get("kendall", _NONE), ".2f"),
+    Column("over queries", lambda pair: pair.by_queries.get("kendall", _NO_INTERVAL), ".2f"),
 )
 
 

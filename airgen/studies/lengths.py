@@ -18,8 +18,8 @@ from airgen.study import Study, Table, columns, shown
 from airgen.text.words import count_words
 
 DEPTH = 10
-_QUANTILES = (5, 25, 50, 75, 95)
-_CURVE = 40  # bins of a curve
+_PERCENTILES = (5, 25, 50, 75, 95)
+_CURVE_BINS = 40  # bins of a curve
 _RELEVANT, _CORPUS = "relevant passages", "corpus"
 
 Lengths = NDArray[np.int64]
@@ -49,9 +49,9 @@ def length_table(lengths: Mapping[str, Lengths], scores: Mapping[str, float], he
     """Return the headline score, and mean and quantiles of the lengths; names without a score have none."""
     rows = []
     for name, words in lengths.items():
-        numbers = [float(words.mean()), *np.percentile(words, _QUANTILES)] if len(words) else [None] * 6
+        numbers = [float(words.mean()), *np.percentile(words, _PERCENTILES)] if len(words) else [None] * 6
         rows.append([name, shown(scores.get(name), ".4f", ""), f"{len(words):,}", *numbers])
-    titles = ("", headline, "passages", "mean", *(f"{share} %" for share in _QUANTILES))
+    titles = ("", headline, "passages", "mean", *(f"{share} %" for share in _PERCENTILES))
     return Table(rows, columns(*titles, form=".0f", missing="")).markdown()
 
 
@@ -80,7 +80,7 @@ def curves(lengths: Mapping[str, Lengths]) -> tuple[NDArray[np.float64], dict[st
     """
     every_length = np.concatenate([words for words in lengths.values() if len(words)] or [np.zeros(1, np.int64)])
     top = max(float(np.percentile(every_length, 99)), 1.0)
-    edges = np.linspace(0, top, _CURVE + 1)
+    edges = np.linspace(0, top, _CURVE_BINS + 1)
     clipped = {name: np.clip(words, 0, top) for name, words in lengths.items() if len(words)}
     shares = {name: np.histogram(words, edges)[0] / len(words) for name, words in clipped.items()}
     return (edges[1:] + edges[:-1]) / 2, shares

@@ -231,7 +231,7 @@ def _places(text: str, settings: ChunkerSettings, tokenizer: Tokenizer, language
 
 BUDGETS = (500, 1000, 2000)
 MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
-_DEPTH = 10
+_SCORED_CHUNKS = 10
 
 Cut = Callable[[str, int], int]
 """Takes a text and a number of tokens, and returns how many characters of the text these first tokens hold."""
@@ -257,7 +257,7 @@ def query_scores(
         cut: where the first tokens of a text end.
         share: the share of a span, or of a chunk, that makes the chunk relevant.
     """
-    first = hits[:_DEPTH]
+    first = hits[:_SCORED_CHUNKS]
     rank = next(
         (at for at, chunk in enumerate(first, 1) if any(is_relevant(chunk, span, share) for span in spans)), None
     )

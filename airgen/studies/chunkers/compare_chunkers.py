@@ -39,7 +39,7 @@ from airgen.text.tokens import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
 """The measure by which chunkers are compared: all get the same number of tokens."""
-_TOP = 100  # hits of a query; a budget of 2,000 tokens holds fewer, but for tiny chunks
+_HITS_PER_QUERY = 100  # hits of a query; a budget of 2,000 tokens holds fewer, but for tiny chunks
 
 Matrix = NDArray[np.float64]
 
@@ -129,7 +129,7 @@ def compare_chunkers(
             folder,
             systems,
             home / "results",
-            replace(options, split="test", top=_TOP, language=language, report=False, measures=("nDCG@10",)),
+            replace(options, split="test", top=_HITS_PER_QUERY, language=language, report=False, measures=("nDCG@10",)),
             progress=say,
         )
         tokens = dict(zip((chunk.id for chunk in chunks), counts, strict=True))

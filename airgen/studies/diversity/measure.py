@@ -94,7 +94,7 @@ ATTRIBUTES = ("type", "style", "length", "information")
 """Metadata of generated queries: the properties that the generator was asked for (AIR-Bench A.2.1)."""
 
 NO_SPLIT = "(no labels)"
-_BATCH = 5000  # passages read at a time
+_BATCH_PASSAGES = 5000  # passages read at a time
 
 Shares = dict[str, dict[str, dict[str, int]]]
 
@@ -267,7 +267,7 @@ def profile_dataset(
     stems = analyser(language)
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
     different: set[int] = set()
-    for batch in batched(dataset.passages(), _BATCH):
+    for batch in batched(dataset.passages(), _BATCH_PASSAGES):
         passages = [flat_text(passage.title, passage.text) for passage in batch]
         lengths += vocabulary.add(passages).tolist()
         different.update(map(hash, passages))

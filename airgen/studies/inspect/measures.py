@@ -29,9 +29,9 @@ from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 Labels = Mapping[str, Mapping[str, float]]
 Matrix = NDArray[np.float64]
 
-_TOP = 5
-_DEPTH = 10
-_PERFECT = 1 - 1e-9
+_TOP_SYSTEMS = 5
+_TOP_HITS = 10
+_PERFECT_SCORE = 1 - 1e-9
 
 
 def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
@@ -69,14 +69,14 @@ def by_systems(
     answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
     means = matrix.mean(axis=1)
     best, floor = int(means.argmax()), random_floor(labels, measure, passages)
-    success = np.array([score(run, labels, f"Success@{_DEPTH}").values[0] for run in runs.values()]).max(axis=0)
+    success = np.array([score(run, labels, f"Success@{_TOP_HITS}").values[0] for run in runs.values()]).max(axis=0)
     keys = np.array(list(labels), dtype=object)
     above = (means[best] - floor) / (1 - floor) if floor < 1 else np.nan
     judged = []
     for run in runs.values():
-        known = {key: min(int(length), _DEPTH) for key, length in zip(run.query_ids, run.lengths, strict=True)}
+        known = {key: min(int(length), _TOP_HITS) for key, length in zip(run.query_ids, run.lengths, strict=True)}
         total = sum(known.get(key, 0) for key in labels)
-        judged.append(int((judged_hits(run, labels).rank <= _DEPTH).sum()) / total if total else 0.0)
+        judged.append(int((judged_hits(run, labels).rank <= _TOP_HITS).sum()) / total if total else 0.0)
     positives = sum(label > 0 for row in labels.values() for label in row.values()) / len(labels)
     pairs = sum(map(len, labels.values())) / len(labels)
     lexical = f"; bm25 {means[names.index('bm25')]:.3f}" if "bm25" in names else ""
@@ -84,7 +84,7 @@ def by_systems(
         finding("random labels", above, f"{measure}: random order {floor:.4f}{lexical}; best {means[best]:.3f}"),
         share("unsolved", keys[(success == 0) & answerable].tolist(), int(answerable.sum())),
         finding("saturation", means[best], f"{names[best]} has {measure} {means[best]:.3f}"),
-        share("solved by all", keys[(matrix >= _PERFECT).all(axis=0)].tolist(), len(keys)),
+        share("solved by all", keys[(matrix >= _PERFECT_SCORE).all(axis=0)].tolist(), len(keys)),
         *_rankings(names, matrix),
         finding("judged", float(np.mean(judged)), f"{pairs:.1f} labels a query, {positives:.1f} of them above 0"),
     ]
@@ -103,15 +103,15 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
         finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),
         finding("significant pairs", different / len(pairs), f"{different:,} of {len(pairs):,} pairs{need}"),
     ]
-    if len(names) < _TOP + LEAST_SYSTEMS:
-        return [*findings, not_measured("top five", f"{len(names)} systems; {_TOP + LEAST_SYSTEMS} are needed")]
-    top = np.argsort(-matrix.mean(axis=1), kind="stable")[:_TOP]
-    drawn = np.argsort(-resampled_means(matrix), axis=1, kind="stable")[:, :_TOP]
+    if len(names) < _TOP_SYSTEMS + LEAST_SYSTEMS:
+        return [*findings, not_measured("top five", f"{len(names)} systems; {_TOP_SYSTEMS + LEAST_SYSTEMS} are needed")]
+    top = np.argsort(-matrix.mean(axis=1), kind="stable")[:_TOP_SYSTEMS]
+    drawn = np.argsort(-resampled_means(matrix), axis=1, kind="stable")[:, :_TOP_SYSTEMS]
     still_in_top = np.isin(drawn, top).sum(axis=1)
     first = float((drawn[:, 0] == top[0]).mean())
     best = ", ".join(names[place] for place in top)
     detail = f"{best}; the first stays first in {first:.0%} of the draws"
-    return [*findings, finding("top five", float(still_in_top.mean()) / _TOP, detail)]
+    return [*findings, finding("top five", float(still_in_top.mean()) / _TOP_SYSTEMS, detail)]
 
 
 _LEAST_COPIED_WORDS = 5  # in a row
