@@ -282,7 +282,7 @@ def _with_marks(job: Job, store: Store, labels: Sequence[PersonsLabel]) -> list[
     """Return the labels, each with the mark of its texts; for a pair that a person chose, of its texts today."""
     accepted, ids = job.accepted(store), job.ids
     wanted = {label.document for label in labels if not label.mark}
-    texts = document_texts(store, job.plan(store), every=accepted, ids=ids, wanted=wanted) if wanted else {}
+    texts = document_texts(store, job.plan(store), accepted=accepted, ids=ids, wanted=wanted) if wanted else {}
     queries = {ids.query(lineage): lineage.final.text for lineage in accepted.lineages}
     return [
         dataclasses.replace(label, mark=pair_mark(queries[label.query], *texts[label.document]))

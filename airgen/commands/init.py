@@ -244,11 +244,11 @@ def _run_of_questions(place: Path, out: Path) -> str:
 def _relevance(example: str, relevance: str) -> list[str]:
     """Explain the choice of relevance with a document of the user's own."""
     beside = f' besides your document "{example}"' if example else ""
-    what = "Both count. If only the first" if relevance == "subject" else "Only the first counts. If both"
+    condition = "Both count. If only the first" if relevance == "subject" else "Only the first counts. If both"
     other = "answer" if relevance == "subject" else "subject"
     return [
         f"relevance: {relevance}. Take two passages{beside}: the first answers the same question, the second is",
-        f"  only about the same subject. {what} should count: --relevance {other} --force",
+        f"  only about the same subject. {condition} should count: --relevance {other} --force",
     ]
 
 

@@ -151,7 +151,7 @@ def run_and_report(
     log: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> Outcome[RunResult]:
-    """Run one pipeline, and write its report. log: is told each stage in place of the terminal."""
+    """Run one pipeline, and write its report. log: gets each stage in place of the terminal."""
     from rich.console import Console
 
     from airgen.pipeline.job import Job

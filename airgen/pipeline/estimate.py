@@ -206,9 +206,11 @@ def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[t
     """Return what judging pairs of (query text, document) costs, by judge. The length of a prompt is
     learned from 50 pairs.
     """
-    stages, some = [], pairs[:: max(1, len(pairs) // PASSAGES)]
+    stages, sample = [], pairs[:: max(1, len(pairs) // PASSAGES)]
     for work in _judging(pipeline, prompts, len(pairs)) if pairs else ():
-        mean = statistics.fmean(count_messages(work.prompt.render(query=query, document=text)) for query, text in some)
+        mean = statistics.fmean(
+            count_messages(work.prompt.render(query=query, document=text)) for query, text in sample
+        )
         stages.append(work.priced(mean, ModelProfile()))
     return Estimate(stages, 0, unpriced_models(stages))
 

@@ -76,7 +76,7 @@ def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, withou
     plan = job.plan(store)
     if DECISIONS.name not in plan:
         raise UsageError(f"{job.path}: quality control has not run with these settings: run `airgen run` first")
-    content = assemble(job, store, plan=plan, every=accepted, without=without)
+    content = assemble(job, store, plan=plan, accepted=accepted, without=without)
     if out == job.dataset and not without:
         content = next_version(store, plan["corpus"], content, out)
     return write_dataset(out, content)
@@ -90,16 +90,16 @@ def splits_of(dataset: Path) -> dict[str, str]:
     return {id_: str(query.metadata.get("split", "")) for id_, query in queries.items()}
 
 
-def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Collection[str]) -> DatasetContent:
-    """Assemble the content of the dataset; `every` are the queries that generation accepted."""
+def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Collection[str]) -> DatasetContent:
+    """Assemble the content of the dataset; `accepted` are the queries that generation accepted."""
     pipeline, ids = job.pipeline, job.ids
     judged: dict[str, list[Decision]] = {}
-    for row in store.made(Decision, plan["decision"], every.keys):
+    for row in store.made(Decision, plan["decision"], accepted.keys):
         judged.setdefault(row.parent, []).append(row)
-    labels = _labels(pipeline, every, judged, without)
+    labels = _labels(pipeline, accepted, judged, without)
     sure = source_label(pipeline) if labels is judged else 1
-    lineages, steps = _queries(pipeline, every, labels, without), list[FunnelStep]()
-    held = _held_out(ids, every, judged)
+    lineages, steps = _queries(pipeline, accepted, labels, without), list[FunnelStep]()
+    held = _held_out(ids, accepted, judged)
     answered = [lineage for lineage in lineages if lineage.final.key not in held.queries]
     if held.queries:
         lost = len(lineages) - len(answered)
@@ -111,18 +111,18 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
             f"none of the {len(rows)} queries has a relevant passage: look at some with `airgen show`, and try "
             "another judge, or more retrievers (control.pools)"
         )
-    negatives = _negatives(every, lineages, labels) - held.passages
+    negatives = _negatives(accepted, lineages, labels) - held.passages
     if "negatives" in without:
         # A negative that was generated for one query may have become another's positive: it is removed as well.
         negatives, generated = set(), _negatives_of(lineages)
         labels = {key: [row for row in rows_ if row.id not in generated] for key, rows_ in labels.items()}
-    gone = held.passages | (_negatives_of(every.lineages) - negatives)  # not in the corpus of the dataset
+    gone = held.passages | (_negatives_of(accepted.lineages) - negatives)  # not in the corpus of the dataset
     mined = {} if without else mined_by_query(store, plan, [lineage.final.key for lineage in lineages])
     tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
     qrels = list(_qrels(answered, labels, mined=mined, gone=gone, ids=ids, sure=sure))
     uses, notes, people = list[ModelUse](), dict[str, Any](), list[PersonsLabel]()
     if not without:
-        people, old = labels_in_force(job.directory, store, plan=plan, every=every, ids=ids)
+        people, old = labels_in_force(job.directory, store, plan=plan, accepted=accepted, ids=ids)
     if people:
         absent, before = {ids.document(id_) for id_ in gone}, len(rows)
         qrels, rows, change = override(qrels, rows, people, pipeline.control.judge.relevant_from, absent=absent)
@@ -144,12 +144,12 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     return DatasetContent(
         info=_info(job),
         corpus=_corpus(
-            store, plan, lineages=[*every.lineages, *lineages], gone=gone, ids=ids
+            store, plan, lineages=[*accepted.lineages, *lineages], gone=gone, ids=ids
         ),  # a dropped query's negatives stay
         queries=rows,
         qrels=qrels,
         provenance=[*provenance(job, systems), *uses],
-        funnel=[*funnel(store, job.flow, plan=plan, accepted=every, decisions=decisions), *steps],
+        funnel=[*funnel(store, job.flow, plan=plan, accepted=accepted, decisions=decisions), *steps],
         pipeline_yaml=pipeline_text(job.path),
         secret=ids.secret,
         audit=None if without else checked(job.directory, plan["decision"]),
@@ -161,7 +161,7 @@ def assemble(job: Job, store: Store, plan: Plan, every: Accepted, without: Colle
     )
 
 
-def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collection[str]) -> Labels:
+def _labels(pipeline: Pipeline, accepted: Accepted, judged: Labels, without: Collection[str]) -> Labels:
     """Return the labels, or those that generation alone gives: a query's source is positive, its negatives are not."""
     uncorrected = [name for name in ("control", "correction") if name in without]
     if not uncorrected:
@@ -169,7 +169,7 @@ def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collec
     if pipeline.queries is not None:
         raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
     labels = {}
-    for lineage in [*every.lineages, *(judged_away(every, pipeline.target) if "control" in without else ())]:
+    for lineage in [*accepted.lineages, *(judged_away(accepted, pipeline.target) if "control" in without else ())]:
         key, (source, *further) = lineage.final.key, lineage.sources
         actions = [(source.id, "keep_query"), *((more.id, "add_positive") for more in further)]
         actions += [(negative.id, "keep_negative") for negative in lineage.hard_negatives]
@@ -180,21 +180,21 @@ def _labels(pipeline: Pipeline, every: Accepted, judged: Labels, without: Collec
     return labels
 
 
-def _queries(pipeline: Pipeline, every: Accepted, labels: Labels, without: Collection[str]) -> list[Lineage]:
+def _queries(pipeline: Pipeline, accepted: Accepted, labels: Labels, without: Collection[str]) -> list[Lineage]:
     """Return the queries that are not dropped; without quality control, those that it dropped, too."""
     fallen = _of_action(labels, "drop_query", "parent")
-    left = [lineage for lineage in every.lineages if lineage.final.key not in fallen]
-    return [*left, *(judged_away(every, pipeline.target) if "control" in without else ())]
+    left = [lineage for lineage in accepted.lineages if lineage.final.key not in fallen]
+    return [*left, *(judged_away(accepted, pipeline.target) if "control" in without else ())]
 
 
-def _held_out(ids: PublicIds, every: Accepted, judged: Labels) -> HeldOut:
+def _held_out(ids: PublicIds, accepted: Accepted, judged: Labels) -> HeldOut:
     """Return the queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
     pipeline = ids.pipeline
     if not pipeline.generation.unanswerable or pipeline.queries is not None:
         return HeldOut()
     fallen = _of_action(judged, "drop_query", "parent")
-    left = [lineage for lineage in every.lineages if lineage.final.key not in fallen]
-    others = [lineage for lineage in every.lineages if lineage.final.key in fallen]
+    left = [lineage for lineage in accepted.lineages if lineage.final.key not in fallen]
+    others = [lineage for lineage in accepted.lineages if lineage.final.key in fallen]
     decoys = 0 if ids.secret is None else DECOYS
     return hold_out(left, judged, share=pipeline.generation.unanswerable, others=others, place=ids.place, decoys=decoys)
 
@@ -205,12 +205,12 @@ def _taken_out(held: HeldOut) -> str:
     return f"{answers} that answer {len(held.queries)} queries{more}"
 
 
-def _negatives(every: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
+def _negatives(accepted: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
     """Return the generated passages that stay: as negatives, without a label, or because their query alone
     was dropped.
     """
     fallen = _of_action(labels, "drop_query", "parent")
-    unlabelled = _negatives_of([lineage for lineage in every.lineages if lineage.final.key in fallen])
+    unlabelled = _negatives_of([lineage for lineage in accepted.lineages if lineage.final.key in fallen])
     return _of_action(labels, "keep_negative", "id") | (unlabelled - _of_action(labels, "drop_negative", "id"))
 
 
@@ -248,25 +248,25 @@ def _info(job: Job) -> DatasetInfo:
 
 
 def _levels(pipeline: Pipeline) -> dict[int, str]:
-    """Return what a level means where it is not Table 8's wording: a probability, cut in four, or votes."""
+    """Return the meaning of the levels that do not have Table 8's wording: quarters of a probability, or votes."""
     judge = pipeline.control.judge
     if not judge.members:
-        way = "every re-ranker puts it near the source of the query"
+        meaning = "every re-ranker puts it near the source of the query"
         if math.isinf(least_share(pipeline.relevance, len(pipeline.control.rerankers))):
-            way += "; of a generated query only the source, as one re-ranker is no majority"
+            meaning += "; of a generated query only the source, as one re-ranker is no majority"
         elif pipeline.relevance == "answer":
-            way += f"; of a generated query only the source where more than {FEW} others are as near"
+            meaning += f"; of a generated query only the source where more than {FEW} others are as near"
         more = f"; the source has the label {SOURCE_LABEL}" if source_label(pipeline) > 1 else ""
-        return {0: f"not so: {way}", judge.relevant_from: way + more}
+        return {0: f"not so: {meaning}", judge.relevant_from: meaning + more}
     if judge.panel or judge_kind(judge).GRADED:
         return {}
-    what, threshold = "Yes", judge.threshold
+    threshold = judge.threshold
     middle = (1 + threshold) / 2
     return {
-        0: f"probability of {what} below {threshold / 2:.2f}",
-        1: f"probability of {what} from {threshold / 2:.2f} to {threshold:.2f}",
-        2: f"probability of {what} from {threshold:.2f} to {middle:.2f}",
-        3: f"probability of {what} from {middle:.2f}",
+        0: f"probability of Yes below {threshold / 2:.2f}",
+        1: f"probability of Yes from {threshold / 2:.2f} to {threshold:.2f}",
+        2: f"probability of Yes from {threshold:.2f} to {middle:.2f}",
+        3: f"probability of Yes from {middle:.2f}",
     }
 
 

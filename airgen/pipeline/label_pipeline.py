@@ -56,12 +56,12 @@ def label_pipeline(
     name = name or name_of(queries)
     # A dataset repeats queries on purpose; a log does not.
     duplicates = {"duplicates": "keep"} if queries.is_dir() else {}
-    here = {"file": _relative(queries, folder), **duplicates, **(settings or {})}
+    own_queries = {"file": _relative(queries, folder), **duplicates, **(settings or {})}
     if labels is None:
         every = sorted(path for path in (queries / "qrels").glob("*") if path.suffix in (".tsv", ".jsonl"))
         labels = list({path.stem: path for path in every}.values())
     if labels:
-        here["labels"] = [{"file": _relative(path, folder)} for path in labels]
+        own_queries["labels"] = [{"file": _relative(path, folder)} for path in labels]
     prompts = (value.get("generation") or {}).get("prompts")
     control = {**(value.get("control") or {}), **({"systems": _relative(systems, folder)} if systems else {})}
     judge = control.get("judge")
@@ -74,7 +74,7 @@ def label_pipeline(
         "corpus": _corpus(queries, corpus, pipeline=value, folder=folder, name=name, shipped=is_shipped(base)),
         **{key: value[key] for key in ("language", "domain", "relevance", "seed") if key in value},
         **({"target": sample} if sample else {}),
-        "queries": here,
+        "queries": own_queries,
         "llm": value.get("llm"),
         **({"generation": {"prompts": prompts}} if prompts else {}),
         "control": control,
@@ -101,17 +101,17 @@ def _ids(queries: Path, labels: Sequence[Path] | None) -> dict[str, Any]:
     return {"ids": "opaque"} if same else {"ids": "original", "secret": False}
 
 
-def _write(path: Path, text: str, made: Mapping[str, Any]) -> None:
+def _write(path: Path, text: str, values: Mapping[str, Any]) -> None:
     if path.exists():
         value, _ = read_yaml(path.read_text(encoding="utf-8-sig"), str(path))
-        there = value if isinstance(value, dict) else {}
-        if {**there, "target": 0} != {**made, "target": 0}:
-            other = [key for key in made if there.get(key) != made[key]]
+        existing = value if isinstance(value, dict) else {}
+        if {**existing, "target": 0} != {**values, "target": 0}:
+            other = [key for key in values if existing.get(key) != values[key]]
             raise UsageError(
                 f"{path}: already exists with other settings ({', '.join(other) or 'more'}): continue it with "
                 f"`airgen run {path}`, or choose another --name"
             )
-        if there == made:
+        if existing == values:
             return  # as it is, with what its owner wrote beside the settings
         keep_copy(path, text)
     path.write_text(text, encoding="utf-8")

@@ -63,14 +63,14 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
     texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in first_passages]
     speeds: dict[str, float | None] = {}
 
-    def work(what: str, spec: Spec, read: float) -> Iterator[LocalWork]:
+    def work(kind: str, spec: Spec, read: float) -> Iterator[LocalWork]:
         name = _model(spec)
         if not name or read < 1:
             return
         if name not in speeds:
             speeds[name] = _seconds_a_text(spec, texts)
         speed = speeds[name]
-        yield LocalWork(what, name, round(read), None if speed is None else speed * read)
+        yield LocalWork(kind, name, round(read), None if speed is None else speed * read)
 
     control, generation = job.pipeline.control, job.pipeline.generation
     retrievers = (not control.recall.pools_only) + len(control.pools)

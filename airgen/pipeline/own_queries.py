@@ -479,8 +479,11 @@ def _advice(store: Store, plan: Plan, reason: str, example: str) -> str:
     if reason == "unknown query":
         return f"give the file of queries that they were made for, {end}"
     ids = [id_ for _, id_ in zip(range(1), (name for _, name in store.passage_names(plan["corpus"])), strict=False)]
-    some = one_line(repr(ids[0]), 80) if ids else ""
-    return f"ids of the corpus look like {some} (`airgen show corpus --dropped` lists what its cleaners removed), {end}"
+    example_id = one_line(repr(ids[0]), 80) if ids else ""
+    return (
+        f"ids of the corpus look like {example_id} (`airgen show corpus --dropped` lists what its cleaners removed), "
+        f"{end}"
+    )
 
 
 def _skip(stage: str, parent: str, fp: str, reason: str) -> Skip:

@@ -28,7 +28,7 @@ def labels_digest(directory: Path) -> str | None:
 
 
 def labels_in_force(
-    directory: Path, store: Store, plan: Plan, every: Accepted, ids: PublicIds
+    directory: Path, store: Store, plan: Plan, accepted: Accepted, ids: PublicIds
 ) -> tuple[list[PersonsLabel], int]:
     """People's labels whose texts are those of today, and how many are not.
 
@@ -37,8 +37,8 @@ def labels_in_force(
     labels = read_labels(directory / LABELS)
     if not labels:
         return [], 0
-    queries = {ids.query(lineage): lineage.final.text for lineage in every.lineages}
-    texts = document_texts(store, plan, every=every, ids=ids, wanted={label.document for label in labels})
+    queries = {ids.query(lineage): lineage.final.text for lineage in accepted.lineages}
+    texts = document_texts(store, plan, accepted=accepted, ids=ids, wanted={label.document for label in labels})
     valid = [
         label
         for label in labels
@@ -50,14 +50,14 @@ def labels_in_force(
 
 
 def document_texts(
-    store: Store, plan: Plan, every: Accepted, ids: PublicIds, wanted: set[str]
+    store: Store, plan: Plan, accepted: Accepted, ids: PublicIds, wanted: set[str]
 ) -> dict[str, tuple[str, str]]:
     """Title and text of documents by their public id."""
     texts = {}
     for passage in store.passages(plan["corpus"]):
         if (name := ids.document(passage.id)) in wanted:
             texts[name] = (passage.title, passage.text)
-    for lineage in every.lineages:
+    for lineage in accepted.lineages:
         for row in lineage.hard_negatives:
             if (name := ids.document(row.id)) in wanted:
                 texts[name] = (row.title, row.text)

@@ -76,7 +76,7 @@ class RunResult(Shown):
                 f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
                 f"{self.seconds:.0f} s{memory}"
             )
-        made = [(str(path), what) for name, what in MADE.items() if (path := self.directory / name).exists()]
+        made = [(str(path), words) for name, words in MADE.items() if (path := self.directory / name).exists()]
         page = [] if self.report is None else [(str(self.report), "the report: open it in a browser")]
         yield Table([*made, *page], columns("", "", left=(1,)))
 

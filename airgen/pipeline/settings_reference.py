@@ -87,11 +87,13 @@ class _Described(GenerateJsonSchema):
 def json_schema(file: str) -> dict[str, Any]:
     """Return the JSON schema of one of `FILES`. What depends on a kind beside it is checked by airgen alone."""
     schema = FILES[file].model_json_schema(schema_generator=_Described)
-    every = schema.get("$defs", {})
-    for name in REGISTRY["backend"] if "LlmSettings" in every else ():
+    definitions = schema.get("$defs", {})
+    for name in REGISTRY["backend"] if "LlmSettings" in definitions else ():
         backend = resolve("backend", name).Settings.model_json_schema(schema_generator=_Described)
-        every |= {key: definition for key, definition in backend.get("$defs", {}).items() if key not in every}
-        every["LlmSettings"]["properties"] |= backend["properties"]
+        definitions |= {
+            key: definition for key, definition in backend.get("$defs", {}).items() if key not in definitions
+        }
+        definitions["LlmSettings"]["properties"] |= backend["properties"]
     return schema
 
 

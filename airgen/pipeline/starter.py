@@ -120,11 +120,11 @@ def to_install(survey: Survey, machine: Machine, llm: Mapping[str, Any]) -> list
     for package in read_spec("reader", {**survey.reader, "path": "."}).settings.required_packages():
         if importlib.util.find_spec(package) is None:
             extras.add(EXTRAS[package][1])
-    here = llm["backend"] == "embedded"
-    if here and "xllamacpp" not in machine.packages:
+    embedded = llm["backend"] == "embedded"
+    if embedded and "xllamacpp" not in machine.packages:
         extras.add("embedded")
     commands = [f"pip install 'airgen-bench[{','.join(sorted(extras))}]'"] if extras else []
-    if here and llm["model"] in models.catalogue() and not models.fetched(llm["model"]):
+    if embedded and llm["model"] in models.catalogue() and not models.fetched(llm["model"]):
         commands.append("airgen fetch quickstart" if llm["model"] == LOCAL_MODEL else f"airgen fetch {llm['model']}")
     if (key := llm.get("api_key_env")) and secret(key) is None:
         commands.append(f"export {key}=...     # your key; airgen reads it from the environment only")
