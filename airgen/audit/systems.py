@@ -388,8 +388,10 @@ def decision_text(first: str, second: str, decision: PairDecision) -> str:
         return f"{first} and {second} do not differ: people's answers change nothing"
     interval, judge = f"{decision.low:+.3f} to {decision.high:+.3f}", f"the judge alone says {decision.judge:+.3f}"
     if decision.verdict == "equal":
-        return f"{first} and {second} differ by less than {decision.bound:.3f} ({interval}; margin "
-        f"{decision.margin:.3f}; {judge})"
+        return (
+            f"{first} and {second} differ by less than {decision.bound:.3f} ({interval}; margin "
+            f"{decision.margin:.3f}; {judge})"
+        )
     if decision.verdict == "open":
         far = "" if math.isinf(decision.bound) else f" They differ by less than {decision.bound:.3f}."
         return (

@@ -367,8 +367,8 @@ def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
 def estimate_head(job: Job, estimated: Estimate) -> str:
     """Return the job's name and how much it is asked to make."""
     if job.pipeline.queries is not None:
-        return f"{job.pipeline.name}: {estimated.samples:,} queries of your own; labels that you bring are not judged "
-        "again"
+        count = f"{estimated.samples:,} queries of your own"
+        return f"{job.pipeline.name}: {count}; labels that you bring are not judged again"
     return f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {estimated.samples:,} documents"
 
 
