@@ -233,7 +233,7 @@ def tf32(device: str) -> Iterator[None]:
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Let torch take only algorithms that give the same bits again; it raises RuntimeError where there is none."""
+    """Let torch take only algorithms that give the same bits again; it raises RuntimeError if there is none."""
     torch = load_extra("torch", "training")
     cudnn, before = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
     settings = cudnn.deterministic, cudnn.benchmark

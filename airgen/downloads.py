@@ -89,8 +89,10 @@ def _nobody(done: int) -> None: ...
 def from_address(address: str, target: Path, *, size: int | None = None, tick: Tick = _nobody) -> None:
     """Write what an address sends (https, http, file) into `target`, after what an earlier try has left there.
 
-    size: its bytes, if known; else there may be MAX_BYTES. The caller checks the hash. Raises FetchError, ModelError if
-    another process is writing the same file.
+    Raises FetchError, ModelError if another process is writing the same file.
+
+    Args:
+        size: Its bytes, if known; else there may be MAX_BYTES. The caller checks the hash.
     """
     import httpx  # a tenth of a second
 

@@ -122,7 +122,7 @@ def _describe(error: BaseException) -> str:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # a class of the user's own may fail even here
+    except Exception:  # noqa: BLE001  # the user's own class may fail even here
         return ""
 
 

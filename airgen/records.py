@@ -38,8 +38,9 @@ def storable(text: str) -> str:
 class Document:
     """What a reader yields, before cleaning. `position` is its place in `source` (line, page, member).
 
-    `outline`: level (1 is the highest) and text of each heading in it, in order. `metadata`: what the corpus's YAML
-    names (`airgen.corpus.readers.metadata`), as JSON; empty if it names nothing.
+    Attributes:
+        outline: Level (1 is the highest) and text of each heading in it, in order.
+        metadata: What the corpus's YAML names (`airgen.corpus.readers.metadata`), as JSON; empty if it names nothing.
     """
 
     id: str
@@ -185,7 +186,8 @@ class Rewrite(Row):
 class HardNegative(Row):
     """A document that looks relevant and is not (step 6); `parent` is the query; `origin` is generated or mined.
 
-    `id` is its id in the corpus of the finished dataset; a mined one is there already, so its row has no text.
+    `id` is its id in the corpus of the finished dataset. A mined negative is a passage of the corpus, so its row has
+    no text.
     """
 
     id: str
@@ -248,9 +250,10 @@ class Judgment(Row):
 class Decision(Row):
     """What Table 2 makes of a judgment.
 
-    `action`: keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; add_negative for a passage
-    that does not answer a query of the user's. `level` and `probability` are those of the judgment that it stands on,
-    if there was one.
+    Attributes:
+        action: Keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; add_negative for a passage
+            that does not answer a query of the user's. `level` and `probability` are those of the judgment that it
+            stands on, if there was one.
     """
 
     id: str

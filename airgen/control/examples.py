@@ -72,7 +72,8 @@ def shown_to(
 ) -> tuple[Message, ...]:
     """Return the messages of a judge with the examples: at the end of the system's part, or before all else.
 
-    graded: the judge says a level, else Yes or No.
+    Args:
+        graded: The judge says a level, else Yes or No.
     """
     if not examples:
         return tuple(messages)

@@ -50,11 +50,16 @@ class Verdict:
 class JudgeKind(Protocol):
     """What airgen asks of a kind of judge.
 
-    PROMPT: the prompt that is used where none is named. SUBJECT: the same, and the lowest level that is relevant, with
-    `relevance: subject`. FORM: the `output` of its prompts' front matter, or `schema`.
-    WISH: what is asked for again after an answer that could not be read. ABOUT: for the dataset card, with the
-    threshold as {threshold}. GRADED: the answer is a level; otherwise a probability, which is cut into levels.
-    PARAMS: parameters of the call. TOKENS: expected length of an answer. QUERY_FIRST: its prompt begins with the query.
+    Attributes:
+        PROMPT: The prompt that is used where none is named.
+        SUBJECT: The same, and the lowest level that is relevant, with `relevance: subject`.
+        FORM: The `output` of its prompts' front matter, or `schema`.
+        WISH: What is asked for again after an answer that could not be read.
+        ABOUT: For the dataset card, with the threshold as {threshold}.
+        GRADED: The answer is a level; otherwise a probability, which is cut into levels.
+        PARAMS: Parameters of the call.
+        TOKENS: Expected length of an answer.
+        QUERY_FIRST: Its prompt begins with the query.
     """
 
     PROMPT: ClassVar[str]
@@ -251,7 +256,7 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
     schema = prompt.constrained() if kind.FORM == "schema" else None
     messages = prompt.render(query=query, document=document)
     if isinstance(judge.examples, str):
-        raise LlmError("control.judge.examples: audit: only a job has these examples: name the pairs here")
+        raise LlmError("control.judge.examples: `audit` needs a job: name the pairs here")
     cut = tools.pipeline.control.judge.relevant_from
     messages = shown_to(messages, judge.examples, cut, graded=kind.GRADED)
     request = Request(llm.model, messages, params, schema=schema, endpoint=llm.endpoint, stage="judgment")

@@ -99,7 +99,7 @@ def pairs_of(control: Control) -> list[Pair]:
 
 
 def own_labels(control: Control) -> list[Judgment]:
-    """Return the labels that the user brought, as judgments: nobody is asked about these pairs."""
+    """Return the labels that the user brought, as judgments: no one is asked about these pairs."""
     return control.store.made(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
 
 

@@ -103,8 +103,11 @@ def mine(
     """Return at most `count` negatives of the query `recall.parent`: judged ones first, by the median of their ranks in
     the recall and by each re-ranker, so that most systems see them high; then the others, best recalled first.
 
-    decisions: the query's, by document id. passages: titles by id of what may be taken. ranks: the first and the last
-    of the window, from 1. never: ids that must not be taken. Rows carry no text: it stands in the corpus.
+    Args:
+        decisions: The query's, by document id.
+        passages: Titles by id of what may be taken.
+        ranks: The first and the last of the window, from 1.
+        never: Ids that must not be taken. Rows carry no text: it stands in the corpus.
     """
     allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
     # Both words count, the action and the level: another cut between levels may have made the decision.

@@ -65,7 +65,7 @@ class Unscored:
     def rows(
         self, scores: NDArray[np.float32], reranker: str, ordinal: int, fingerprint: str, scorer: str = ""
     ) -> list[Prelabel]:
-        """Return a row a query. Raises ModelError for too few scores of the pairs, or one that is not a number."""
+        """Return one row per query. Raises ModelError for too few scores of the pairs, or one that is not a number."""
         if len(scores) != len(self.pairs):
             raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
         if not np.isfinite(scores).all():

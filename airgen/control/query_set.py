@@ -22,10 +22,12 @@ from airgen.store import Store
 class QuerySet(Whole):
     """What quality control works on: queries by key over one corpus.
 
-    names, name: the ids of the queries in the finished dataset, and its name, which run files have. digest, places: the
-    corpus's, and its positions by id (where texts are in memory). scope: tells query keys of several corpora apart.
-    sources: the documents that each query was made from, by id; the user's own queries have none. folder: where
-    relative paths of the settings start.
+    Attributes:
+        names, name: The ids of the queries in the finished dataset, and its name, which run files have.
+        digest, places: The corpus's, and its positions by id (where texts are in memory).
+        scope: Tells query keys of several corpora apart.
+        sources: The documents that each query was made from, by id; the user's own queries have none.
+        folder: Where relative paths of the settings start.
     """
 
     settings: ControlSettings

@@ -121,7 +121,7 @@ def _parts(work: QuerySet, model: Any) -> dict[str, Any]:
 
 
 def code_part(spec: Any, folder: Path | None) -> dict[str, Any]:
-    """Return the code of the user's own components, where there are some."""
+    """Return the code of the user's own components, if any."""
     code = own_code(spec, folder)
     return {"code": code} if code else {}
 

@@ -77,7 +77,7 @@ def decide(
 ) -> list[Decision]:
     """Apply Table 2 to one query: rows of actions with reasons.
 
-    A query of the user's own has no original positive: each judged passage is a positive or not. `judgments` has the
+    The user's own query has no original positive: each judged passage is a positive or not. `judgments` has the
     query's judgments by document id; `dropped` has the generated negatives that a judgment for any query removed from
     the corpus. A document that was dropped elsewhere is not added.
     """

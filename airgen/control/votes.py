@@ -63,7 +63,9 @@ def least_share(relevance: str, voters: int) -> float:
 def relevant(least_shares: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
     """Return the passages that the votes call relevant to a generated query, with its recalled sources.
 
-    least_shares: the least share of each recalled passage (`voted`). voters: the number of re-rankers.
+    Args:
+        least_shares: The least share of each recalled passage (`voted`).
+        voters: The number of re-rankers.
     """
     near = {id_ for id_, share in least_shares.items() if share >= least_share(relevance, voters)}
     own = least_shares.keys() & set(sources)
@@ -109,7 +111,7 @@ def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]
 
 
 def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
-    """For each recalled passage, the least share that any re-ranker gives it; empty where one finds no source."""
+    """For each recalled passage, the least share that any re-ranker gives it; empty if one finds no source."""
     by_reranker = [shares(row.scores, row.ids, sources) for row in prelabels]
     if not all(by_reranker):
         return {}

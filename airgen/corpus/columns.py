@@ -42,7 +42,7 @@ Row = Mapping[str, Any]
 def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
     """Guess `fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
 
-    `id` and `title` are None where no column looks like one; empty where no column holds text. `markup` is there where
+    `id` and `title` are None if no column looks like one; empty if no column holds text. `markup` is there where
     the texts are HTML or Markdown, and `each` where they are lists of long texts.
     """
     columns = columns_of([_flat(row) for row in rows])

@@ -103,7 +103,7 @@ _PACKAGES = (
 
 
 def missing(settings: CorpusSettings, task: Task) -> list[str]:
-    """Return one line for each thing that is missing, saying how to get it; empty where the corpus can be prepared."""
+    """Return one line for each thing that is missing, saying how to get it; empty if the corpus can be prepared."""
     lines = [
         str(MissingExtra(purpose, *EXTRAS[package]))
         for package, purpose in _packages(settings, task)
@@ -154,7 +154,7 @@ def package_folder(package: str) -> Path:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the version of each package on which passages can depend; empty where it is not installed."""
+    """Return the version of each package on which passages can depend; empty if it is not installed."""
     return {name: _version(name) for name in _PACKAGES}
 
 

@@ -169,7 +169,7 @@ def qa_passages(
 
 
 def _without_reader(settings: CorpusSettings) -> CorpusSettings:
-    """Return the settings for a worker that cleans documents: a reader of the user's own is perhaps only here."""
+    """Return the settings for a worker that cleans documents: the user's own reader is perhaps only here."""
     return settings.model_copy(update={"reader": read_spec("reader", {"kind": "beir", "path": "."}, settings.base)})
 
 

@@ -101,7 +101,7 @@ class CleanSettings(Settings):
     # the language, and after Mr, Dr, ...; spacy: by a model of spaCy that is installed; titles: only after these.
     names: Literal["auto", "ner", "spacy", "titles", "keep"] = "auto"  # auto: ner for web, forum, medical; else keep
     offensive_share: float | None = Field(default=0.02, gt=0, le=1)  # of the words, from which a document is dropped
-    exact_duplicates: Literal["drop", "off"] = "drop"  # documents that are there already
+    exact_duplicates: Literal["drop", "off"] = "drop"  # documents that already exist
     near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
     # What two documents must have in common to be duplicates: a section "Warranty" of two products is two documents.
     duplicate_fields: tuple[Literal["title", "text"], ...] = ("title", "text")

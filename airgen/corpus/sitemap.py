@@ -61,10 +61,14 @@ _TEXTS = (".html", ".txt", ".md", ".rst")
 
 @dataclass
 class FetchedPages:
-    """What became of the pages that a sitemap names.
+    """The outcome of fetching the pages of a sitemap.
 
-    named: their number. done: those that are files now. failed: a line for each that could not be fetched. other:
-    {kind: number} of those that are no text, such as pictures. rest: those that were not asked for.
+    Attributes:
+        named: Number of pages that the sitemap names.
+        done: Number of pages that were saved.
+        failed: One line for each page that could not be fetched.
+        other: {kind: number} of pages without text, such as pictures.
+        rest: Number of pages that were not requested.
     """
 
     named: int = 0

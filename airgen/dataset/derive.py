@@ -220,11 +220,16 @@ def with_more_labels(
 def with_peoples_labels(
     source: Path, out: Path, labels: Sequence[PersonsLabel], *, version: str, split: str, pair: str = ""
 ) -> tuple[Manifest, Change]:
-    """Write the whole dataset `source` to `out` with people's labels of one split in force (`airgen.dataset.people`).
+    """Write the complete dataset `source` to `out` with people's labels of one split (`airgen.dataset.people`).
 
-    Returns the new manifest and what changed. `pair`: see `with_more_labels`; only where no query falls can results of
-    the source be scored again, so only then the source is named as an earlier version. Raises DatasetError if the
-    source is not whole, for a version that is there already, and for a split without labels.
+    `pair` has the same meaning as in `with_more_labels`. If no query is dropped, results of the source can be scored
+    again, so the source is named as an earlier version.
+
+    Returns:
+        The new manifest, and the changes.
+
+    Raises:
+        DatasetError: The source is not complete, the version already exists, or the split has no labels.
     """
     manifest = load_manifest(source)
     check_next_version(source, manifest, version, split)

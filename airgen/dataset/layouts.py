@@ -158,9 +158,12 @@ def convert(
 ) -> Converted:
     """Write the labels of a split, in `kind` of `FORMATS`, to the file (or, for ir_datasets, the folder) `out`.
 
-    variant: other labels of a dataset of airgen: `graded` (0 to 3), `positives`. index, fields: where and in what
-    Elasticsearch searches. Raises UsageError for an unknown format, and DatasetError for a dataset that cannot be read,
-    labels that are not there, or an id that the format cannot hold.
+    Raises UsageError for an unknown format, and DatasetError for a dataset that cannot be read, labels that are not
+    there, or an id that the format cannot hold.
+
+    Args:
+        variant: Other labels of a dataset of airgen: `graded` (0 to 3), `positives`.
+        index, fields: Where and in what Elasticsearch searches.
     """
     if kind not in FORMATS:
         raise UsageError(f"no format {kind!r}{closest(kind, list(FORMATS))}; known: {', '.join(FORMATS)}")

@@ -146,7 +146,8 @@ def _common(values: Mapping[str, str]) -> dict[str, str]:
 class DatasetSplit:
     """One split of one dataset; each part is read at its first use.
 
-    words, token_lines: of passages, filled by those who split a passage.
+    Attributes:
+        words, token_lines: Of passages, filled by those who split a passage.
     """
 
     dataset: BeirDataset

@@ -89,11 +89,15 @@ Encoding = Callable[[str, int, int], None]
 class EvaluationOptions:
     """How systems are evaluated.
 
-    top: how many hits of each query a system is asked for. ignore_identical_ids: leave out hits whose id is the query's
-    own (ArguAna, Quora). language: of the corpus; else the manifest's, else English. folder: where relative paths of
-    systems start that were not read from a file; else the working directory. fresh: run again what is kept. report:
-    write the tables of the split beside the results. without_negatives: leave the generated hard negatives out of every
-    run, for search services whose index does not have them.
+    Attributes:
+        top: How many hits of each query a system is asked for.
+        ignore_identical_ids: Leave out hits whose id is the query's own (ArguAna, Quora).
+        language: Language of the corpus. Default: the manifest's, else English.
+        folder: Where relative paths start in systems that were not read from a file. Default: the working directory.
+        fresh: Whether to run systems again whose results are stored.
+        report: Write the tables of the split beside the results.
+        without_negatives: Leave the generated hard negatives out of every run, for search services whose index does not
+            have them.
     """
 
     split: str = "test"
@@ -121,14 +125,18 @@ def evaluate(
 ) -> list[Result]:
     """Evaluate every system on one split; one Result for each system, in the order given.
 
-    dataset: a directory in BEIR's layout, or an opened one. out: where results are kept. progress: gets one line for
-    each finished system; started: one for each system that has to be run. indexes: keeps what was indexed, for another
-    call on the same corpus; a run on such an index has no index time. failed: gets the name and the error of a system
-    that fails. encoding: gets a system's name, how many passages it has encoded, and of how many.
-
     Raises SettingsError before the first system runs, with everything that any of them lacks. A system that fails does
     not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
     MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
+
+    Args:
+        dataset: A directory in BEIR's layout, or an opened one.
+        out: Where results are kept.
+        progress: Gets one line for each finished system.
+        started: One for each system that has to be run.
+        indexes: Keeps what was indexed, for another call on the same corpus; a run on such an index has no index time.
+        failed: Gets the name and the error of a system that fails.
+        encoding: Gets a system's name, how many passages it has encoded, and of how many.
     """
     experiment = _Experiment(
         dataset,
@@ -248,7 +256,7 @@ class _Experiment:
         return self._kept(system, self._key(system)) is None
 
     def rehearse(self) -> None:
-        """Try what is of the user's own in the systems that will run, before the first of them does.
+        """Try the user's own components in the systems that will run, before the first of them does.
 
         Raises SettingsError with a line for each that fails.
         """

@@ -58,18 +58,20 @@ _PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 class HttpSystem(ServiceAccess):
     """A search service.
 
-    body: the request as JSON, with placeholders; for GET, the parameters. `{filter}` is the query's filter, an object.
-    Without `{query}` or `{vector}` in body or url, `query_field` and `size_field` are added to it.
-    hits_path, id_path, score_path: keys joined by dots; `hits_path` leads to the list of hits, the others start at a
-    hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
-    best: which score is the best: `smallest` for a service that gives distances. `auto` is the largest, unless the
-    scores of all answers rise from the first hit to the last; then it is the smallest, and a line says so.
-    id_pattern: a regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a service
-    that stores chunks). The best hit of a passage counts. `oversample` asks for that many times more hits.
-    level: what a hit is. `document`: a page, which counts for the best of its sections (`airgen.evaluation.pages`); its
-    id may be an address.
-    unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no hit
-    is in it ends in an error; `error`: the first such hit does.
+    Attributes:
+        body: The request as JSON, with placeholders; for GET, the parameters. `{filter}` is the query's filter, an
+            object. Without `{query}` or `{vector}` in body or url, `query_field` and `size_field` are added to it.
+        hits_path, id_path, score_path: Keys joined by dots; `hits_path` leads to the list of hits, the others start at
+            a hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
+        best: Which score is the best: `smallest` for distances. With `auto`, it is the largest, unless the scores of
+            all answers rise from the first hit to the last; then it is the smallest, and a message says so.
+        oversample: Requests this many times more hits.
+        id_pattern: A regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a
+            service that stores chunks). The best hit of a passage counts.
+        level: What a hit is. `document`: a page, which counts for the best of its sections (`airgen.evaluation.pages`);
+            its id may be an address.
+        unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no
+            hit is in it ends in an error; `error`: the first such hit does.
     """
 
     url: Address

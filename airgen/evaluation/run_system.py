@@ -326,7 +326,7 @@ def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> Fini
 
 
 def rehearse(system: SystemSettings, context: RunContext) -> None:
-    """Try what is of the user's own in a system on two queries and two texts. Raises what running it would raise."""
+    """Try the user's own components in a system on two queries and two texts. Raises what running it would raise."""
     options = system.options
     sample = dict(list(context.queries.items())[:2])
     if isinstance(options, OwnSystem):

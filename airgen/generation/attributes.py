@@ -351,8 +351,10 @@ def query_problem(
     """Return the first thing that is wrong with a query, an original or a rewritten one; `own` is what its stage looked
     at.
 
-    length, kind: the classes that were asked for. known: texts whose words are whole, where a pattern ended the query.
-    title: of the document, where the bounds of nearness count.
+    Args:
+        length, kind: The classes that were asked for.
+        known: Texts whose words are whole, where a pattern ended the query.
+        title: Of the document, where the bounds of nearness count.
     """
     language, source = pipeline.query_language, "" if pipeline.cross_lingual else document
     problems = (

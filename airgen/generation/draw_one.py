@@ -31,9 +31,13 @@ def draw_one_stage(
 ) -> Step:
     """Return a stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
 
-    given: what its prompt takes besides the document, the language and the count. tokens: of an answer, with default
-    and small prompts. settings, parts: what else its rows depend on. refuse: why nothing is asked about a lineage.
-    stand_in: a text in its place, for prompts that are tried alone. scripted: texts on a subject.
+    Args:
+        given: What its prompt takes besides the document, the language and the count.
+        tokens: Of an answer, with default and small prompts.
+        settings, parts: What else its rows depend on.
+        refuse: Why nothing is asked about a lineage.
+        stand_in: A text in its place, for prompts that are tried alone.
+        scripted: Texts on a subject.
     """
 
     def count(pipeline: Pipeline) -> int:

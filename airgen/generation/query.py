@@ -60,7 +60,8 @@ _QUESTION = ("?", "\uff1f", "\u061f")
 class Model:
     """The example whose length and form a query gets, and those that the prompt shows. Bounds are in words.
 
-    opening: the words that the example begins with and that say nothing of its subject ("what are the"), or "".
+    Attributes:
+        opening: The words that the example begins with and that say nothing of its subject ("what are the"), or "".
     """
 
     text: str
@@ -191,7 +192,7 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
 
 
 def best_of(drafts: list[Candidate]) -> Candidate | None:
-    """Return the usable draft of the greatest score, of equal ones the first; None where none is usable."""
+    """Return the usable draft of the greatest score, of equal ones the first; None if none is usable."""
     usable = [draft for draft in drafts if not draft.problem]
     return max(usable, key=lambda draft: (draft.score, -draft.ordinal), default=None)
 

@@ -113,7 +113,7 @@ class CallFailed(AirgenError):
     """A call without an answer.
 
     `reason` is a short name, by which failures are counted; `detail` is the message of the server or the operating
-    system; `usage` is what the server bills, None where it bills nothing.
+    system; `usage` is what the server bills, None if it bills nothing.
     """
 
     def __init__(self, reason: str, detail: str = "", usage: Usage | None = None) -> None:
@@ -141,11 +141,12 @@ class Retry(CallFailed):
 class CallLimits:
     """How one LLM may be asked.
 
-    concurrency: the most calls at a time; where `adaptive`, the engine goes below it for a slow or failing server.
-    timeout: seconds for one attempt, None for no bound. retries: attempts after the first, for 5xx, time-outs and
-    dropped connections.
-    backoff: the first pause between attempts in seconds; it doubles each time. requests_per_minute,
-    tokens_per_minute: limits of the account, where they are known.
+    Attributes:
+        concurrency: The most calls at a time; where `adaptive`, the engine goes below it for a slow or failing server.
+        timeout: Seconds for one attempt, None for no bound.
+        retries: Attempts after the first, for 5xx, time-outs and dropped connections.
+        backoff: The first pause between attempts in seconds; it doubles each time.
+        requests_per_minute, tokens_per_minute: Limits of the account, where they are known.
     """
 
     concurrency: int = 16
@@ -195,7 +196,7 @@ class Backend:
 
     @classmethod
     def price(cls, settings: Any) -> Price | None:
-        """Return the price in the pipeline's `prices`, else free; None where a price exists and is unknown."""
+        """Return the price in the pipeline's `prices`, else free; None if a price exists and is unknown."""
         return price_in(settings.prices, settings.model) or FREE
 
     @classmethod

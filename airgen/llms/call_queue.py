@@ -36,7 +36,7 @@ MAX_HELD_SECONDS = 3600.0  # without an answer because of limits, after which th
 
 @dataclass(frozen=True)
 class Connection:
-    """How one LLM is reached: its backend, how it may be asked, and its price (None where it is unknown).
+    """How one LLM is reached: its backend, how it may be asked, and its price (None if it is unknown).
 
     `settings` are those of the backend itself that change an answer. They are part of the answer's key.
     """
@@ -260,7 +260,7 @@ class CallQueue:
         if self._held_since is None:
             self._held_since = now
         who = f"{call.request.model} at endpoint {call.request.endpoint!r}"
-        reason = self._last_limit or "the limits of requests and tokens a minute"
+        reason = self._last_limit or "the limits of requests and tokens per minute"
         if now + wait - self._held_since > MAX_HELD_SECONDS:
             self._shared.stop(
                 Stopped(

@@ -80,7 +80,7 @@ def chat_reply(payload: Any) -> Reply:
 
 
 def billed_in(payload: Any) -> Usage | None:
-    """Return what the server bills for a payload that is an error; None where it names no usage."""
+    """Return what the server bills for a payload that is an error; None if it names no usage."""
     return _usage(payload) if _mapping(payload).get("usage") else None
 
 

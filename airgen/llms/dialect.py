@@ -64,12 +64,16 @@ def most_output(request: Request) -> int:
 
 @dataclass
 class Dialect:
-    """What is known of one model.
+    """What a model accepts, as far as it is known.
 
-    form: place in `FORMATS` of the strictest format that is accepted. limit: the name of the maximum of tokens.
-    dropped: parameters that are left out. system: whether there are system messages. alternatives: the most
-    log-probabilities a token. room: tokens for thinking beyond a request's maximum; 0 for a model that was never seen
-    to think. extra: members of the body that the user set; they replace others.
+    Attributes:
+        form: Place in `FORMATS` of the strictest format that is accepted.
+        limit: The name of the maximum of tokens.
+        dropped: Parameters that are left out.
+        system: Whether there are system messages.
+        alternatives: The largest number of log-probabilities per token.
+        room: Tokens for thinking beyond a request's maximum; 0 for a model that was never seen to think.
+        extra: Members of the body that the user set; they replace others.
     """
 
     form: Annotated[int, Field(ge=0, lt=len(FORMATS))] = 0
@@ -113,7 +117,7 @@ class Dialect:
     def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
         """Return what the server's refusal of `sent` teaches, as a line for the user; "" where it was known by now.
 
-        None where nothing can be learnt: the refusal stands.
+        None if nothing can be learnt: the refusal stands.
         """
         if "max_completion_tokens" in message and "max_tokens" in sent and not _TOO_MANY.search(message):
             return self._set("limit", "max_completion_tokens", "takes max_completion_tokens in place of max_tokens")

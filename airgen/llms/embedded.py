@@ -253,7 +253,7 @@ def free_threads(cores: int, load: float) -> int:
 
 
 def _load() -> float:
-    """Return the mean number of processes that computed in the last minute; 0 where the system does not tell."""
+    """Return the mean number of processes that computed in the last minute; 0 if the system does not tell."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):

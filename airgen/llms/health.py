@@ -86,8 +86,9 @@ class Health:
     def saw(self, name: str, reason: str = "", detail: str = "", cause: str = "check") -> None:
         """Count a finished piece of work of a stage (the first word of `name`), accepted or rejected for a `reason`.
 
-        `cause`: llm or malformed, where no answer came that could be read; check, where it was rejected. What the
-        settings or quality control reject is counted and is no evidence.
+        Args:
+            cause: Llm or malformed, where no answer came that could be read; check, where it was rejected. What the
+                settings or quality control reject is counted and is no evidence.
         """
         if name not in self._work:
             self._work[name] = _Watched([_Test(planned, HOPELESS) for planned in self._planned])
@@ -144,11 +145,15 @@ class Health:
         )
 
     def is_down(self, errors: Sequence[Retry], *, alive: bool, idle: bool) -> bool | None:
-        """Return whether the endpoint is at fault for calls that ended in `errors` after all retries, or each call
-        itself.
+        """Return whether the endpoint, and not each call, is at fault for calls that failed after all retries.
 
-        One that answers other calls is `alive`. One that fails several calls in a row is down. None where other calls
-        are to be seen first; `idle`: there are none.
+        Args:
+            errors: Last error of each call.
+            alive: Whether the endpoint answers other calls.
+            idle: Whether there are no other calls.
+
+        Returns:
+            True after several failures in a row; None if other calls must be seen first.
         """
         if alive:
             return False

@@ -217,7 +217,7 @@ def status_in(payload: Mapping[str, Any]) -> int:
 
 def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
     """Return the headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them;
-    None where there are none.
+    None if there are none.
     """
     for names in _LIMITS:
         if any(headers.get(limit) for limit, _, _ in names):

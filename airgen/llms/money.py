@@ -44,8 +44,9 @@ class Usage:
 class Price:
     """US dollars per million tokens: fresh prompt tokens, cached prompt tokens, generated tokens.
 
-    assumed: the price is not stated anywhere. It follows from the address, which may be that of a gateway to a paid
-    model, so no budget can rely on it.
+    Attributes:
+        assumed: The price is not stated anywhere. It follows from the address, which may be that of a gateway to a paid
+            model, so no budget can rely on it.
     """
 
     input: float
@@ -68,7 +69,7 @@ _OWN_MACHINE = Price(0.0, 0.0, 0.0, assumed=True)
 
 
 def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None, base_url: str = "") -> Price | None:
-    """Return the price of a model, or None where it is unknown.
+    """Return the price of a model, or None if it is unknown.
 
     Args:
         model: The model's name.
@@ -84,7 +85,7 @@ def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None
 
 
 def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price | None:
-    """Return the model's price in the pipeline's `llm.prices`, or None where it is not there.
+    """Return the model's price in the pipeline's `llm.prices`, or None if it is not there.
 
     Args:
         overrides: Model -> {input, output, cached}, in US dollars per million tokens. Without `cached`, cached tokens
@@ -179,7 +180,7 @@ class Budget:
         self._calls = 0
 
     def reserve(self, amount: float, answer: str) -> list[str] | None:
-        """Reserve the most that a call can cost; None where that could exceed the limit while others are in flight.
+        """Reserve the most that a call can cost; None if that could exceed the limit while others are in flight.
 
         Returns the keys of the open reservations that this one replaces. A finished call frees what it did not use,
         so the caller tries again then. Raises BudgetSpent if no call is in flight and this one still does not fit.
@@ -226,9 +227,13 @@ def cost(price: Price, usage: Usage | None, reserved: float) -> float:
 class StageUsage:
     """The calls of one stage. Tokens and money are those of this process, not of answers from the disk.
 
-    calls: finished calls, failures included. from_disk: requests answered without a call. failures: calls that ended
-    without an answer, by reason. retries: repeated attempts, by reason. cached_tokens are part of prompt_tokens.
-    usd: US dollars of all attempts, whatever came of them. in_flight, waiting: calls being sent, calls queued.
+    Attributes:
+        calls: Finished calls, failures included.
+        from_disk: Requests answered without a call.
+        failures: Calls that ended without an answer, by reason.
+        retries: Repeated attempts, by reason. cached_tokens are part of prompt_tokens.
+        usd: US dollars of all attempts, whatever came of them.
+        in_flight, waiting: Calls being sent, calls queued.
     """
 
     calls: int = 0

@@ -76,7 +76,7 @@ class OpenAISettings(KeyAccess, LlmSettings):
         return BATCH_REQUESTS if self.mode == "batch" else self.concurrency
 
     def dialect(self) -> Dialect:
-        """Return what is known of the model before the first call."""
+        """Return the model's dialect, as far as it is known before the first call."""
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return Dialect(dropped=list(self.DROPPED), extra={**effort, **self.extra_body})
 
@@ -99,7 +99,7 @@ _MAX_PAGES = 6  # in place of JSON, after which a server that sent nothing else 
 
 
 class OpenAIBackend(LearningBackend):
-    """`POST {base_url}/chat/completions`, once a call, and again without what the server has just refused."""
+    """Sends `POST {base_url}/chat/completions` for each call, and again without a parameter that the server refuses."""
 
     Settings = OpenAISettings
     PROBED: ClassVar[bool] = True

@@ -63,7 +63,7 @@ class OwnBackend(Backend):
         return []
 
     async def send(self, request: Request) -> Reply:
-        """Call the function in a thread. What it raises stops the job at its first call, and is a failure later."""
+        """Call the function in a thread. An exception stops the job in the first call, and is a failed call later."""
         try:
             text = await asyncio.to_thread(self._answer, request)
         except LlmError as error:

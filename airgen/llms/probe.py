@@ -56,11 +56,16 @@ Figure = Annotated[float, Field(ge=0, lt=1e9)]
 class ModelProfile:
     """What the probe found.
 
-    known: what the backend has learnt. tokens: the server's prompt tokens for one that is counted here. thinking:
-    tokens of thinking a call. latency: seconds a call; read, write: seconds a prompt token, a generated token.
-    together: how many times as fast two calls are at once, 1 to 2; None where that was not seen. problems: what it
-    does not do. unusable: why no job can use its answers, or nothing; then it
-    is asked again, and `tried` counts how often it was before.
+    Attributes:
+        known: What the backend has learnt.
+        tokens: The server's prompt tokens for one that is counted here.
+        thinking: Tokens of thinking a call.
+        latency: Seconds a call.
+        read, write: Seconds a prompt token, a generated token.
+        together: How many times as fast two calls are at once, 1 to 2; None if that was not seen.
+        problems: What it does not do.
+        unusable: Why no job can use its answers, or nothing; then it is asked again, and `tried` counts how often it
+            was before.
     """
 
     known: dict[str, Any] = field(default_factory=dict)

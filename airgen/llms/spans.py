@@ -20,7 +20,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def _tracer() -> Any:
-    """Return what makes spans; None where the package is missing or not configured."""
+    """Return what makes spans; None if the package is missing or not configured."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -66,7 +66,7 @@ class Attempt:
         self._span, self._texts = span, texts
 
     def ended(self, answer: Answer | None) -> None:
-        """Add tokens, money and the reason of a failure. answer: None where the call is tried again."""
+        """Add tokens, money and the reason of a failure. answer: None if the call is tried again."""
         if self._span is None or not self._span.is_recording():
             return
         problem = "retried" if answer is None else answer.error

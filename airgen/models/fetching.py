@@ -297,7 +297,7 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
         if missing():
             # The joined file is wrong, and which part is cannot be known, so no part is kept.
             shutil.rmtree(staging, ignore_errors=True)
-            reasons.append("what arrived does not have the pinned size and SHA-256")
+            reasons.append("the download does not have the pinned size and SHA-256")
     if wrong := missing():
         names = ", ".join(file.name for file in wrong)
         raise ModelError(f"{model.name}: no source gave {names}: {'; '.join(reasons)}")

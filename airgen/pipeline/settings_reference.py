@@ -186,8 +186,8 @@ def _about(model: Any) -> str:
 def _own_docstring(model: Any) -> tuple[str, dict[str, str]]:
     """Split a docstring that is not inherited into its text and the descriptions under `Attributes:`."""
     text, _, section = inspect.cleandoc(model.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
-    described = re.findall(r"^    (\w+): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
-    return text, {name: _as_cell(" ".join(words.split())) for name, words in described}
+    described = re.findall(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
+    return text, {name: _as_cell(" ".join(words.split())) for names, words in described for name in names.split(", ")}
 
 
 def _as_cell(words: str) -> str:

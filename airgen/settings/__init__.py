@@ -93,9 +93,9 @@ class LabelFile(Settings):
 
 
 class QueriesSettings(Settings):
-    """Queries that are there already, in place of `generation`. Columns that are not named are found by usual names."""
+    """Queries that already exist, in place of `generation`. Columns that are not named are found by usual names."""
 
-    file: Annotated[str, FILE]  # a text with a query a line, CSV, TSV, JSON Lines, or a folder in BEIR format
+    file: Annotated[str, FILE]  # a text with one query per line, CSV, TSV, JSON Lines, or a folder in BEIR format
     column: str = ""  # the query's text
     id_column: str = ""
     count_column: str = ""  # how often the query was asked
@@ -103,7 +103,7 @@ class QueriesSettings(Settings):
     other_language: Literal["skip", "keep"] = "skip"  # what is done with queries that are not in `language`
     draw_by: Literal["count", "equal"] = "count"  # `target` queries are drawn by how often they were asked, or equally
     max_length: int = Field(default=2000, ge=1, le=100_000)  # characters; longer ones are left out
-    labels: list[LabelFile] = []  # labels that exist already: nobody is asked for them again
+    labels: list[LabelFile] = []  # labels that exist already: no one is asked for them again
 
 
 class ExportSettings(Settings):
@@ -150,7 +150,7 @@ RELEVANCE = {
 }
 """What is relevant, by the word for it (`relevance`)."""
 
-ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries are there already, if it gives none
+ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries already exist, if it gives none
 
 
 class Pipeline(Settings):

@@ -30,7 +30,7 @@ def _about_the_subject(judge: Any) -> tuple[Any, int]:
         return judge, JudgeSettings.model_fields["relevant_from"].default
     try:
         prompt, cut = resolve("judge", str(kind)).SUBJECT
-    except (AirgenError, AttributeError):  # `OneJudge` says what is wrong; a kind of the user's own may have no other
+    except (AirgenError, AttributeError):  # `OneJudge` says what is wrong; the user's own kind may have no other
         return judge, JudgeSettings.model_fields["relevant_from"].default
     return {**judge, "prompt": judge.get("prompt") or prompt}, cut
 

@@ -164,7 +164,7 @@ def check_address(url: str) -> None:
 
 
 def secret(name: str | None) -> str | None:
-    """Return the key in an environment variable, stripped, or None where it is not set. The only reader of keys.
+    """Return the key in an environment variable, stripped, or None if it is not set. The only reader of keys.
 
     Raises SettingsError, which never shows the value, where it is not one line of ASCII and could not be a header.
     """

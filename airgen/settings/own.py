@@ -1,4 +1,4 @@
-"""The settings of a function or an object of the user's own: its name and its version stand for it.
+"""The settings of the user's own function or object: its name and its version stand for it.
 
 {kind: python, name: my_search, version: 5c9e0f12ab34cd56, place: "mine:my_search"}
 """
@@ -11,7 +11,7 @@ from airgen.functions import find
 from airgen.settings.base import SPEED, Settings
 
 PYTHON = "python"
-"""The kind of a component, a system, a judge or a backend that is a function of the user's own."""
+"""The kind of a component, a system, a judge or a backend that is the user's own function."""
 
 
 class OwnSettings(Settings):

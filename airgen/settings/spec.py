@@ -57,11 +57,14 @@ _CLASS = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 
 @dataclass(frozen=True)
 class Spec:
-    """A part that was read.
+    """A component as described in YAML, validated.
 
-    part: what it is for ("retriever", "reranker", "embedder", ...). kind: its name in the registry, or `module:Class`.
-    settings: those of the kind, checked. folder: where relative paths start; None: the working directory. written: as
-    the YAML file has it, which is what is kept of it in files.
+    Attributes:
+        part: What it is for ("retriever", "reranker", "embedder", ...).
+        kind: Its name in the registry, or `module:Class`.
+        settings: Those of the kind, checked.
+        folder: Where relative paths start; None: the working directory.
+        written: As the YAML file has it, which is what is kept of it in files.
     """
 
     part: str

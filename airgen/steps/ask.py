@@ -73,8 +73,12 @@ def make_engine(
 ) -> Engine:
     """Return one engine, one budget, for the generator and the judges; it remembers what was learnt of the models.
 
-    rules: stage -> answer of the scripted backend. say: see `Engine`. live: no batches. Raises SettingsError for a
-    budget on an LLM without a known price, UsageError for a budget below 0.
+    Raises SettingsError for a budget on an LLM without a known price, UsageError for a budget below 0.
+
+    Args:
+        rules: Stage -> answer of the scripted backend.
+        say: See `Engine`.
+        live: No batches.
     """
     limit = budget_usd if budget_usd is not None else pipeline.llm.budget_usd
     if limit is not None and (problems := unpriced(pipeline)):

@@ -10,14 +10,14 @@ R = TypeVar("R", bound=Row)
 
 
 NO_PASSAGE = Passage("", "", -1, "")
-"""The passage of a lineage that no passage stands behind: a query of the user's own."""
+"""The passage of a lineage that no passage stands behind: the user's own query."""
 
 
 @dataclass(frozen=True)
 class Lineage:
     """One sample and all rows that were made from it, in the order of the steps; skips by step.
 
-    `partner` is the second passage of a multi-hop sample. A query of the user's own has the passage `NO_PASSAGE`.
+    `partner` is the second passage of a multi-hop sample. The user's own query has the passage `NO_PASSAGE`.
     """
 
     passage: Passage
@@ -69,7 +69,7 @@ class Lineage:
 
     @property
     def query(self) -> Query | None:
-        """Return the original query, where there is one."""
+        """Return the original query, if any."""
         return next(iter(self.every(Query)), None)
 
     @property

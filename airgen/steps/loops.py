@@ -1,7 +1,7 @@
 """The two loops that run steps: one waits for answers, the other one computes.
 
     lineage = await walk(lineage, steps, tools=tools, store=store, health=health)      # one parent, step after step
-    await walk_each(lineages, steps, tools=..., store=..., health=..., workers=64)     # many parents beside each other
+    await walk_each(lineages, steps, tools=..., store=..., health=..., workers=64)     # many parents concurrently
     whole = run_whole(RECALL, whole)                                                   # all parents of one step
 
 `walk` asks models, about one document, pair or query at a time: candidates and judgments. A parent goes through all

@@ -248,7 +248,7 @@ def _duration(seconds: float) -> str:
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """Return the content of the status file, or None where there is no complete one.
+    """Return the content of the status file, or None if there is no complete one.
 
     Its `pid` is an integer, `updated` a number, `stages` an object of objects whose figures are numbers or None; what
     the file has instead is left out.

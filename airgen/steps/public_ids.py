@@ -26,7 +26,7 @@ class PublicIds:
     def query(self, lineage: Lineage) -> str:
         """Return a query's id. It depends on the key of the final text, so it stays when the target grows.
 
-        With `ids: original` a query of the user's own has the id that its file gives.
+        With `ids: original` the user's own query has the id that its file gives.
         """
         if lineage.own is not None and lineage.own.id and self.pipeline.export.ids == "original":
             return lineage.own.id
@@ -39,7 +39,7 @@ class PublicIds:
     def document(self, id_: str) -> str:
         """Return a document's id.
 
-        An opaque one does not tell a generated negative from the rest; see also `fitting_id`.
+        An opaque id does not reveal generated negatives; see also `fitting_id`.
         """
         if self.pipeline.export.ids == "original":
             return fitting_id(id_)

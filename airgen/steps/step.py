@@ -113,9 +113,11 @@ class Parent(Protocol):
 class Whole:
     """What a step with `whole=True` works on: all its parents, and what it needs to read and to write.
 
-    plan: the fingerprints of finished steps. stopping: set when the user stops the job. encoding: is told how many
-    passages a model has encoded. fingerprint, pending: of the step that is running, and the keys of its parents without
-    a row.
+    Attributes:
+        plan: The fingerprints of finished steps.
+        stopping: Set when the user stops the job.
+        encoding: Is told how many passages a model has encoded.
+        fingerprint, pending: Of the step that is running, and the keys of its parents without a row.
     """
 
     store: Store
@@ -136,8 +138,10 @@ class Whole:
 class RowBatch:
     """Rows that are on the disk before the next batch begins.
 
-    done: how many pieces of work they finish; by default their parents. note: for the progress bar. first: the
-    position of the first row in its corpus.
+    Attributes:
+        done: How many pieces of work they finish; by default their parents.
+        note: For the progress bar.
+        first: The position of the first row in its corpus.
     """
 
     rows: Sequence[Any]

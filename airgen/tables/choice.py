@@ -52,7 +52,8 @@ def whole_number(text: str) -> int | None:
 class TableColumn:
     """A column of a sample: its name, its place from 0, the values that are not empty, and the number of rows.
 
-    `invented`: the table has no header, and the name says its place alone.
+    Attributes:
+        invented: The table has no header, and the name says its place alone.
     """
 
     name: str
@@ -158,9 +159,12 @@ def anything(column: TableColumn) -> bool:
 class Role:
     """What a column can be. `what`: for messages, with the setting that names it.
 
-    names: usual names, folded, the most usual first. fits: whether what a column holds can be that. guess: the column
-    among the free ones (also those of lists), given those that are chosen, where none has a usual name and fits.
-    `needed`: it must be there.
+    Attributes:
+        names: Usual names, folded, the most usual first.
+        fits: Whether what a column holds can be that.
+        guess: The column among the free ones (also those of lists), given those that are chosen, where none has a usual
+            name and fits.
+        needed: It must be there.
     """
 
     what: str

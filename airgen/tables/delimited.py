@@ -343,7 +343,7 @@ class _Grammar:
         return next((reading for reading in readings if len(reading) == width), cells or literal)
 
     def _strict(self, line: str, source: _Lines) -> tuple[list[str] | None, int]:
-        """Return (cells, lines taken from those that follow); None where a cell that begins with a mark does not end
+        """Return (cells, lines taken from those that follow); None if a cell that begins with a mark does not end
         with one before a delimiter."""
         cells: list[str] = []
         text, place, used, size, mark = line, 0, 0, 0, self._dialect.delimiter
@@ -375,7 +375,7 @@ class _Grammar:
                 return [*cells, ""], used
 
     def _end(self, text: str, start: int) -> int:
-        """Return the place of the mark that closes a cell; the length of the text where there is none."""
+        """Return the place of the mark that closes a cell; the length of the text if there is none."""
         match = self._inner.match(text, start)
         return match.end() if match else start
 

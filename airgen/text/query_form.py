@@ -77,8 +77,10 @@ def _word_set(table: str, language: str) -> frozenset[str]:
 
 
 def asks(text: str, language: str) -> bool | None:
-    """Return whether a text is a question, with a mark or without; None where it has none and the language's words are
-    not known."""
+    """Return whether a text is a question, with or without a question mark.
+
+    Returns None if it has no question mark and the language's question words are not known.
+    """
     if text.rstrip(" \"'”’»)").endswith(_MARKS):
         return True
     if language == "zh":

@@ -432,7 +432,7 @@ _OR_NONE: dict[str, Callable[[list[str], str], bool | None]] = {
 
 
 def states(text: str, language: str) -> bool | None:
-    """Return whether a text has a predicate; None where that cannot be told, or of a language without rules.
+    """Return whether a text has a predicate; None if that cannot be told, or of a language without rules.
 
     Args:
         text: A sentence, a heading, keywords.

@@ -164,7 +164,7 @@ def _offline() -> tiktoken.Encoding | None:
 
 
 def _from_file(name: str) -> tiktoken.Encoding | None:
-    """Return the encoding from the user's caches or the shipped files; None where there is no file with the right
+    """Return the encoding from the user's caches or the shipped files; None if there is no file with the right
     hash."""
     known = _VOCABULARIES.get(name)
     named = os.environ.get("TIKTOKEN_CACHE_DIR")

@@ -113,10 +113,14 @@ class TrainingData(NamedTuple):
 class TrainingRequest:
     """The options of `airgen train KIND`.
 
-    on: a dataset directory in BEIR format (published, generated, or mined pairs), or several, each with a weight and a
-    teacher (`TrainingData`). base: the model to start from: a name of `airgen show models`, a folder, or a Hub name.
-    out: the folder of the trained model. recipe: a file, or the name of one that airgen ships. changes: NAME=VALUE,
-    single settings that replace the recipe's. resume: go on from an existing checkpoint.
+    Attributes:
+        on: A dataset directory in BEIR format (published, generated, or mined pairs), or several, each with a weight
+            and a teacher (`TrainingData`).
+        base: The model to start from: a name of `airgen show models`, a folder, or a Hub name.
+        out: The folder of the trained model.
+        recipe: A file, or the name of one that airgen ships.
+        changes: NAME=VALUE, single settings that replace the recipe's.
+        resume: Go on from an existing checkpoint.
     """
 
     on: Path | tuple[TrainingData | tuple[Path, float], ...]

@@ -204,7 +204,7 @@ async def test_a_wait_is_said_when_it_is_long(
 
 
 WHO = "m at endpoint 'default'"
-WHY = "(the limits of requests and tokens a minute)"
+WHY = "(the limits of requests and tokens per minute)"
 
 
 @pytest.mark.parametrize(

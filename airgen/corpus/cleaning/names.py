@@ -47,7 +47,7 @@ def lacks(language: str) -> list[str]:
     model, packages = _RECOGNISERS[language]
     lines = [line for package in packages for line in installed(package, _PURPOSE)]
     if model and not models.fetched(model):
-        lines.append(f"clean.names: the model {model} is not here (or write names: keep): airgen fetch {model}")
+        lines.append(f"clean.names: the model {model} has not been fetched (or set names: keep): airgen fetch {model}")
     return lines
 
 

@@ -126,7 +126,7 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
 
 
 def usual_encoding(samples: Iterable[bytes], language: str) -> str:
-    """Return the encoding of most of the bytes that are no UTF-8, looked at together; empty where they show none."""
+    """Return the encoding of most of the bytes that are no UTF-8, looked at together; empty if they show none."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, language) if odd else []
     return readings[0][1] if readings and readings[0][0] >= _MIN_SCORE else ""
@@ -320,7 +320,7 @@ def guessed(raw: bytes, language: str) -> str:
 
 
 def legacy_language(samples: Iterable[bytes]) -> str:
-    """Return the language of bytes from several files in old encodings, looked at together; empty where none is
+    """Return the language of bytes from several files in old encodings, looked at together; empty if none is
     found."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, "") if odd else []

@@ -120,7 +120,7 @@ class HtmlReader(FileReader):
         return list(self.repeated)
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        """Note what the pages of each folder repeat, from some of these, and which page repeats all others."""
+        """Find the blocks that pages of a folder repeat, from a sample, and pages that repeat all others."""
         super().look_around(paths)
         if self.settings.chosen() == "main":
             self.common = repeated_blocks(paths, self._folder, self._texts_of)
@@ -522,7 +522,7 @@ class _Walk:
             self._linked += len(self._held[-1].strip())
 
     def _enter(self, node: Any, tag: str) -> Any:
-        """Return what to do at the end of an element; None where it is not gone into."""
+        """Return what to do at the end of an element; None if it is not gone into."""
         attributes: Mapping[str, str | None] = node.attributes
         if tag in _NEVER:
             if tag == "script" and "math/tex" in (attributes.get("type") or ""):
@@ -734,7 +734,7 @@ def _is_data(row: Any) -> bool:
 
 
 def _equation(node: Any) -> str | None:
-    """Return an equation as LaTeX, where the page has it, else its letters; None where there is none."""
+    """Return an equation as LaTeX, where the page has it, else its letters; None if there is none."""
     source = node.css_first("annotation[encoding='application/x-tex']")
     if source is not None:
         return f" {source.text().strip()} "

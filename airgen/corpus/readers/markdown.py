@@ -142,7 +142,7 @@ def _parser() -> MarkdownIt:
 
 
 def _parsed(text: str) -> list[Token] | None:
-    """Return the tokens of a text, also of footnotes that nothing refers to; None where it is nested deeper than
+    """Return the tokens of a text, also of footnotes that nothing refers to; None if it is nested deeper than
     `_NESTED`."""
     notes: dict[str, Any] = {}
     tokens = _parser().parse(text, notes)

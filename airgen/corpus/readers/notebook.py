@@ -82,7 +82,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _cells(notebook: Any) -> list[Mapping[str, Any]] | None:
-    """Return the cells of a notebook, in version 3 those of its worksheets; None where it has none."""
+    """Return the cells of a notebook, in version 3 those of its worksheets; None if it has none."""
     cells = _mapping(notebook).get("cells")
     if not isinstance(cells, list):
         sheets = _mapping(notebook).get("worksheets")

@@ -92,7 +92,7 @@ def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _forms(book: Any) -> Any:
-    """Return what knows the values of the fields of a form; None where there is none."""
+    """Return what knows the values of the fields of a form; None if there is none."""
     if book.get_formtype() == 0:
         return None
     book.init_forms()

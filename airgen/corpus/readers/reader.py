@@ -27,10 +27,12 @@ SHOWN_PIECE = 20_000  # of a piece, whose text is nowhere else
 class ReaderSettings(Settings):
     """The base of every reader's settings. `max_bytes` limits the raw size of one document.
 
-    `skip`: names of files and folders, or patterns of names (`*.bak`), that are left out below `path`, at any depth.
-    `metadata`: what is kept of each document besides its text: names of columns, or of what a file says of itself
-    (`airgen.corpus.readers.metadata`).
     `packages` are the imports without which the reader cannot run.
+
+    Attributes:
+        skip: Names of files and folders, or patterns of names (`*.bak`), that are left out below `path`, at any depth.
+        metadata: What is kept of each document besides its text: names of columns, or of what a file says of itself
+            (`airgen.corpus.readers.metadata`).
     """
 
     packages: ClassVar[tuple[str, ...]] = ()

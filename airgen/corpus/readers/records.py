@@ -89,7 +89,7 @@ class JsonLinesReader(PathReader):
             yield from self.settings.documents(row, seen, self.place, **where)
 
     def _text(self, line: bytes, path: Path) -> str | None:
-        """Return a line in UTF-8, or in the old encoding that the file's bytes show; None where it is neither."""
+        """Return a line in UTF-8, or in the old encoding that the file's bytes show; None if it is neither."""
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError:

@@ -81,8 +81,9 @@ class RowSettings(ReaderSettings):
 class ChosenRows(RowSettings):
     """The base of the settings of readers that can leave rows out. A row that is left out is no part of the corpus.
 
-    where: the value that a column must have, or one of several; of a column that is a list, one of its items.
-    characters: the least and the largest length of a text.
+    Attributes:
+        where: The value that a column must have, or one of several; of a column that is a list, one of its items.
+        characters: The least and the largest length of a text.
     """
 
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)

@@ -201,7 +201,7 @@ def _unpacked(blocks: NDArray[Any]) -> Array:
 
 
 class StaticEmbedder(EmbeddedEmbedder):
-    """Mean token vectors at length 1; a text without a token that the vocabulary knows has zeros.
+    """Means of token vectors, normalised to length 1; zeros for a text without known tokens.
 
     The tokenizer adds no special tokens. As in model2vec, a model may weigh its tokens (`weights`) and let several
     tokens share a vector (`mapping`).

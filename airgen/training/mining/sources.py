@@ -68,11 +68,15 @@ def mine_sources(
 ) -> dict[str, Any]:
     """Mine several sources as one corpus and write the pairs to `out`; returns the summary of `write_pairs`.
 
-    limit: passages of a corpus, rows of a format of dumps. exclude: datasets whose queries no pair may have. The
-    queries of a dataset that is itself a source are always excluded, because they are for testing. dumps: what is kept
-    of dumps. `progress` is called after each passage, and each row of a dump.
+    `progress` is called after each passage, and each row of a dump.
 
     Raises UsageError for sources in several languages and for an unknown format of dumps.
+
+    Args:
+        limit: Passages of a corpus, rows of a format of dumps.
+        exclude: Datasets whose queries no pair may have. The queries of a dataset that is itself a source are always
+            excluded, because they are for testing.
+        dumps: What is kept of dumps.
     """
     files, dumps = _dump_files(sources), dumps or DumpSettings()
     readers: dict[str, DumpReader] = {kind: resolve("dump", kind)(paths, dumps) for kind, paths in files.items()}
@@ -157,10 +161,13 @@ def expansion_pairs(
 ) -> dict[str, Any]:
     """Write a pair for each query of the file and its passage; returns the summary of `write_pairs`.
 
-    source: a corpus or a dataset, whose own queries no pair may have, because they are for testing. queries: a file of
-    `airgen train expand`. per_passage: how many queries of each are used. limit: passages that are read.
-
     Raises DatasetError if no passage of the source has a query.
+
+    Args:
+        source: A corpus or a dataset, whose own queries no pair may have, because they are for testing.
+        queries: A file of `airgen train expand`.
+        per_passage: How many queries of each are used.
+        limit: Passages that are read.
     """
     opened, written = open_source(source, limit), read_expansions(queries)
     dataset = BeirDataset.open(source) if Path(source).is_dir() else None
