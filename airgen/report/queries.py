@@ -284,9 +284,9 @@ def _documents(life: Life) -> dict[str, int]:
 
 def _texts(source: ReportSource, wanted: set[str], store: Store | None) -> Iterator[tuple[str, str, str]]:
     if source.dataset is not None:
-        for passage in source.dataset.passages():
-            if passage.id in wanted:
-                yield passage.id, passage.title, passage.text
+        for row in source.dataset.passages():
+            if row.id in wanted:
+                yield row.id, row.title, row.text
     elif source.job is not None and store is not None:
         public, plan = source.job.ids, source.job.plan(store)
         for passage in store.passages(plan["corpus"]):
