@@ -447,13 +447,14 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
     ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
     items = tuple(
         AuditItem(
-            ids.query(lineage),
-            ids.document(id_),
-            kind_of[id_],
-            None,
-            kind_of[id_] in labelled,
-            lineage.final.text,
-            *texts[id_],
+            query=ids.query(lineage),
+            document=ids.document(id_),
+            kind=kind_of[id_],
+            level=None,
+            relevant=kind_of[id_] in labelled,
+            query_text=lineage.final.text,
+            title=texts[id_][0],
+            text=texts[id_][1],
         )
         for lineage, kind_of, id_ in chosen
     )

@@ -161,10 +161,22 @@ def draw_systems(
     )
     order = difference.draw_order(sample.frame, seed=seed)
     sample = replace(sample, pairs=tuple(pairs[at] for at in order.tolist()))
-    items = [AuditItem(q, d, "", None, False, queries[q].text, *texts[d]) for q, d, _, _ in sample.pairs[:count]]
+    items = [
+        AuditItem(
+            query=query,
+            document=document,
+            kind="",
+            level=None,
+            relevant=False,
+            query_text=queries[query].text,
+            title=texts[document][0],
+            text=texts[document][1],
+        )
+        for query, document, _, _ in sample.pairs[:count]
+    ]
     note = (
         f"{len(sample.systems)} systems are compared ({', '.join(sample.systems)}). You see documents that they rank "
-        f"differently, without being told who found them. Please answer in this order; you may stop after any "
+        f"differently, but not which system found them. Please answer in this order; you may stop after any "
         f"{BATCH} pairs."
     )
     out.mkdir(parents=True, exist_ok=True)

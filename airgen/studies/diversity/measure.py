@@ -369,11 +369,12 @@ def _overlap(
     original, rewritten = (shared_stems(texts, source, terms, language) for texts in (before, queries))
     pairs = original.keys() & rewritten.keys()
     return Overlap(
-        len(own),
-        _mean(own.values()),
-        _mean(shared_stems(queries, others, terms, language).values()),
-        len(pairs),
-        *(_mean(shares[key] for key in pairs) if pairs else None for shares in (original, rewritten)),
+        queries=len(own),
+        positives=_mean(own.values()),
+        others=_mean(shared_stems(queries, others, terms, language).values()),
+        pairs=len(pairs),
+        original=_mean(original[key] for key in pairs) if pairs else None,
+        rewritten=_mean(rewritten[key] for key in pairs) if pairs else None,
     )
 
 
