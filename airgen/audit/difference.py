@@ -253,7 +253,7 @@ _POWER_QUANTILE = 0.8416  # the normal quantile of .8: a projected number of ans
 
 @dataclass(frozen=True, slots=True)
 class PairDecision:
-    """What is known of one contrast, such as a difference of two systems, after `answers` answers.
+    """The estimate of one contrast, such as a difference of two systems, after `answers` answers.
 
     verdict: `first` or `second` is better, `equal` (the difference is smaller than the margin) or `open`. decided_at:
     after how many answers this was known, None if it is open. value: the estimate by all answers. low, high: what all

@@ -56,7 +56,7 @@ class ExamplesAudit(Shown):
     file: Path
 
     def as_text(self) -> str:
-        """For a terminal."""
+        """Return the text for a terminal."""
         relevance = {"without": self.without, "with": self.with_them}
         rows = [[name, f"{share:.2f}", share.count] for name, share in relevance.items()]
         table = Table(rows, columns("examples", "people's relevance", "pairs held out")).text()

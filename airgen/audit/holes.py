@@ -235,7 +235,7 @@ class JudgedHoles(Shown):
     refused: Mapping[str, list[str]] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """For a terminal: who moved, and what was judged."""
+        """Return the text for a terminal: who moved, and what was judged."""
         moved = [move for move in self.systems if move.rank_before != move.rank_after]
         sure = [move for move in moved if not move.ranks_after[0] <= move.rank_before <= move.ranks_after[1]]
         voted = self.holes - self.not_in_the_dataset != self.voted

@@ -230,7 +230,7 @@ class Applied(Shown):
     change: dict[str, Any]
 
     def as_text(self) -> str:
-        """For a terminal."""
+        """Return the text for a terminal."""
         return f"version {self.before} -> {self.version}: {note_text(self.change) or 'no label is of a person'}"
 
 
@@ -379,7 +379,7 @@ class RelevanceAudit(Shown):
     gone: int = 0
 
     def as_text(self) -> str:
-        """For a terminal."""
+        """Return the text for a terminal."""
         names = ("precision", "recall", "agreement")
         rows = [[name, *(f"{of[name]:.2f}" for of in self.figures.values())] for name in names]
         verdict = {

@@ -356,7 +356,7 @@ _FAVOURS = (
 
 
 def audit_text(audit: SystemAudit) -> str:
-    """For a terminal: the verdicts, the corrected ranking, and whether the judge favours a family."""
+    """Return the text for a terminal: the verdicts, the corrected ranking, and whether the judge favours a family."""
     people = "1 person" if audit.people == 1 else f"{audit.people} people"
     lines = [f"{audit.dataset} {audit.split}: {audit.answers} pairs answered by {people}, {audit.queries} queries"]
     if audit.later:

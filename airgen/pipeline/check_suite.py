@@ -35,7 +35,7 @@ class DatasetEstimate:
 
 @dataclass(frozen=True)
 class SuiteEstimate:
-    """All datasets, and what is missing: a line, and how many of the datasets it concerns."""
+    """All datasets, and what is missing: {line: the number of datasets that it concerns}."""
 
     suite: Suite
     datasets: list[DatasetEstimate] = field(default_factory=list)
@@ -104,7 +104,7 @@ def _members(path: Path, suite: Suite) -> Iterator[tuple[str, Path, Pipeline, Su
 
 
 def suite_lines(suite_estimate: SuiteEstimate) -> list[str]:
-    """For a terminal: what each dataset costs, the sum, and what is missing."""
+    """Return the text for a terminal: what each dataset costs, the sum, and what is missing."""
     rows, suite = suite_estimate.datasets, suite_estimate.suite
     queries, width = sum(row.queries for row in rows), max(len(row.name) for row in rows)
     lines = [f"{suite.name} {suite.version}: {len(rows)} datasets, {queries:,} queries"]

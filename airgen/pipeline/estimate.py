@@ -97,7 +97,7 @@ class _Work:
     llm: LlmSettings
 
     def priced(self, mean: float, profile: ModelProfile) -> StageEstimate:
-        """With the mean length of its prompt, and what is known of the model."""
+        """Return the stage's estimate, from the mean length of its prompt and the profile of the model."""
         calls = round(self.pieces * self.tries)
         # A second try carries the first answer and what was wrong with it.
         again = max(0.0, self.tries - 1) * (self.tokens + 30)

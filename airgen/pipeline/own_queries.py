@@ -95,7 +95,7 @@ def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Ro
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One label: `query` is an id or a text, `level` 0 to 3; `where` it stands."""
+    """One label: `query` is an id or a text, `level` is 0 to 3, `where` is its file and line."""
 
     query: str
     document: str
@@ -343,7 +343,7 @@ def _names(line: Line, text: str, language: str) -> list[str]:
 
 
 def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> list[_Group]:
-    """Repetitions as one query, the most frequent of which gives the text."""
+    """Join repetitions into one query, which has the most frequent text."""
     groups: dict[str, _Group] = {}
     texts: Counter[str] = Counter()
     for line in sorted(lines, key=lambda entry: (-entry.count, entry.line)):

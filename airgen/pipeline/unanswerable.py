@@ -24,7 +24,7 @@ _RELEVANT = ("keep_query", "add_positive")
 
 @dataclass(frozen=True)
 class HeldOut:
-    """queries: keys of final queries that nothing answers. passages: ids of what is left out of the corpus, `decoys` of
+    """queries: keys of the unanswerable final queries. passages: ids that are left out of the corpus, `decoys` of
     them of queries that something else answers."""
 
     queries: frozenset[str] = frozenset()

@@ -123,7 +123,7 @@ class SystemScore(Shown):
         return CLASSES[1] if self.model.lower() == "bm25" else CLASSES[2]
 
     def lines(self) -> list[str]:
-        """For a terminal: the headline measure of each dataset, and what is missing."""
+        """Return the text for a terminal: the headline measure of each dataset, and what is missing."""
         lines = [f"{self.model} + {self.reranker}, version {self.version}: {self.system_class}"]
         for row in self.datasets:
             head = HEAD[row.task]

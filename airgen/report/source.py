@@ -154,7 +154,7 @@ class ReportSource:
             return None
 
     def take_public_part(self, withhold: Sequence[str]) -> None:
-        """Replace the dataset by its public part, in a folder that is gone when nobody needs it any more.
+        """Replace the dataset by its public part, in a folder that is removed with the last reference to it.
 
         Raises DatasetError where the public files would connect a withheld query with a document.
         """
@@ -217,7 +217,7 @@ class ReportSource:
         return splits
 
     def is_private(self, split: str) -> bool:
-        """Return whether nothing may be told of the split's single queries; `all` has those of every split."""
+        """Return whether the split's single queries must not be shown; `all` has those of every split."""
         return split in self.withheld or (split == "all" and bool(self.withheld))
 
     def labels(self, split: str) -> dict[str, dict[str, float]]:

@@ -53,7 +53,7 @@ Chunk = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Board:
-    """The systems of one split, best first. `private`: nothing may be told of single queries."""
+    """The systems of one split, best first. `private`: single queries must not be shown."""
 
     key: str
     split: str
@@ -253,7 +253,7 @@ def _holes(board: Board, source: ReportSource, labels: Labels, rankings: Ranking
 
 
 def _text_of(source: ReportSource, query: str) -> str:
-    """Return the text of a query, or its id where the text is not known."""
+    """Return the text of a query, or its id if the text is not known."""
     return source.queries[query].text if query in source.queries else query
 
 
@@ -362,7 +362,7 @@ _SLOPE_WIDTHS = {"wide": 300, "narrow": 70}
 
 
 def score_against_time(results: Sequence[Result]) -> Drawings:
-    """Return the headline against milliseconds a query, best result first; systems without a time are left out.
+    """Draw the headline against milliseconds per query, best result first; systems without a time are left out.
 
     A system that no other beats in both is in bold; the others have their names, or their places in `results`, where
     there is room. Empty without two systems that have a time.

@@ -94,7 +94,7 @@ class CorrelationStudy(Shown):
         return notes
 
     def text(self) -> str:
-        """For a terminal: the pairs, and what must be known."""
+        """Return the text for a terminal: the pairs, and what must be known."""
         return "\n".join(
             [Table(self.pairs, _COLUMNS).text() if self.pairs else "no two benchmarks can be compared", *self.notes()]
         )

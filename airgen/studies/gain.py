@@ -76,7 +76,7 @@ class GainReport(Shown):
     alpha: float = ALPHA
 
     def text(self) -> str:
-        """For a terminal: a line for each dataset, and their mean."""
+        """Return the text for a terminal: a line for each dataset, and their mean."""
         return Table(self.rows, _COLUMNS).text() + "\n" + self._mean_line()
 
     def _mean_line(self) -> str:

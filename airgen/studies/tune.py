@@ -69,7 +69,7 @@ class TunedHybrid(Shown):
     stable: float
 
     def lines(self, split: str) -> list[str]:
-        """For a terminal: the scores, and whether the weights are worth it."""
+        """Return the text for a terminal: the scores, and whether the weights are worth it."""
         rows = [[f"{self.queries} queries of {split}", self.measure]]
         rows += [[name, f"{value:.4f}"] for name, value in self.singles.items()]
         rows.append(["equal weights (rrf)", f"{self.equal:.4f}"])

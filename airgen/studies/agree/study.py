@@ -216,7 +216,7 @@ class AgreementStudy:
         )
 
     def _check(self) -> None:
-        """Everything that the study needs, before its first system runs. Raises what is missing."""
+        """Check everything that the study needs before its first system runs. Raises an error for what is missing."""
         for path in (self.collection, *self.beside):
             BeirDataset.open(path).qrels(self.split)
         if missing := missing_needs(self.systems):

@@ -272,7 +272,7 @@ def inspection_study(inspection: Inspection) -> Study:
 
 
 def inspection_text(inspection: Inspection) -> str:
-    """For a terminal: the findings and the verdict; the page says what to do."""
+    """Return the text for a terminal: the findings and the verdict; the page says what to do."""
     parts = [
         Table(inspection.findings, [_STATE, *_FINDINGS]).text(),
         *(one_line(line, 200) for line in inspection.left_out),

@@ -278,7 +278,7 @@ def simulate_judges(
 def gather(
     store: Store, folder: Path, selection: Selection, plan: SimulationPlan, display: Display
 ) -> SimulationEvidence:
-    """Run the systems, draw queries, recall and pre-label; what is there already is not made again."""
+    """Run the systems, draw queries, recall and pre-label; existing results are reused."""
     dataset, control = BeirDataset.open(folder), plan.pipeline.control
     task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or selection.language))
     known = relevant_passages(
