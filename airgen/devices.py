@@ -190,7 +190,7 @@ def suppress_exhausted() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Collect what is in reference cycles, as the models of libraries are, and give cached memory back to the GPU."""
+    """Collect objects in reference cycles, such as libraries' models, and release the GPU's cached memory."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():

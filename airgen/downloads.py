@@ -87,7 +87,7 @@ def _nobody(done: int) -> None: ...
 
 
 def from_address(address: str, target: Path, *, size: int | None = None, tick: Tick = _nobody) -> None:
-    """Write what an address sends (https, http, file) into `target`, after what an earlier try has left there.
+    """Download a URL (https, http, file) into `target`, and continue an earlier download.
 
     Raises FetchError, ModelError if another process is writing the same file.
 

@@ -45,7 +45,7 @@ _NO_MEMORY = (
 def guarded(
     subject: str, kind: type[AirgenError] = ModelError, *, passing: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Run foreign code, and turn whatever it raises into one line: the subject, the place and the reason.
+    """Run third-party code, and turn any exception into one line: the subject, the location and the reason.
 
     Errors of airgen, those in `passing`, Ctrl-C and the cancellation of a task pass. `SystemExit` does not: no part
     may end the program.

@@ -85,7 +85,7 @@ def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def exit_soon() -> None:
-    """End the process with exit code 3 in a second, if it has not ended by itself then."""
+    """End the process with exit code 3 after a second, unless it has ended by then."""
     for begun in _exits:
         begun.set()
         timer = threading.Timer(_GRACE_SECONDS, _exit)

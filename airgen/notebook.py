@@ -28,7 +28,7 @@ def in_notebook() -> bool:
 
 
 def console(quiet: bool = False) -> Console:
-    """Return where progress is printed: nowhere in a notebook, which has its bar."""
+    """Return where progress is printed: nowhere in a notebook, which has a bar."""
     return Console(stderr=True, quiet=quiet or in_notebook())
 
 

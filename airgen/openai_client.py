@@ -51,7 +51,7 @@ _NEVER: dict[str, Any] = {"api_key": _NO_KEY, "admin_api_key": "", "organization
 
 
 class Answered(Exception):
-    """An answer whose status is no success."""
+    """An answer with an error status."""
 
     def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         super().__init__(f"status {status}")

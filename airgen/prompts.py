@@ -76,7 +76,7 @@ class Prompt(FrontMatter):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the template, what it includes, or its output schema."""
+        """Return a hash of the template, its includes and its output schema."""
         return fingerprint(source=self.source, included=dict(self.included))
 
     def constrained(self, pattern: str | None = None, count: int | None = None) -> Mapping[str, Any] | None:

@@ -251,9 +251,9 @@ class Decision(Row):
     """What Table 2 makes of a judgment.
 
     Attributes:
-        action: Keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; add_negative for a passage
-            that does not answer a query of the user's. `level` and `probability` are those of the judgment that it
-            stands on, if there was one.
+        action: One of keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; add_negative for a
+            passage that does not answer the user's own query.
+        level, probability: Those of the judgment behind the decision, if there was one.
     """
 
     id: str

@@ -188,7 +188,7 @@ def kind_of_prompt(prompt: Prompt) -> str | None:
 
 
 def judge_kind(judge: OneJudge) -> JudgeKind:
-    """Return the kind of a judge. Raises LlmError for whatever its making raises: it may be the user's own."""
+    """Return the kind of a judge. Raises LlmError if it cannot be created: it may be the user's own."""
     with guarded(f"judge {judge.kind}", LlmError):
         return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
 
@@ -196,7 +196,7 @@ def judge_kind(judge: OneJudge) -> JudgeKind:
 def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """Return what a judgment depends on besides its pair.
 
-    The cut between levels is no part of it: the raw level is kept.
+    The cutoff between levels is not part of it, because the raw level is stored.
     """
     judge = pipeline.control.judge
     members = [_parts(member, pipeline, prompts) for member in judge.members]

@@ -28,7 +28,7 @@ GROUP = 1000  # pairs whose documents are read from the work database at once
 
 @dataclass(frozen=True)
 class PairToJudge:
-    """A pair with the rows that were made from it. key: what a judgment is of, see `pair_name`. document: reads the
+    """A pair with the rows that were made from it. key: identifies the pair, see `pair_name`. document: reads the
     text of the passage.
     """
 
@@ -122,7 +122,7 @@ def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgmen
 
 
 async def add_judgments(control: Control) -> None:
-    """Ask about every pair that has neither a judgment nor a skip; nobody where votes decide."""
+    """Ask about every pair that has neither a judgment nor a skip; none if votes decide."""
     if not control.settings.judge.members:
         return
     tools, store = control.tools, control.store

@@ -53,7 +53,7 @@ class QuerySet(Whole):
         return {id_: (corpus.titles[at] if corpus.titles else "", corpus.texts[at]) for id_, at in places.items()}
 
     def full_texts(self, ids: Collection[str]) -> dict[str, str]:
-        """Return what a re-ranker reads, by id."""
+        """Return the texts that a re-ranker reads, by id."""
         return {id_: flat_text(*row) for id_, row in self.texts(ids).items()}
 
     def documents(self, ids: Collection[str]) -> dict[str, str]:

@@ -63,7 +63,7 @@ class _Line:
 
     @property
     def kind(self) -> str:
-        """Return the kind of part that this line is a heading of, or an empty string."""
+        """Return the kind of part whose heading this line is, or an empty string."""
         if len(self.text) > 60:
             return ""
         match = _NUMBER.match(self.text.strip(" *_"))

@@ -119,7 +119,7 @@ _ROLES = {
 
 
 def is_question(name: str) -> bool:
-    """Return whether a column is called as questions are."""
+    """Return whether a column has a usual name for questions."""
     return any(word in name.casefold() for word in _QUESTIONS)
 
 
@@ -191,7 +191,7 @@ def first_rows(path: Path, kind: str) -> list[Row]:
 
 
 def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return how CSV files are written, for the settings of their reader: what is the same in all of them."""
+    """Return the format of CSV files for the settings of their reader, as far as all files share it."""
     dialects: list[dict[str, Any]] = []
     for path in paths:
         try:

@@ -43,7 +43,7 @@ def corpora() -> list[dict[str, Any]]:
 
 
 def corpora_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the same for a terminal."""
+    """Return the list of corpora for a terminal."""
     shown = [[row[name] if name != "licence" else one_line(row[name], 24) for name in _COLUMNS] for row in rows]
     return [line.rstrip() for line in terminal_table([_COLUMNS, *shown], range(len(_COLUMNS))).splitlines()]
 

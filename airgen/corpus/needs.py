@@ -57,7 +57,7 @@ def read_documents(reader: Reader) -> Iterator[Document | Dropped]:
 
 
 def source_digest(settings: CorpusSettings) -> str:
-    """Return 32 hex digits that change when the corpus's text does, whatever its settings are.
+    """Return 32 hex digits that change when the corpus's text changes, but not with its settings.
 
     They depend on the archive's SHA-256 of a fetched corpus, on names and bytes of local files, on the version of
     Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub. The

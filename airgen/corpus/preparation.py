@@ -217,7 +217,7 @@ _DAY_SECONDS = 86400.0
 def prepared(
     settings: CorpusSettings, task: Task, corpus: str, *, worth: float = _MIN_PREPARATION_SECONDS
 ) -> Iterator[Passage | Dropped]:
-    """Yield the rows of `prepare`, from the cache if they are there.
+    """Yield the rows of `prepare`, from the cache if possible.
 
     Args:
         settings: The corpus.

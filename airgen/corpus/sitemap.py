@@ -103,7 +103,7 @@ class _SlowError(CorpusError):
 def download(
     url: str, folder: Path, *, most: int = 1000, progress: Callable[[int], None] | None = None
 ) -> FetchedPages:
-    """Save the sitemap's pages below `folder`, each as a file whose ending says what it is.
+    """Save the sitemap's pages below `folder`, each with the extension of its type.
 
     Args:
         url: The address of a sitemap, a feed, or a list of addresses.
@@ -156,7 +156,7 @@ class _Site:
         self._opener = urllib.request.build_opener(_SameHost(self))
 
     def owns(self, url: str) -> bool:
-        """Return whether an address is one of this host."""
+        """Return whether a URL belongs to this host."""
         try:
             parts = urlsplit(url)
         except ValueError:

@@ -115,7 +115,7 @@ class Survey:
 
     @property
     def language(self) -> str:
-        """Return the language of most documents; English where there is no sample."""
+        """Return the language of most documents; English without a sample."""
         return self.languages.most_common(1)[0][0] if self.languages else "en"
 
     def words(self, share: float) -> int:
@@ -123,7 +123,7 @@ class Survey:
         return self.lengths[min(int(share * len(self.lengths)), len(self.lengths) - 1)] if self.lengths else 0
 
     def lines(self, corpus: Path) -> list[str]:
-        """Format what was found for a terminal; `corpus` is the YAML file that is written for it."""
+        """Format the result for a terminal; `corpus` is the YAML file that is written for it."""
         total = sum(fmt.files for fmt in self.formats) + self.others.total()
         rows = [
             [f"  {fmt.kind}", f"{fmt.files:,}", _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else ""]

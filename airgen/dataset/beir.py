@@ -128,8 +128,10 @@ class BeirDataset:
 
     @classmethod
     def open(cls, path: str | Path) -> "BeirDataset":
-        """Check that the directory holds the files of a dataset. A word that is no directory names a fetched collection
-        (`scifact`). Raises DatasetError if a file is missing or cut.
+        """Check that the directory holds the files of a dataset, and open it.
+
+        A name that is not a directory refers to a fetched collection (`scifact`). Raises DatasetError if a file is
+        missing or truncated.
         """
         path = Path(path)
         if not path.is_dir():

@@ -87,7 +87,7 @@ def write_labels(path: Path, labels: Iterable[PersonsLabel]) -> None:
 
 
 def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[PersonsLabel]:
-    """Return the labels of both; the new label of a pair that is in both."""
+    """Return all labels; for a pair in both, the new label."""
     return list({(label.query, label.document): label for label in (*old, *new)}.values())
 
 
@@ -108,7 +108,7 @@ class Change:
 
     @property
     def labels(self) -> int:
-        """Return how many labels are people's."""
+        """Return the number of people's labels."""
         return self.confirmed + self.now_relevant + self.now_not_relevant + self.new
 
     def as_note(self) -> dict[str, Any]:

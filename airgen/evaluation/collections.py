@@ -102,7 +102,7 @@ class CollectionList(Settings):
         return cache_dir(COLLECTIONS) / self.name / collection.name
 
     def is_there(self, collection: Collection) -> bool:
-        """Return whether the set is in its folder."""
+        """Return whether the dataset is in its folder."""
         return all((self.place(collection) / below / "qrels").is_dir() for below in collection.members.values())
 
     def opened(self) -> dict[str, tuple[Collection, BeirDataset]]:

@@ -163,7 +163,7 @@ class DatasetSplit:
 
     @cached_property
     def qrels(self) -> Qrels:
-        """Return the labels. What does not have the values of its query's filter is no answer, and has none."""
+        """Return the labels. A passage that does not match its query's filter has no label."""
         labels = self._all_labels.labels
         if not self.filters:
             return self._all_labels
@@ -243,7 +243,7 @@ class DatasetSplit:
 
     @cached_property
     def filters(self) -> dict[str, dict[str, Any]]:
-        """Return the filter of each query that has one. Raises DatasetError for one that no passage can fit."""
+        """Return the filter of each query that has one. Raises DatasetError for a filter that no passage matches."""
         queries = self.queries | self.unanswered
         try:
             filters = {key: wanted for key, query in queries.items() if (wanted := query.filter)}

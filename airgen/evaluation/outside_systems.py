@@ -119,7 +119,7 @@ class HttpSystem(ServiceAccess):
 
     @property
     def is_template(self) -> bool:
-        """Return whether body or url say themselves where the query goes."""
+        """Return whether body or url contain a placeholder for the query."""
         return _holds([self.url, self.body], "{query}") or _holds([self.url, self.body], "{vector}")
 
 

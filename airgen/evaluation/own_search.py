@@ -60,7 +60,7 @@ def short(value: object) -> str:
 
 
 def is_search(value: Any) -> bool:
-    """Return whether it can search: a function, or a retriever of llama-index, LangChain or another library."""
+    """Return whether an object can search: a function, or a retriever of llama-index, LangChain or another library."""
     return any(callable(getattr(value, name, None)) for name in ("retrieve", "invoke", "search")) or callable(value)
 
 

@@ -92,7 +92,7 @@ class RunContext:
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
-    """Run one system. Raises AirgenError for whatever it raises; UsageError for settings that are wrong."""
+    """Run one system. Raises AirgenError if it fails, UsageError for wrong settings."""
     with guarded(system.kind):
         finished = _run(system, context)
     return _filtered(finished, context) if context.filters else finished
@@ -202,12 +202,12 @@ class _Lookup(Component):
 
     @property
     def facts(self) -> ModelFacts:
-        """Those of the system behind the run."""
+        """Return the value of the system behind the run."""
         return ModelFacts(self._costs.parameters, self._costs.device, self._costs.threads, self._costs.dtype)
 
     @property
     def index_bytes(self) -> int | None:
-        """Those of the system behind the run."""
+        """Return the value of the system behind the run."""
         return self._costs.index_bytes
 
     def describe(self) -> Mapping[str, object]:

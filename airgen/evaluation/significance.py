@@ -264,7 +264,7 @@ def sign_test(better: int, worse: int) -> float:
 
 
 def holm(p: Sequence[float] | Matrix) -> Matrix:
-    """Correct p-values for many tests by Holm's method: never smaller than before, never above 1. NaN is no test."""
+    """Correct p-values for many tests by Holm's method: never smaller than before, never above 1. NaN is not a test."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted last
     stepped = np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1))

@@ -121,7 +121,7 @@ class SystemSettings(Settings):
         return self._spec.folder or Path()
 
     def on(self, dataset: str) -> "SystemSettings":
-        """Return the system as it is on one dataset."""
+        """Return the system with its settings for one dataset."""
         return self._on.get(dataset, self)
 
     def below(self, folder: Path | None) -> "SystemSettings":

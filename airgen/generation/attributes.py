@@ -348,7 +348,7 @@ def query_problem(
     known: Sequence[str] = (),
     title: str | None = None,
 ) -> Problem | None:
-    """Return the first thing that is wrong with a query, an original or a rewritten one; `own` is what its stage looked
+    """Return the first problem of a query, original or rewritten; `own` is the result of its stage's own check
     at.
 
     Args:

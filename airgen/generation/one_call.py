@@ -87,7 +87,7 @@ def parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
-    """Return the answer for one sample, from the disk where another step has asked for it."""
+    """Return the answer for one sample, from disk if another step has asked for it."""
     pipeline, sample = tools.pipeline, lineage.sample
     _, _, information = query_attributes(pipeline.generation, sample.key)
     part = excerpt(lineage.document, pipeline.language, None if information == "overall" else rng(sample.key, "part"))
@@ -200,7 +200,7 @@ def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
     if len(said) < _LEAST_KEYWORDS:
         return Problem("is vague", "one or two words")
     if len(set(own)) < len(own):
-        return Problem("repeats itself", "a word comes twice")
+        return Problem("repeats itself", "it repeats a word")
     return None
 
 

@@ -78,7 +78,7 @@ class Model:
 
 
 def form_of(text: str, language: str) -> str:
-    """`question` (it ends as one), `keywords` (no function word), else `sentence`."""
+    """Return `question` (by its ending), `keywords` (no function word), or else `sentence`."""
     if text.rstrip(" \"'”’»").endswith(_QUESTION):
         return "question"
     known = STOPWORDS.get(language)
@@ -114,7 +114,7 @@ def _first_words(examples: tuple[str, ...]) -> frozenset[str]:
 
 
 def unlike_model(text: str, model: Model | None, language: str) -> Problem | None:
-    """Return whether a query is much shorter or longer than its model, or has a question mark where that has none."""
+    """Return a problem if a query is much shorter or longer than its model, or only it has a question mark."""
     if model is None:
         return None
     count = count_words(text, language)

@@ -48,7 +48,7 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
 
 def span_of(quote: str, text: str) -> tuple[int, int] | None:
-    """Return where a quote stands in a text: (start, end) in characters, or None.
+    """Return the position of a quote in a text, (start, end) in characters, or None.
 
     White space and marks of quotation or omission around the quote do not count. A small model often puts a heading
     before the words that it copies: the longest run of them counts, if it has three quarters, and at least four.

@@ -159,7 +159,7 @@ class CallLimits:
 
 
 class Backend:
-    """One way to reach a model. A subclass needs only `send`; it overrides the rest where the default is wrong.
+    """One way to reach a model. A subclass needs only `send`; it can override the other methods.
 
     The pipeline names it in `llm.backend`: by its line in the registry, or as `module:Class`. `Settings` declares
     the keys of `llm:` that it adds; see `airgen.settings.llm.LlmSettings`.
@@ -201,7 +201,7 @@ class Backend:
 
     @classmethod
     def limits(cls, settings: Any) -> CallLimits:
-        """Return how the LLM may be asked."""
+        """Return the limits on calls to the LLM."""
         return CallLimits(
             concurrency=settings.concurrency,
             timeout=settings.timeout_seconds,
@@ -233,7 +233,7 @@ class Backend:
         return 0
 
     def send_collected(self) -> None:
-        """Send what it has collected: no further request can come before one of its own has an answer."""
+        """Send the collected requests: no other request can come before one of them has an answer."""
 
     def leave(self) -> list[str]:
         """Wait no longer for calls that a later process gets the answers to: they are cancelled. Returns what stays

@@ -108,7 +108,7 @@ class BatchBackend(LearningBackend):
             self._start(batch)
 
     def leave(self) -> list[str]:
-        """Give up what was not submitted, which costs nothing; the next process fetches what was."""
+        """Drop requests that were not submitted, at no cost; the next process fetches the results of the others."""
         lines = [
             f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which continues "
             "it: run the same command later to get its answers"

@@ -191,7 +191,7 @@ def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
 
 
 def with_usage(request: Request, reply: Reply) -> Reply:
-    """Return the reply, with its tokens counted here where the server gave no usable count."""
+    """Return the reply, with its tokens counted here if the server gave no usable count."""
     if reply.prompt_tokens and (reply.completion_tokens or not reply.text):
         return reply
     return dataclasses.replace(
@@ -208,7 +208,7 @@ def count_messages(messages: Iterable[Message]) -> int:
 
 
 def most_prompt_tokens(request: Request) -> int:
-    """Return the most prompt tokens that a server can count, which a budget reserves: one a byte of the messages and
+    """Return the most prompt tokens that a server can count, which a budget reserves: one per byte of the messages and
     the schema (no byte-level tokenizer gives more), and the server's own frame."""
     schema = "" if request.schema is None else json.dumps(request.schema)
     content = sum(len(message.content.encode("utf-8", "replace")) + 8 for message in request.messages)

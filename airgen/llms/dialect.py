@@ -115,7 +115,7 @@ class Dialect:
         return {"model": request.model, "messages": messages, **given, **self.extra}
 
     def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
-        """Return what the server's refusal of `sent` teaches, as a line for the user; "" where it was known by now.
+        """Return what the server's refusal of `sent` teaches, as a line for the user; "" if it was known already.
 
         None if nothing can be learnt: the refusal stands.
         """
@@ -156,7 +156,7 @@ class Dialect:
         )
 
     def cut_off(self, request: Request, reply: Reply) -> bool:
-        """Learn from an answer how much the model thinks; True where thinking ended it and there is more room now."""
+        """Learn from an answer how much the model thinks; True if thinking used up the tokens and more room is set."""
         requested, ended = most_output(request), reply.finish_reason == "length"
         # Some servers hide the thinking completely: all tokens were used, and no text came.
         hidden = ended and not reply.text and reply.completion_tokens >= requested + request.room
@@ -177,7 +177,7 @@ class Dialect:
 
 
 class LearningBackend(Backend):
-    """A backend that learns what its model takes."""
+    """A backend that learns what its model accepts."""
 
     def __init__(self, dialect: Dialect | None = None) -> None:
         self.dialect = dialect or Dialect()

@@ -45,7 +45,7 @@ class _Test:
         self._sum = 0.0
 
     def saw(self, good: bool) -> bool:
-        """Count one piece of work; True where the evidence for the hopeless share is enough."""
+        """Count one piece of work; True if there is enough evidence for the hopeless share."""
         self._sum = max(0.0, self._sum + (self._good if good else self._bad))
         return self._sum >= -math.log(FALSE_STOP)
 

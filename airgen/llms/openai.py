@@ -127,8 +127,10 @@ class OpenAIBackend(LearningBackend):
 
     @classmethod
     def limits(cls, settings: OpenAISettings) -> CallLimits:
-        """In batch mode all calls of a stage are out at a time, and the batch, not the call, has a time limit. The
-        limits a minute are those of live calls.
+        """Return the limits on calls.
+
+        In batch mode, all calls of a stage are in flight, and only the batch has a time limit. The limits per minute
+        apply to live calls.
         """
         limits = super().limits(settings)
         if settings.mode == "live":
@@ -148,7 +150,7 @@ class OpenAIBackend(LearningBackend):
         self._answered, self._pages = False, 0  # whether it gave JSON once; what else it gave instead
 
     async def send(self, request: Request) -> Reply:
-        """Send one request once, or again without what the server has just refused.
+        """Send one request once, or again without a parameter that the server has refused.
 
         Raises Retry, Refused, LlmError.
         """

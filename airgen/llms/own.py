@@ -55,7 +55,7 @@ class OwnBackend(Backend):
 
     @classmethod
     def missing(cls, settings: OwnLlmSettings) -> list[str]:
-        """Return one line where the function is not there."""
+        """Return one line if the function is missing."""
         try:
             find(settings.model, settings.version, settings.place)
         except UsageError as error:

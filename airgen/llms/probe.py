@@ -89,7 +89,7 @@ class ModelProfile:
         return alone / max(1.0, min(float(workers), calls) if gain >= MIN_PARALLEL_GAIN else min(gain, float(workers)))
 
     def about(self) -> str:
-        """Return what it found, in one line."""
+        """Return the result in one line."""
         parts = [f"{self.latency + 300 * self.read + 60 * self.write:.1f} s for 300 tokens in and 60 out"]
         if self.write:
             parts.append(f"{1 / self.write:,.0f} tokens/s written")

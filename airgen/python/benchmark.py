@@ -244,7 +244,7 @@ class Benchmark(os.PathLike[str]):
         return exports.promptfoo_tests(self, path)
 
     def save(self, path: str | Path) -> Path:
-        """Copy the dataset to a folder, replacing a dataset that is there.
+        """Copy the dataset to a folder, replacing an existing dataset.
 
         Args:
             path: The folder to write.

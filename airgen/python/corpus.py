@@ -379,7 +379,7 @@ class _Lines:
             yield f"{json.dumps(passage, ensure_ascii=True)}\n".encode("ascii")
 
     def check(self) -> None:
-        """Raise UsageError for an id that comes twice, and where no row has a text."""
+        """Raise UsageError for a repeated id, or if no row has a text."""
         if self._twice:
             raise UsageError(
                 f"id: {self._twice[0]!r} is the {self._id} of two rows, and {len(self._twice):,} rows repeat an id: "

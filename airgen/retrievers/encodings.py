@@ -68,7 +68,7 @@ class SeveralOutputs(Protocol):
         """Return this form and those in `beside`, each for every text."""
 
     def kept(self, form: str, value: Any) -> Arrays:
-        """Return the arrays that are stored of an output."""
+        """Return the arrays of an output that are stored."""
 
     def describe(self) -> Mapping[str, object]:
         """Return the same description for the components of all forms."""
@@ -141,7 +141,7 @@ class EncodingStore:
         return absent[np.sort(first)]
 
     def starts(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """Return where in the file `data` the encoding of each key begins. All must exist."""
+        """Return the offset of each key's encoding in the file `data`. All keys must exist."""
         rows = self._rows(keys)
         return np.asarray(self._records["start"][rows], np.int64)
 

@@ -92,7 +92,7 @@ class OwnEmbedder(Own):
     def _encode(self) -> Encode:
         encode = _encoder(self.own)
         if encode is None:
-            raise UsageError(f"{self.name}: a {type(self.own).__name__} embeds no texts")
+            raise UsageError(f"{self.name}: a {type(self.own).__name__} cannot embed texts")
         return encode
 
     @cached_property

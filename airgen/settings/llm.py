@@ -88,7 +88,7 @@ def answer_parts(llm: LlmSettings) -> dict[str, Any]:
 
 
 def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
-    """Return what a backend adds to the settings that change an answer, where it is not the default.
+    """Return a backend's own settings that change an answer, unless they have their default.
 
     A request does not carry these settings, so the engine adds them to the key of the answer. Defaults stay out, so
     that one model behind two backends gives the same answers.
@@ -148,7 +148,7 @@ def variable_name(value: str) -> str:
 
 
 def check_address(url: str) -> None:
-    """Raises an error, which does not show what may hold a key, for what is no http(s) address without secrets."""
+    """Raises an error, which does not show what may hold a key, for anything but an http(s) URL without secrets."""
     try:
         parts = urlsplit(url)
         holds_more = parts.username is not None or parts.password is not None or parts.query or parts.fragment

@@ -184,7 +184,7 @@ async def ask_until(
 
 
 def show_and_correct(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
-    """Return the next request shows the model its bad answer."""
+    """Return a request that shows the model its bad answer."""
     return corrective(request, answer.text, problem)
 
 

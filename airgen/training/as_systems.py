@@ -102,13 +102,13 @@ class _Made(Component):
 
     @property
     def facts(self) -> ModelFacts:
-        """Those of the system that was made."""
+        """Return the size of the trained system's index."""
         facts: ModelFacts = getattr(self._inner, "facts", ModelFacts(device=None))
         return facts
 
     @property
     def index_bytes(self) -> int | None:
-        """Those of the system that was made."""
+        """Return the size of the trained system's index."""
         size: int | None = getattr(self._inner, "index_bytes", None)
         return size
 

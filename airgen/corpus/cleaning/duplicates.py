@@ -152,7 +152,7 @@ _SCHEMA = """
 
 
 def earlier_documents() -> AbstractContextManager[sqlite3.Connection]:
-    """Open an empty store of what is known of earlier documents. Raises CorpusError, for example for a full disk."""
+    """Open an empty store for data about earlier documents. Raises CorpusError, for example for a full disk."""
     return on_disk(_SCHEMA, "the search for duplicates")
 
 

@@ -52,7 +52,7 @@ def lacks(language: str) -> list[str]:
 
 
 def spans(text: str, language: str) -> list[Span]:
-    """Return where names of persons stand, from the first to the last; none for a language that has no recogniser.
+    """Return the positions of names of persons, in order; none for a language without a recogniser.
 
     Raises MissingExtra, ModelError if a package or a model is missing.
     """

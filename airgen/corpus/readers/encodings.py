@@ -126,7 +126,7 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
 
 
 def usual_encoding(samples: Iterable[bytes], language: str) -> str:
-    """Return the encoding of most of the bytes that are no UTF-8, looked at together; empty if they show none."""
+    """Return the encoding of most of the bytes that are not UTF-8, from all together; empty if it is unclear."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, language) if odd else []
     return readings[0][1] if readings and readings[0][0] >= _MIN_SCORE else ""
@@ -307,7 +307,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
 
 
 def guessed(raw: bytes, language: str) -> str:
-    """Return the encoding of bytes that are no UTF-8. Raises UnicodeError."""
+    """Return the encoding of bytes that are not UTF-8. Raises UnicodeError."""
     readings = _readings(raw, language)
     if not readings or readings[0][0] < _MIN_SCORE:
         tried = (

@@ -79,7 +79,7 @@ class PathReader:
             yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Document | Dropped]:
-        """Yield the same of one file: here its documents. A subclass defines this or `read_file`."""
+        """Yield the documents of one file. A subclass defines this or `read_file`."""
         yield from self.read_file(path)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
@@ -100,7 +100,7 @@ class PathReader:
         return entries
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        """Note what a reader has to know of all files before it reads one of them."""
+        """Collect what a reader must know about all files before it reads one of them."""
 
     def name(self, path: Path) -> str:
         """Return the file's name in ids and sources."""
@@ -215,7 +215,7 @@ def _caches(root: Path) -> list[Path]:
 
 
 def files_below(folder: Path, skip: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:
-    """Return what is in a folder at any depth, sorted: the files, and what `skip` leaves out.
+    """Return the files in a folder at any depth, sorted, and those that `skip` leaves out.
 
     Of a folder that is left out, only the folder itself is named. Links to folders are not followed.
     """

@@ -102,7 +102,7 @@ class HtmlReader(FileReader):
             return (*self.packages, "trafilatura") if self.extract == "trafilatura" else self.packages
 
         def chosen(self) -> Extract:
-            """Return what is taken of a page."""
+            """Return which part of a page is read."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
     version = 6

@@ -74,7 +74,7 @@ def _first_heading(blocks: list[Block]) -> str:
 
 
 def asciidoc_blocks(text: str) -> tuple[str, list[Block]]:
-    """Return the title, headings and paragraphs of AsciiDoc. A line in a block of code is no heading."""
+    """Return the title, headings and paragraphs of AsciiDoc. A line in a block of code is not a heading."""
     within = ""
 
     def heading(line: str) -> tuple[int, str] | None:

@@ -48,7 +48,7 @@ def _value(value: Any) -> Any:
 
 
 def file_values(name: str, raw: bytes) -> dict[str, Any]:
-    """Return what a file of this name says of itself, and where it is. Names of its own are in small letters, too."""
+    """Return the metadata of a file, and its path. Names from the file are also in small letters."""
     place = PurePosixPath(name)
     values: dict[str, Any] = {
         "path": name,

@@ -38,7 +38,7 @@ class NotebookReader(FileReader):
     version = 1
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """Yield the documents of one notebook, after what is left out. Raises Unusable for a file that is none."""
+        """Yield the pieces that are left out, then the documents. Raises Unusable for a file that is not a notebook."""
         decoded = self.decode(raw)
         try:
             notebook = json.loads(decoded.text)

@@ -63,5 +63,5 @@ def local(element: Element) -> str:
 
 
 def attribute(element: Element, name: str) -> str:
-    """Return an attribute, whatever its namespace."""
+    """Return an attribute, ignoring its namespace."""
     return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")

@@ -122,7 +122,7 @@ class _Child:
 
     @property
     def lives(self) -> bool:
-        """Return whether it can be asked."""
+        """Return whether the process is alive."""
         return self._end.alive and self._process.poll() is None
 
     def ask(self, raw: bytes, most: int) -> Iterator[list[str]]:

@@ -41,7 +41,7 @@ class ReaderSettings(Settings):
     metadata: tuple[str, ...] = ()
 
     def inner(self) -> Sequence[Spec]:
-        """Return the readers that this one is made of."""
+        """Return the readers that this one combines."""
         return ()
 
     def local_paths(self) -> Sequence[str]:
@@ -53,7 +53,7 @@ class ReaderSettings(Settings):
         return []
 
     def text_version(self) -> str:
-        """Return the version of a text that is no file of the corpus, such as Python's own reference; empty for
+        """Return the version of a text that is not a file of the corpus, such as Python's own reference; empty for
         files."""
         return ""
 
@@ -81,7 +81,7 @@ class Reader(Protocol):
 
 
 class Unusable(Exception):
-    """What a reader cannot use, which becomes a Dropped: a reason that is counted, and what is wrong with this one."""
+    """A document that a reader cannot use, which becomes a Dropped: a reason, which is counted, and details."""
 
     def __init__(self, reason: str, detail: str = "", text: str = "") -> None:
         super().__init__(detail)

@@ -52,7 +52,7 @@ class Fields(Settings):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the columns that the id may be in, the first one that a row has; none where it is a hash."""
+        """Return the columns that the id may be in, the first one that a row has; none if it is a hash."""
         if "id" in self.model_fields_set:
             return () if self.id is None else (self.id,)
         return ID_COLUMNS
@@ -79,7 +79,7 @@ class RowSettings(ReaderSettings):
 
 
 class ChosenRows(RowSettings):
-    """The base of the settings of readers that can leave rows out. A row that is left out is no part of the corpus.
+    """The base of the settings of readers that can leave rows out. A row that is left out is not part of the corpus.
 
     Attributes:
         where: The value that a column must have, or one of several; of a column that is a list, one of its items.
@@ -443,7 +443,7 @@ class _Query:
 
 
 class CsvReader(PathReader):
-    """Rows of CSV or TSV files, packed or not. All columns are text; an empty cell is no value."""
+    """Rows of CSV or TSV files, compressed or not. All columns are text; an empty cell is not a value."""
 
     class Settings(ParquetReader.Settings):
         """How the files are written; whatever is not given is recognised per file (see `airgen.tables`).

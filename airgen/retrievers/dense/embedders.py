@@ -412,7 +412,7 @@ class SentenceTransformersEmbedder(LibraryModel):
 
     @property
     def facts(self) -> ModelFacts:
-        """Those of both encoders, if queries have their own."""
+        """Return the facts of both encoders, if queries have their own."""
         return super().facts + (
             torch_facts(self._query_model) if self.settings.query_model else ModelFacts(device=None)
         )
