@@ -112,11 +112,15 @@ def splade_folder(place: Path) -> Path:
 
     folder = place / SPLADE
     shutil.copytree(models.path(SPLADE), folder)
-    model = AutoModelForMaskedLM.from_pretrained(str(folder), attn_implementation="eager").eval()
+    model = AutoModelForMaskedLM.from_pretrained(str(folder), attn_implementation="eager").eval().requires_grad_(False)
 
     class Logits(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-            return model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
+            return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
 
     names = ["input_ids", "attention_mask", "token_type_ids"]
     ids = torch.ones((2, 7), dtype=torch.int64)

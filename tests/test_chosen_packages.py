@@ -1,7 +1,10 @@
 """Each of the ten packages that the user chose does its part: it is a dependency, and the product runs on it."""
 
 import ast
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,31 @@ def test_the_readme_says_what_each_of_them_does() -> None:
     for name in ("openai", "tiktoken", "llama-index", "FlagEmbedding", "sentence-transformers", "faiss", "datasets",
                  "tenacity", "jinja2", "duckdb"):  # fmt: skip
         assert name in text.partition("\n## ")[0]
+
+
+@pytest.mark.nightly
+def test_the_bound_on_transformers_is_still_needed(tmp_path: Path) -> None:
+    """In their newest releases, FlagEmbedding imports what transformers dropped. When it no longer does, this fails."""
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    packages = ["transformers", "FlagEmbedding"]
+    done = subprocess.run([*download, "--dest", str(tmp_path), *packages], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no package index can be reached: {done.stderr.strip().splitlines()[-1:]}")
+    names: set[str] = set()
+    sources: dict[str, str] = {}
+    for wheel in tmp_path.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            names |= set(archive.namelist())
+            if wheel.name.lower().startswith("flagembedding"):
+                inference = [name for name in archive.namelist() if name.endswith(".py") and "/inference/" in name]
+                sources |= {name: archive.read(name).decode() for name in inference}
+    assert sources and "transformers/__init__.py" in names
+    dropped = {
+        node.module
+        for source in sources.values()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformers.")
+        for path in [(node.module or "").replace(".", "/")]
+        if f"{path}.py" not in names and f"{path}/__init__.py" not in names
+    }
+    assert dropped, "nothing is missing any more: try the newest transformers and remove the bound in pyproject.toml"
