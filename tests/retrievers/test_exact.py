@@ -237,7 +237,11 @@ def test_products_in_bf16_give_the_same_bits(seed: int, dim: int, k: int, how: s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_faiss_if_quicker", lambda *_: None)
         patch.setattr(exact, "_CHUNK_ROWS", 100)
+        patch.setattr(exact, "_SAMPLE_ROWS", 100)
         for way in (None, torch):
+            if way is not None:  # and guess a threshold
+                patch.setattr(exact, "_GUESS_FROM_ROWS", 0)
+                patch.setattr(exact, "_FEW_HITS", 0)
             for compiled in (True, False):
                 patch.setattr(exact, "_torch_if_quicker", lambda *_, way=way: way)
                 patch.setattr(exact, "worth_compiling", lambda *_, compiled=compiled: compiled)
