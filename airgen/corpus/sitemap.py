@@ -79,7 +79,7 @@ class FetchedPages:
     more: bool = False  # sitemaps were left unread
 
     def words(self) -> str:
-        """Summarise in one line; the numbers add up."""
+        """Summarise the outcome in one line."""
         parts = [f"{self.done:,} pages fetched"]
         if self.done != self.named or self.more:
             parts[0] += f" of {'at least ' if self.more else ''}{self.named:,} that the sitemap names"

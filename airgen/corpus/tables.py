@@ -44,9 +44,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class OwnTable:
-    """The rows of a file, each with the number of its line, from 1. `form`: `json`, `jsonl`, `topics`, `table` or
-    `lines`. `invented`: no header names the columns. `notes`: what was odd, in words.
-    `names`: the header, or names that say the place.
+    """The rows of a file, each with the number of its line, from 1.
+
+    Attributes:
+        form: `json`, `jsonl`, `topics`, `table` or `lines`.
+        invented: Whether the names of the columns are invented, because there is no header.
+        notes: Descriptions of irregularities.
+        names: The header, or names by position.
     """
 
     path: Path

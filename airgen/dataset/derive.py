@@ -175,11 +175,11 @@ def with_more_labels(
     pair: str = "",
     provenance: Sequence[ModelUse] = (),
 ) -> Manifest:
-    """Write the whole dataset `source` with `more` labels of one split to `out`; returns the new manifest.
+    """Write the complete dataset `source` with `more` labels of one split to `out`, and return the new manifest.
 
     A pair that has a label keeps it. `pair` is the mark by which the parts of the source recognise each other, and
-    `provenance` says which models judged. Raises DatasetError if the source is not whole, for a version that is there
-    already, and for a split without labels.
+    `provenance` names the models that judged. Raises DatasetError if the source is not complete, if the version already
+    exists, or if the split has no labels.
     """
     manifest = load_manifest(source)
     check_next_version(source, manifest, version, split)

@@ -202,12 +202,12 @@ class _Lookup(Component):
 
     @property
     def facts(self) -> ModelFacts:
-        """Return the value of the system behind the run."""
+        """Return the value of the system that made the run."""
         return ModelFacts(self._costs.parameters, self._costs.device, self._costs.threads, self._costs.dtype)
 
     @property
     def index_bytes(self) -> int | None:
-        """Return the value of the system behind the run."""
+        """Return the value of the system that made the run."""
         return self._costs.index_bytes
 
     def describe(self) -> Mapping[str, object]:

@@ -131,7 +131,7 @@ _BEGIN = {
 
 def form_pattern(length: str, kind: str, language: str) -> str | None:
     """Return a regular expression that a query of this length and type matches, as a small model cannot count its
-    words; None for a language that has none. See `run_together` for what the model does at the end.
+    words; None if the language is not supported. See `run_together` for what the model does at the end.
     """
     least, most = WORDS[length]
     begin = _BEGIN.get((kind, language), "")
@@ -189,7 +189,7 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     return None
 
 
-# A text that begins as an errand is no problem: "I need information on ...", "looking for ...".
+# A text that begins like an errand is not a problem: "I need information on ...", "looking for ...".
 _ERRAND = re.compile(
     r"^(?:\w+(?:'\w+)?\W+){0,3}?(?:"
     r"(?:need|want|like|trying|try|hoping|looking|wondering|curious)s? (?:to |for )?"
@@ -205,9 +205,9 @@ _ERRAND = re.compile(
 def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
     """Return whether a query has another form than its type (A.2.1), by its marks and first words.
 
-    A question asks; a claim and a problem do not, and are no bare keywords; a claim has a predicate; a problem is no
-    errand ("I need information on ..."); keywords are no sentence. Of a language whose question words are not known,
-    only the mark counts.
+    A question asks something. A claim and a problem do not, and are not bare keywords. A claim has a predicate. A
+    problem is not an errand ("I need information on ..."). Keywords are not a sentence. In a language whose question
+    words are not known, only the question mark counts.
     """
     asking, wanted = asks(text, language), f"wanted is {TYPE_TEXT.get(kind, kind)}"
     if kind == "question":

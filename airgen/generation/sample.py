@@ -45,7 +45,7 @@ def sample_fingerprint(pipeline: Pipeline, seed: int | str) -> str:
 
 
 def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> list[Sample]:
-    """Return the samples; a new one has a second passage with the chance `share`.
+    """Return the samples; each new one gets a second passage with probability `share`.
 
     Raises UsageError if no document has one.
     """

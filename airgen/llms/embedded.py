@@ -64,10 +64,14 @@ class EmbeddedSettings(LlmSettings):
 class EmbeddedBackend(Backend):
     """Chat with a GGUF model. It loads the model at the first call, then answers one call at a time.
 
-    model: a name of `airgen show models`. threads: computing threads, by default `free_threads`. context:
-    the most tokens of a prompt and its answer together. slots: how many callers take turns; the prefixes of one prompt
-    more are kept, and each takes memory for `context` tokens (230 MB for 8,192 of the default model). Raises
-    ModelError where the model was not fetched, MissingExtra without xllamacpp.
+    Raises ModelError where the model was not fetched, MissingExtra without xllamacpp.
+
+    Args:
+        model: A name of `airgen show models`.
+        threads: Computing threads, by default `free_threads`.
+        context: The most tokens of a prompt and its answer together.
+        slots: How many callers take turns; the prefixes of one prompt more are kept, and each takes memory for
+            `context` tokens (230 MB for 8,192 of the default model).
     """
 
     Settings = EmbeddedSettings

@@ -34,9 +34,11 @@ LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are s
 class Engine:
     """Asks LLMs within a budget and limits, and keeps every answer. All methods belong to one event loop.
 
-    llms: (endpoint, model) -> Connection; each has its own queue. budget: what all calls together may cost, and what
-    earlier processes of the job have spent. retry_failed: ask again what is on the disk as a failure. say: shows the
-    user a line, such as why nothing is sent for a while.
+    Args:
+        llms: (endpoint, model) -> Connection; each has its own queue.
+        budget: The limit on the cost of all calls, and the spending of earlier processes.
+        retry_failed: Whether to repeat calls whose stored result is a failure.
+        say: Prints a line for the user, such as why no call is sent for a while.
     """
 
     def __init__(

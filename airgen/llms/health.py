@@ -71,7 +71,12 @@ class _Watched:
 
 
 class Health:
-    """The evidence about calls and work. `family`: of the prompts; `cost(stage)`: what a stage ("": all) has cost."""
+    """The evidence about calls and work.
+
+    Args:
+        family: Family of the prompts.
+        cost: Returns the cost of a stage so far, in words; of all stages for "".
+    """
 
     def __init__(self, family: str = "default", cost: Callable[[str], str] = lambda stage: "nothing is known") -> None:
         self._planned, self._cost = (USABLE[family], ACCEPTED[family]), cost

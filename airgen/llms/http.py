@@ -33,7 +33,11 @@ _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
 
 
 class Endpoint:
-    """A base URL and its connections. headers, query: what is sent with each request; `secrets` are in them."""
+    """A base URL and its connections.
+
+    Args:
+        headers, query: Sent with each request; they contain the `secrets`.
+    """
 
     def __init__(
         self,

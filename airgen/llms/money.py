@@ -29,7 +29,7 @@ _RATE_WINDOW_SECONDS = 30.0  # over which a rate is measured
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that a server bills. Without prompt tokens their number is unknown: then the reservation is paid.
+    """The tokens that a server bills. If prompt_tokens is 0, the usage is unknown, and the reservation is paid.
 
     thinking_tokens are among completion_tokens.
     """

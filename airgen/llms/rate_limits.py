@@ -183,7 +183,11 @@ class ConcurrencyLimit:
         self._sums: dict[str, tuple[int, float]] = {}
 
     def succeeded(self, stage: str, sent: float, now: float, waiting: bool) -> None:
-        """Count an answered call. `waiting`: other calls are queued, so this limit is the one that holds them back."""
+        """Count an answered call.
+
+        Args:
+            waiting: Whether other calls are queued, that is, whether this limit delays them.
+        """
         if not self._adaptive:
             return
         count, total = self._sums.get(stage, (0, 0.0))

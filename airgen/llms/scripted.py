@@ -61,8 +61,11 @@ class ScriptedBackend(Backend):
 
     A stage without a rule gets words of the prompt, for every field that its schema requires.
 
-    faults: name (see `FAULTS`) -> share of the requests, chosen by the request's key. latency: seconds that each call
-    takes. Raises SettingsError for an unknown fault.
+    Raises SettingsError for an unknown fault.
+
+    Args:
+        faults: Name (see `FAULTS`) -> share of the requests, chosen by the request's key.
+        latency: Seconds that each call takes.
     """
 
     Settings = ScriptedSettings

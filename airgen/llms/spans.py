@@ -66,7 +66,11 @@ class Attempt:
         self._span, self._texts = span, texts
 
     def ended(self, answer: Answer | None) -> None:
-        """Add tokens, money and the reason of a failure. answer: None if the call is tried again."""
+        """Add tokens, cost and the reason of a failure.
+
+        Args:
+            answer: None if the call is tried again.
+        """
         if self._span is None or not self._span.is_recording():
             return
         problem = "retried" if answer is None else answer.error

@@ -193,12 +193,15 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
-    """Return a YAML file by its path or by the name under which airgen ships it. `kind`: `pipelines` or `corpora`.
+    """Return a YAML file by its path or by the name under which airgen ships it.
 
-    `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is looked for in `folder` (of the
-    YAML file that names it), in the working directory, in the folder `kind` of both, and in what airgen ships. A path
-    with an ending that is nowhere is returned, in `folder`. `suite.yaml#part`, a pipeline of a suite, is found by its
-    file. Raises SettingsError for a name that is nowhere.
+    `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is searched for in `folder` (of the
+    YAML file that names it), in the working directory, in the folder `kind` of both, and in the files that airgen
+    ships. A path with an extension is returned even if it does not exist, below `folder`. `suite.yaml#part`, a pipeline
+    of a suite, is found by its file. Raises SettingsError for an unknown name.
+
+    Args:
+        kind: `pipelines` or `corpora`.
     """
     file, mark, part = str(name).rpartition("#")
     if mark and not Path(name).is_file():
@@ -250,7 +253,7 @@ def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
 
 
 def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """`own` over `common`, and so for the mappings in both: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep b and c."""
+    """Merge `own` into `common`, with the mappings in both: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep b and c."""
     whole = dict(common)
     for key, value in own.items():
         both = isinstance(value, dict) and isinstance(whole.get(key), dict)

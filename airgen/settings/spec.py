@@ -100,7 +100,7 @@ class Spec:
             return self.component_class(self.settings, folder=self.folder)
 
     def all_parts(self, place: str = "") -> "Iterator[tuple[str, Spec]]":
-        """(place, spec) of itself and of every part below it, each before those that it holds."""
+        """Return (place, spec) of the spec and of every part below it, each before its own parts."""
         yield place, self
         yield from held_specs(self.settings, place)
 

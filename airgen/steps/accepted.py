@@ -23,8 +23,12 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The lineages of the dataset, in the order of the permutation. surplus: how many more were accepted, beyond the
-    target. spent: no document is left."""
+    """The lineages of the dataset, in the order of the permutation.
+
+    Attributes:
+        surplus: Number of accepted lineages beyond the target.
+        spent: Whether no document is left.
+    """
 
     lineages: list[Lineage]
     rejected: list[Rejected]

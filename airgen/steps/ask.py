@@ -42,8 +42,12 @@ V = TypeVar("V")
 
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
-    """Return the connection to one LLM, which has its own folder in `folder`, as with other settings. `rules`: see
-    `Backend.make`. Raises SettingsError without its key.
+    """Return the connection to one LLM, which has its own folder in `folder`, as with other settings.
+
+    Raises SettingsError without its key.
+
+    Args:
+        rules: See `Backend.make`.
     """
     kind = backend_class(llm)
     backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)

@@ -36,11 +36,12 @@ class Display:
     nothing gets done. The status file keeps what earlier processes of the job wrote of stages that this one has not
     begun, and adds up the seconds of a stage over all of them.
 
-    log: is called with an event, plain values by name, for each stage that has ended and each line; then nothing is
-    printed.
-
     Asked at each writing, by any thread: `bill`, what the job has cost so far; `figures` and `counts`, what the status
     file holds besides the stages; `compute`, what the workers do.
+
+    Args:
+        log: Is called with an event, plain values by name, for each stage that has ended and each line; then nothing is
+            printed.
     """
 
     def __init__(

@@ -29,8 +29,14 @@ _MIN_ROWS = 3
 
 @dataclass(frozen=True, slots=True)
 class TableDialect:
-    """How a table is written. `delimiter`: empty for one column. `quoted`: cells lose quotation marks that they do not
-    need. `skipped`: lines before the header. `width`: cells of a row."""
+    """How a table is written.
+
+    Attributes:
+        delimiter: The delimiter; empty for one column.
+        quoted: Whether unnecessary quotation marks are removed from cells.
+        skipped: Number of lines above the header.
+        width: Number of cells per row.
+    """
 
     delimiter: str
     header: bool
@@ -41,8 +47,12 @@ class TableDialect:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: the number of its first line, from 1, and its cells by column. `ragged`: it had fewer or more of them;
-    `surplus`: what it had too much, which was joined to a column."""
+    """A row: the number of its first line, from 1, and its cells by column.
+
+    Attributes:
+        ragged: Whether it had fewer or more cells.
+        surplus: Extra cells, which were joined to a column.
+    """
 
     line: int
     cells: Mapping[str, str]
@@ -215,7 +225,11 @@ def _look_like_names(cells: list[str]) -> bool:
 
 
 def _has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bool:
-    """Return whether the first row holds names of columns. `usual`: in doubt it does, as CSV files have a header."""
+    """Return whether the first row holds names of columns.
+
+    Args:
+        usual: Whether to assume a header in doubt, as is usual in CSV files.
+    """
     if not rows:
         return False
     first, others = rows[0], rows[1:]
@@ -282,7 +296,7 @@ class _Lines:
         self.number = 0
 
     def next(self) -> str | None:
-        """Return the next line, which is taken; None at the end."""
+        """Return and consume the next line; None at the end."""
         line = self.peek(0)
         if line is not None:
             self.take(1)

@@ -39,7 +39,8 @@ def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESH
 class NearDuplicateIndex:
     """The texts added so far, in order. `threshold` is a Jaccard similarity above 0.
 
-    counts: how many texts have each word (case-folded), if that is known beforehand. It affects only the speed.
+    Args:
+        counts: Number of texts with each word (case-folded), if known. It affects only the speed.
     """
 
     def __init__(self, language: str, threshold: float = THRESHOLD, counts: Mapping[str, int] | None = None) -> None:

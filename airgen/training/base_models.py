@@ -27,10 +27,13 @@ def base_identity(base: str) -> Mapping[str, object]:
 
 
 def load_base(base: str, *, masked_lm: bool = False) -> Base:
-    """Load a model by a name of the catalogue, a folder, or a Hub name. `masked_lm`: with its language-model head.
+    """Load a model by a name of the catalogue, a folder, or a Hub name.
 
     Raises ModelError for a model that cannot be loaded, that has no fast tokenizer, or (with `masked_lm`) that has no
     trained head. Raises MissingExtra without transformers.
+
+    Args:
+        masked_lm: Whether to load the language-model head.
     """
     transformers = load_extra("transformers", f"training from {base!r}")
     place = model_place(base)

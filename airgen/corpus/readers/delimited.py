@@ -33,7 +33,12 @@ _KNOWN = frozenset(folded(name) for name in (*IDS, *TITLES, *TEXTS))
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """An open table. `above`: the lines before its header. `damaged`: bytes that are not in the encoding are U+FFFD."""
+    """An open table.
+
+    Attributes:
+        above: Lines above the header.
+        damaged: Whether bytes that are not in the encoding were replaced by U+FFFD.
+    """
 
     names: list[str]
     rows: Iterator[TableRow]

@@ -68,8 +68,11 @@ Extract = Literal["main", "page", "trafilatura"]
 
 @dataclass(frozen=True, slots=True)
 class _PlacedBlock:
-    """A block of a page, and how many of its characters are links. `place`: where it is, if not among the text of the
-    page. `core`: it is in the page's `main`, or in an article.
+    """A block of a page, and how many of its characters are links.
+
+    Attributes:
+        place: Its position, if it is not part of the page's text.
+        core: Whether it is in the page's `main`, or in an article.
     """
 
     block: Block

@@ -31,7 +31,11 @@ _MAX_HEADING_CHARACTERS = 1000  # in a title, since each section below the headi
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph (level 0) or a heading (level 1 is the highest). `joins`: it stays together with the next block."""
+    """A paragraph (level 0) or a heading (level 1 is the highest).
+
+    Attributes:
+        joins: Whether it stays together with the next block.
+    """
 
     text: str
     level: int = 0
@@ -141,10 +145,14 @@ def _pack(paragraphs: list[Block], min_words: int, max_words: int, language: str
 
 
 class SectionSettings(ReaderSettings):
-    """A folder of files. `split`: what a document is: a file, or a section of a file below its headings; in PDF
-    files also a page, in books also a chapter. `encoding`: without one, UTF-8, else what is found by the bytes.
+    """Settings of a folder of files.
 
     The limits of a section are in words; see `sections`.
+
+    Attributes:
+        split: What a document is: a file, or a section of a file below its headings; in PDF files also a page, in books
+            also a chapter.
+        encoding: Default: UTF-8, else the encoding recognised from the bytes.
     """
 
     path: Annotated[str, FILE]

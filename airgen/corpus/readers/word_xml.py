@@ -68,7 +68,7 @@ class WordFile:
                 self._mended.add(name)
 
     def readable(self) -> bytes:
-        """Return the document as mammoth reads it whole. It is rewritten only if necessary."""
+        """Return the document in a form that mammoth reads completely. It is rewritten only if necessary."""
         if not self._mended:
             return self._raw
         out = io.BytesIO()

@@ -206,7 +206,11 @@ class TransformerTask(TrainingTask):
 
 
 class SentenceTransformersTask(TransformerTask):
-    """A task whose model and losses are sentence-transformers'. library_model: `model`, if that is no part of it."""
+    """A task whose model and losses are sentence-transformers'.
+
+    Attributes:
+        library_model: `model`, if that is no part of it.
+    """
 
     library_model: Any = None
 

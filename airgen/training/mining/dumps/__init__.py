@@ -97,7 +97,7 @@ def plain(text: str) -> str:
 
 
 def plain_line(text: str) -> str:
-    """Return the same on one line."""
+    """Return the text on one line."""
     return normalise_line(html.unescape(text) if "&" in text else text)
 
 
