@@ -61,8 +61,8 @@ class HttpSystem(ServiceAccess):
     Attributes:
         body: The request as JSON, with placeholders; for GET, the parameters. `{filter}` is the query's filter, an
             object. Without `{query}` or `{vector}` in body or url, `query_field` and `size_field` are added to it.
-        hits_path, id_path, score_path: Keys joined by dots; `hits_path` leads to the list of hits, the others start at
-            a hit. A hit can be a bare id. Without `score_path` the order of the hits is taken.
+        hits_path: Dotted path to the list of hits. A hit can be a bare id.
+        id_path, score_path: Dotted paths within a hit. Without `score_path`, the order of the hits counts.
         best: Which score is the best: `smallest` for distances. With `auto`, it is the largest, unless the scores of
             all answers rise from the first hit to the last; then it is the smallest, and a message says so.
         oversample: Requests this many times more hits.
