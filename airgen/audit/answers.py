@@ -370,7 +370,7 @@ def middle_levels(people: Sequence[Levels]) -> dict[int, int]:
     """Return the lower median of the levels of each pair that has one, by number. Raises DatasetError if
     there is none.
     """
-    return {number: sorted(of)[(len(of) - 1) // 2] for number, of in sorted(_given(people).items())}
+    return {number: sorted(levels)[(len(levels) - 1) // 2] for number, levels in sorted(_given(people).items())}
 
 
 def _given(people: Sequence[Levels]) -> dict[int, list[int]]:

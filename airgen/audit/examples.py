@@ -160,12 +160,12 @@ def measure_examples(
         for pair, before, after in zip(held, *levels, strict=True)
         if before is not None and after is not None
     ]
-    better = sum(after == said != before for said, before, after in both)
-    worse = sum(before == said != after for said, before, after in both)
+    better = sum(after == right != before for right, before, after in both)
+    worse = sum(before == right != after for right, before, after in both)
     return ExamplesAudit(
         examples=len(examples),
-        without=Proportion.of((before == said, 1.0) for said, before, _ in both),
-        with_them=Proportion.of((after == said, 1.0) for said, _, after in both),
+        without=Proportion.of((before == right, 1.0) for right, before, _ in both),
+        with_them=Proportion.of((after == right, 1.0) for right, _, after in both),
         better=better,
         worse=worse,
         p=sign_test(better, worse),

@@ -440,8 +440,8 @@ def _of_pages(out: Path, answers: Sequence[Path], relevant_from: int) -> Iterato
             item = sample.items[number - 1]
             if level is not None:
                 levels.setdefault((item.query, item.document), []).append(level)
-    for pair, of in levels.items():
-        level = sorted(of)[(len(of) - 1) // 2]
+    for pair, given in levels.items():
+        level = sorted(given)[(len(given) - 1) // 2]
         yield pair, HoleLabel(float(level >= relevant_from), level, None, PEOPLE)
 
 
@@ -461,13 +461,13 @@ def _write_for_people(
     for row in rows:
         old[row["query-id"], row["corpus-id"]] = row
     labelled = [pair for pair, row in old.items() if _label_of(row.get("score")) is not None]
-    kept = [old[pair] for pair in labelled]
+    labelled_rows = [old[pair] for pair in labelled]
     waiting = [
         {"query-id": q, "corpus-id": p, "query": queries[q], "text": texts[p], "score": None, **_remarks(old, (q, p))}
         for q, p in left
         if (q, p) not in labelled
     ]
-    text = "".join(json_text(row) + "\n" for row in [*kept, *waiting])
+    text = "".join(json_text(row) + "\n" for row in [*labelled_rows, *waiting])
     lost = [pair for pair in old if pair not in labelled and pair not in left and _remarks(old, pair)]
     if lost or len(rows) > len(old):
         keep_copy(path, text)  # remarks on pairs that nobody asks about now, and second lines on one pair
@@ -570,10 +570,10 @@ def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, f
                 fingerprint=pool_fp,
                 ordinal=0,
                 model="submissions",
-                ids=list(of),
-                scores=[0.0] * len(of),
+                ids=list(passages),
+                scores=[0.0] * len(passages),
             )
-            for query, of in ids.items()
+            for query, passages in ids.items()
         )
         pooled = QuerySet(
             store=store,

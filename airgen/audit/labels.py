@@ -109,14 +109,14 @@ def _place(known: tuple[str, str] | None) -> str:
     return address_of(document, *metadata_of(metadata).values()) or document
 
 
-def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
+def audited_items(source: Job | Path, split: str = "test") -> list[AuditItem]:
     """Return all that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job.
 
     Raises DatasetError if the split has no labels here.
     """
-    if isinstance(what, Job):
-        return _decided_items(what)
-    dataset = BeirDataset.open(what)
+    if isinstance(source, Job):
+        return _decided_items(source)
+    dataset = BeirDataset.open(source)
     labels, queries = dataset.qrels(split).labels, dataset.queries(split)
     wanted = {passage for of_query in labels.values() for passage in of_query}
     texts = {
@@ -141,26 +141,28 @@ def audited_items(what: Job | Path, split: str = "test") -> list[AuditItem]:
         if query in queries and passage in texts
     ]
     if not items:
-        raise DatasetError(f"{what}: no label of {split} has both its texts here: the labels belong to another dataset")
+        raise DatasetError(
+            f"{source}: no label of {split} has both its texts here: the labels belong to another dataset"
+        )
     return items
 
 
-def draw_labels(what: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
+def draw_labels(source: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
     """Draw a sample, and write page, table and sample to `out`. An older one goes to `out/earlier`, and answers that a
     live report took stay answers to their pairs.
 
     Raises DatasetError where there is nothing to draw.
     """
-    if isinstance(what, Job):
-        name, cut = what.pipeline.name, what.pipeline.control.judge.relevant_from
-        graded, subject = _is_graded(what.pipeline), what.pipeline.relevance == "subject"
+    if isinstance(source, Job):
+        name, cut = source.pipeline.name, source.pipeline.control.judge.relevant_from
+        graded, subject = _is_graded(source.pipeline), source.pipeline.relevance == "subject"
     else:
-        dataset = BeirDataset.open(what)
+        dataset = BeirDataset.open(source)
         name, cut = f"{dataset.name} {split}", int(str(dataset.info.get("relevant_from") or 2))
         graded = (dataset.path / "qrels-graded").is_dir() and not dataset.info.get("levels")
         subject = False
     sample = dataclasses.replace(
-        draw(audited_items(what, split), count, dataset=name, relevant_from=cut, seed=seed),
+        draw(audited_items(source, split), count, dataset=name, relevant_from=cut, seed=seed),
         levels=four_levels() if graded else yes_or_no(cut),
         question=GRADED if graded else SUBJECT if subject else QUESTION,
     )
@@ -175,7 +177,7 @@ def _is_graded(pipeline: Pipeline) -> bool:
     return bool(judge.members) and all(judge_kind(member).GRADED for member in judge.members)
 
 
-def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> AuditResult:
+def score_labels(source: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> AuditResult:
     """Score the answers to the sample in `folder`, or to one that was drawn there before; the result goes into the card
     of the job's dataset, and without a job into the folder's `result.json`.
 
@@ -184,7 +186,7 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
     """
     drawn, earlier = load_sample(folder / "sample.json"), earlier_samples(folder)
     read = [given.answers_of(path, drawn, earlier) for path in answers]
-    items = audited_items(what, split)
+    items = audited_items(source, split)
     sample, gone = _as_it_is_now(drawn, items)
     if not sample.items:
         raise DatasetError(
@@ -208,13 +210,13 @@ def score_labels(what: Job | Path, answers: Sequence[Path], folder: Path, split:
         gone=gone,
         of_other_pairs=lost + sum(count for _, count in read),
     )
-    if isinstance(what, Job):
-        with what.open_store(read_only=True) as store:
-            keep_checked(what.directory, what.plan(store).get("decision", ""), result.as_card())
-        manifest = load_manifest(what.dataset)
+    if isinstance(source, Job):
+        with source.open_store(read_only=True) as store:
+            keep_checked(source.directory, source.plan(store).get("decision", ""), result.as_card())
+        manifest = load_manifest(source.dataset)
         files = {name: entry for name, entry in manifest.files.items() if name not in ("README.md", "croissant.json")}
-        keep_card(what.dataset, what.directory)
-        seal(what.dataset, dataclasses.replace(manifest, files=files, audit=result.as_card()))
+        keep_card(source.dataset, source.directory)
+        seal(source.dataset, dataclasses.replace(manifest, files=files, audit=result.as_card()))
     else:
         write_json(folder / "result.json", result)
     return result
@@ -234,7 +236,7 @@ class Applied(Shown):
         return f"version {self.before} -> {self.version}: {note_text(self.change) or 'no label is of a person'}"
 
 
-def apply_answers(what: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> Applied:
+def apply_answers(source: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> Applied:
     """Make people's answers the labels, in the next version of the dataset.
 
     A job keeps them in `people.jsonl`, and its dataset is exported anew: the earlier one is in `versions`. Of a dataset
@@ -245,37 +247,37 @@ def apply_answers(what: Job | Path, answers: Sequence[Path], folder: Path, split
     labels = _labels_of(answers, folder)
     if not labels:
         raise DatasetError(f"{answers[0]}: no answer has a level: there is no label to take")
-    if not isinstance(what, Job):
-        manifest = load_manifest(what)
-        now = {(item.query, item.document): item.texts for item in audited_items(what, split)}
+    if not isinstance(source, Job):
+        manifest = load_manifest(source)
+        now = {(item.query, item.document): item.texts for item in audited_items(source, split)}
         labels = [label for label in labels if label.mark in ("", now.get((label.query, label.document), label.mark))]
-        version = version_after(manifest.info.version, what.parent / "versions")
+        version = version_after(manifest.info.version, source.parent / "versions")
         out = folder / "dataset"
         newer_, change = with_peoples_labels(
-            what, out, labels, version=version, split=split, pair=pair_of(what, manifest)
+            source, out, labels, version=version, split=split, pair=pair_of(source, manifest)
         )
         return Applied(out, manifest.info.version, newer_.info.version, change.as_note())
-    if not what.finished():
+    if not source.finished():
         raise DatasetError(
-            f"{what.path}: the job is not finished: run it to its end first with `airgen run {what.path}`"
+            f"{source.path}: the job is not finished: run it to its end first with `airgen run {source.path}`"
         )
-    path = what.directory / LABELS
-    before, saved_labels = load_manifest(what.dataset).info.version, read_labels(path)
+    path = source.directory / LABELS
+    before, saved_labels = load_manifest(source.dataset).info.version, read_labels(path)
     try:
-        with what.open_store() as store:
-            write_labels(path, newer(saved_labels, _with_marks(what, store, labels)))
-            keep_card(what.dataset, what.directory)
-            manifest = export_dataset(what, store, what.accepted(store), what.dataset)
+        with source.open_store() as store:
+            write_labels(path, newer(saved_labels, _with_marks(source, store, labels)))
+            keep_card(source.dataset, source.directory)
+            manifest = export_dataset(source, store, source.accepted(store), source.dataset)
     except AirgenError:
         if saved_labels:
             write_labels(path, saved_labels)
         else:
             path.unlink(missing_ok=True)
         raise
-    status = what.directory / STATUS
-    write_json(status, {**read_json(status), "finished": what.identity})
+    status = source.directory / STATUS
+    write_json(status, {**read_json(status), "finished": source.identity})
     note = manifest.notes.get(NOTE)
-    return Applied(what.dataset, before, manifest.info.version, dict(note) if isinstance(note, dict) else {})
+    return Applied(source.dataset, before, manifest.info.version, dict(note) if isinstance(note, dict) else {})
 
 
 def _with_marks(job: Job, store: Store, labels: Sequence[PersonsLabel]) -> list[PersonsLabel]:
@@ -319,8 +321,10 @@ def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
                 levels.setdefault((other.query, other.document), []).append(other.level)
                 reasons[other.query, other.document] = other.why
     return [
-        PersonsLabel(*pair, sorted(of)[(len(of) - 1) // 2], reasons.get(pair, ""), marks.get(pair, ""))
-        for pair, of in levels.items()
+        PersonsLabel(
+            *pair, sorted(given_levels)[(len(given_levels) - 1) // 2], reasons.get(pair, ""), marks.get(pair, "")
+        )
+        for pair, given_levels in levels.items()
     ]
 
 
@@ -583,7 +587,7 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKind
         )
     if "decision" not in plan:
         raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
-    made = {negative.id for lineage in accepted.lineages for negative in lineage.hard_negatives}
+    generated = {negative.id for lineage in accepted.lineages for negative in lineage.hard_negatives}
 
     def order(lineage: Lineage) -> str:
         return text_key(f"relevance\x1f{seed}\x1f{lineage.final.key}")
@@ -597,7 +601,7 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKind
             judged = store.made(Judgment, plan["judgment"], [lineage.final.key])
             levels = {row.id: row.level for row in current(store, plan["corpus"], judged)}
             whole = _judged(pipeline, levels, voted_=whole, recalled=rows[0].ids, sources=sources)
-        if kinds_of := {id_: kind for id_, kind in whole.items() if id_ not in made}:
+        if kinds_of := {id_: kind for id_, kind in whole.items() if id_ not in generated}:
             yield (lineage, kinds_of), bool(pipeline.control.judge.members) or first(rows, sources)
 
 

@@ -77,8 +77,8 @@ def publish(
                 tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
         if report is not None:
             parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
-            made = make_report(parts, Path(report), public=True, private=())
-            tell(f"{made}  the report of what is public")
+            written = make_report(parts, Path(report), public=True, private=())
+            tell(f"{written}  the report of what is public")
         if yes:
             sent = carry_out(uploads, Hub(say=tell), say=tell)
     if yes:

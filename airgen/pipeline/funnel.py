@@ -29,13 +29,15 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
             len(left),
             Counter(lineage.skips[stage.name].reason for lineage in left if stage.name in lineage.skips),
         )
-        kept = sum(not stage.stopped(lineage) if stage.ends else bool(lineage.every(stage.writes)) for lineage in left)
+        passed = sum(
+            not stage.stopped(lineage) if stage.ends else bool(lineage.every(stage.writes)) for lineage in left
+        )
         left = [lineage for lineage in left if not stage.stopped(lineage)]
         if stage is flow.candidates[-1]:
             judged = {lineage.sample.key for lineage in left}
             reasons.update(row.words for row in accepted.rejected if row.lineage.sample.key in judged)
-            left, kept = accepted.lineages, len(accepted.lineages)
-        steps.append(FunnelStep(stage.label or stage.name, entered, kept, _sorted(reasons)))
+            left, passed = accepted.lineages, len(accepted.lineages)
+        steps.append(FunnelStep(stage.label or stage.name, entered, passed, _sorted(reasons)))
     return [*steps, *_control(accepted, list(decisions)), *_mined(store, plan, accepted)]
 
 
@@ -128,14 +130,14 @@ def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
     actions = Counter(row.action for row in decisions)
     negatives = sum(len(lineage.every(HardNegative)) for lineage in accepted.lineages)
     queries = len(accepted.lineages)
-    kept, dropped = actions["keep_negative"], actions["drop_negative"]
+    kept_negatives, dropped = actions["keep_negative"], actions["drop_negative"]
     dropped_for = Counter(row.reason for row in decisions if row.action == "drop_query")
     judged = sum(count for reason, count in dropped_for.items() if reason not in NOT_FOUND.values())
     fallen = {reason: count for reason, count in dropped_for.items() if reason in NOT_FOUND.values()}
     fallen |= {"their document was judged not relevant": judged} if judged else {}
     lost = {"judged relevant": dropped} if dropped else {}
     return [
-        FunnelStep("hard negatives", negatives, kept, lost),
+        FunnelStep("hard negatives", negatives, kept_negatives, lost),
         FunnelStep("queries", queries, actions["keep_query"], fallen),
         FunnelStep("positives", queries, actions["keep_query"] + actions["add_positive"], {}),
     ]

@@ -168,7 +168,7 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
         kinds[row.what] += row.seconds or 0.0
     total = sum(kinds.values()) + (calls or 0.0)
     line = f"about {money} and {_minutes(total)}" if work or calls is not None else f"about {money}"
-    if kinds and (largest := max(kinds, key=lambda what: kinds[what])) and kinds[largest] > 60:
+    if kinds and (largest := max(kinds, key=lambda kind: kinds[kind])) and kinds[largest] > 60:
         part, whole = _minutes(kinds[largest]), _minutes(total)
         unit = " hours" if whole.endswith(" hours") else " minutes"
         line += f", of which {part.removesuffix(unit)} for {largest} on this machine"

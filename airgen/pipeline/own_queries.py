@@ -137,8 +137,8 @@ def _ratings(
     answers it."""
     table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
     if table.form == "lines":  # columns between spaces, as TREC writes them
-        for query, of in read_qrels(path).labels.items():
-            yield from ((str(path), query, document, label) for document, label in of.items())
+        for query, row in read_qrels(path).labels.items():
+            yield from ((str(path), query, document, label) for document, label in row.items())
         return
     choice = choose(table.columns(), _roles(queries, documents), where=str(path))
     about("; ".join([choice.line(), *table.notes]))
@@ -285,12 +285,12 @@ def _read(
     own = read_queries(settings, path, language)
     lines = own.lines
     say(f"queries of {path.name}: {own.about}")
-    kept, left_out = _cleaned(lines, settings, language, corpus)
-    if not kept:
+    cleaned, left_out = _cleaned(lines, settings, language, corpus)
+    if not cleaned:
         reasons = Counter(reason for _, reason in left_out)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         raise DatasetError(f"{path}: no query is left of {len(lines):,} lines ({why})")
-    return _joined(kept, settings, language), left_out
+    return _joined(cleaned, settings, language), left_out
 
 
 def _cleaned(
@@ -298,7 +298,7 @@ def _cleaned(
 ) -> tuple[list[Line], list[tuple[Line, str]]]:
     """Return the lines with cleaned texts, and those that are left out, each with the reason."""
     left_out: list[tuple[Line, str]] = []
-    kept: list[tuple[Line, Item]] = []
+    remaining: list[tuple[Line, Item]] = []
     for line in lines:
         text = normalise_line(line.text) if len(line.text) <= 2 * settings.max_length else line.text
         if not text:
@@ -310,12 +310,12 @@ def _cleaned(
         elif settings.other_language == "skip" and wrong_language(text, language):
             left_out.append((line, "other language"))
         else:
-            kept.append((line, Item(Document(str(line.line), text))))
+            remaining.append((line, Item(Document(str(line.line), text))))
     for step in _steps(corpus, language):
-        verdicts = [step(item) for _, item in kept]
-        left_out += [(line, v.reason) for (line, _), v in zip(kept, verdicts, strict=True) if not v.keep]
-        kept = [pair for pair, verdict in zip(kept, verdicts, strict=True) if verdict.keep]
-    return [replace(line, text=normalise_line(item.document.text)) for line, item in kept], left_out
+        verdicts = [step(item) for _, item in remaining]
+        left_out += [(line, v.reason) for (line, _), v in zip(remaining, verdicts, strict=True) if not v.keep]
+        remaining = [pair for pair, verdict in zip(remaining, verdicts, strict=True) if verdict.keep]
+    return [replace(line, text=normalise_line(item.document.text)) for line, item in remaining], left_out
 
 
 def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], CleanResult]]:

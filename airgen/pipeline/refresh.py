@@ -152,8 +152,8 @@ def _queries(
             retired["its document has changed"] += 1
         else:
             retired["others come before it, or quality control or people dropped it"] += 1
-    kept = len(now & earlier.sources.keys())
-    return {"kept": kept, "new": len(now) - kept, "retired": dict(sorted(retired.items()))}
+    kept_queries = len(now & earlier.sources.keys())
+    return {"kept": kept_queries, "new": len(now) - kept_queries, "retired": dict(sorted(retired.items()))}
 
 
 def _keep(earlier: _Earlier, out: Path) -> None:

@@ -76,9 +76,9 @@ class RunResult(Shown):
                 f"{calls:,} calls, {read:,} tokens in ({cached:,} from caches), {wrote:,} out, {dollars(usd)}; "
                 f"{self.seconds:.0f} s{memory}"
             )
-        made = [(str(path), words) for name, words in MADE.items() if (path := self.directory / name).exists()]
+        files = [(str(path), words) for name, words in MADE.items() if (path := self.directory / name).exists()]
         page = [] if self.report is None else [(str(self.report), "the report: open it in a browser")]
-        yield Table([*made, *page], columns("", "", left=(1,)))
+        yield Table([*files, *page], columns("", "", left=(1,)))
 
 
 def result_values(result: RunResult) -> dict[str, Any]:

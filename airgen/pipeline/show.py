@@ -107,16 +107,16 @@ class _Control:
         self.job = job
         keys = [lineage.final.key for lineage in lineages]
 
-        def made(kind: type[R], *stages: str) -> list[R]:
+        def rows_of(kind: type[R], *stages: str) -> list[R]:
             return [row for stage in stages if stage in plan for row in store.made(kind, plan[stage], keys)]
 
-        judgments, decisions = made(Judgment, "judgment", OWN), made(Decision, "decision")
+        judgments, decisions = rows_of(Judgment, "judgment", OWN), rows_of(Decision, "decision")
         self.judgments = _by_query(current(store, plan["corpus"], judgments))
         self.decisions = _by_query(decisions)
-        self.recalls = {row.parent: row.ids for row in made(Recall, "recall")}
+        self.recalls = {row.parent: row.ids for row in rows_of(Recall, "recall")}
         stages = sorted(stage for stage in plan if stage.startswith("prelabel:"))
-        self.prelabels = _by_query(made(Prelabel, *stages))
-        self.mined = _by_query(made(HardNegative, MINED_NAME))
+        self.prelabels = _by_query(rows_of(Prelabel, *stages))
+        self.mined = _by_query(rows_of(HardNegative, MINED_NAME))
         named = {source.id for lineage in lineages for source in lineage.sources}
         named |= {row.id for row in judgments} | {row.id for row in decisions}
         self.titles = store.passages_named(plan["corpus"], named, "t.title")

@@ -178,10 +178,10 @@ def _document_ids(dataset: Path) -> Iterator[str]:
 def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
     """Connections between withheld queries and documents in the public files, as text."""
     judged, relevant = _withheld_labels(dataset, withhold)
-    if told := same_ids(relevant, _document_ids(public)) if relevant else []:
+    if leaking_ids := same_ids(relevant, _document_ids(public)) if relevant else []:
         yield (
-            f"{len(told)} of {len(relevant)} withheld queries have the id of a passage, such as {told[0]!r}, which "
-            f"tells what answers them: {OPAQUE}"
+            f"{len(leaking_ids)} of {len(relevant)} withheld queries have the id of a passage, "
+            f"such as {leaking_ids[0]!r}, which tells what answers them: {OPAQUE}"
         )
     if withhold:
         for row in read_rows(public / "corpus.jsonl"):

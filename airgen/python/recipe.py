@@ -221,9 +221,12 @@ def part_settings(part: str, given: Any) -> Any:
     inner = given.value if isinstance(given, Function) else given
     if is_written(inner):
         return dict(inner) if isinstance(inner, Mapping) else inner
-    made = build(part, given)
-    if hasattr(made, "settings") and hasattr(made.settings, "version"):
-        return {"kind": PYTHON, **made.settings.model_dump(include={"name", "version", "place"}, exclude_defaults=True)}
+    settings = build(part, given)
+    if hasattr(settings, "settings") and hasattr(settings.settings, "version"):
+        return {
+            "kind": PYTHON,
+            **settings.settings.model_dump(include={"name", "version", "place"}, exclude_defaults=True),
+        }
     return {"kind": PYTHON, **named(given)}
 
 

@@ -139,8 +139,8 @@ def _own(name: str, value: Any) -> dict[str, Any]:
     """Return an object as a system of the kind `python`."""
     given = value if isinstance(value, Function) else Function(value)
     name = _plain(name or given.name or name_of(given.value))
-    made = named(Function(given.value, name, given.version))
-    return {**made, "kind": PYTHON}
+    function = named(Function(given.value, name, given.version))
+    return {**function, "kind": PYTHON}
 
 
 def _by_name(name: str, given: str | Path) -> dict[str, Any]:

@@ -28,24 +28,24 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
     if source.public:
         return None
     job, manifest = source.job, source.manifest
-    what = str(job.path) if job is not None else str(source.dataset.path) if source.dataset is not None else ""
+    name = str(job.path) if job is not None else str(source.dataset.path) if source.dataset is not None else ""
     board = next((board for board in boards if board.comparison is not None and len(board.results) > 1), None)
     audit = None if manifest is None else manifest.audit
     rows: list[tuple[str, str, str]] = []
     text, bad = labels_of(audit)
     if job is not None and source.state in ("running", "stopped"):
-        rows.append(("Finish the job", f"it is {source.state}", f"airgen run {what}"))
+        rows.append(("Finish the job", f"it is {source.state}", f"airgen run {name}"))
     if bad:
         correction = (
             "Correct the labels",
             text.partition(":")[0],
-            f"airgen audit score {what} audit-answers.json --apply",
+            f"airgen audit score {name} audit-answers.json --apply",
         )
         rows.append(correction)
     elif not audit and manifest is not None and manifest.provenance and not brought_labels(job):
         again = job is not None and has_answers(job.directory)
         why = "people have checked labels, but not these" if again else "no person has checked the labels yet"
-        rows.append(("Check 40 labels (about 15 minutes)", why, f"airgen audit sample {what} 40"))
+        rows.append(("Check 40 labels (about 15 minutes)", why, f"airgen audit sample {name} 40"))
     if board is not None and board.comparison is not None:
         best, second = board.comparison.names[:2]
         queries = board.results[0].queries
@@ -57,22 +57,22 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
             few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
             more = max(2 * job.pipeline.target, ENOUGH) if job is not None else 0
             if job is not None and job.pipeline.queries is None:
-                rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {what} --target {more}"))
+                rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {name} --target {more}"))
         elif not separated:
             tie = f"{best} and {second} do not differ significantly on {queries:,} queries"
             if job is not None and job.pipeline.queries is None:
                 more = max(2 * job.pipeline.target, ENOUGH)
-                rows.append((f"Generate more queries: target {more:,}", tie, f"airgen run {what} --target {more}"))
-            folder = job.dataset if job is not None else what
+                rows.append((f"Generate more queries: target {more:,}", tie, f"airgen run {name} --target {more}"))
+            folder = job.dataset if job is not None else name
             ask = "Or ask a person which is better" if rows else "Ask a person which is better"
             rows.append((ask, tie, f"airgen audit systems {folder} {best} {second}"))
         unjudged = [result for result in board.results if (result.means.get("Hole@10") or 0) > 0.5]
         if unjudged and job is not None:
             names = ", ".join(result.name for result in unjudged[:3])
             why = f"more than half of the top ten hits of {names} are unjudged"
-            rows.append(("Judge the unjudged hits", why, f"airgen audit holes {job.dataset} --pipeline {what}"))
+            rows.append(("Judge the unjudged hits", why, f"airgen audit holes {job.dataset} --pipeline {name}"))
     if not boards and source.dataset is not None:
-        folder = job.dataset if job is not None else what
+        folder = job.dataset if job is not None else name
         why = "no system has been run on this dataset"
         rows.append(("Run systems", why, f"airgen evaluate {folder} systems.yaml"))
     if not rows:

@@ -90,10 +90,10 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
     own = job is not None and job.pipeline.queries is not None
     overview_["unchecked"] = bool(overview_["models"]) and not overview_.get("audit") and not brought_labels(job)
     overview_["facts"]["generated"] = bool(overview_["models"]) and not own  # else a label 0 is no hard negative
-    todo, made = next_steps(source, boards), made_by(source, uses)
+    todo, making = next_steps(source, boards), made_by(source, uses)
     overview_["tables"] = {
         "next": None if todo is None else page_table("What to do next", todo),
-        "made_by": None if made is None else page_table("How it was made", made),
+        "made_by": None if making is None else page_table("How it was made", making),
         "funnel": funnel_table(steps),
         "splits": splits_table(overview_["facts"].get("splits") or {}, made=overview_["facts"]["generated"]),
         "costs": costs_table(overview_["stages"]),

@@ -167,9 +167,9 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
             outcome, why = "dropped", f"quality control: {fallen['reason']}"
         elif decided <= {None} and not finished:
             outcome, why = "pending", "quality control has not seen it yet"
-        made = [row for row in value.get("hard_negatives", ()) if row["origin"] != "mined"]
+        generated = [row for row in value.get("hard_negatives", ()) if row["origin"] != "mined"]
         documents = [value[name] for name in ("document", "second") if name in value]
-        _put(texts, ((public.document(row["id"]), row["title"], row["text"]) for row in [*made, *documents]))
+        _put(texts, ((public.document(row["id"]), row["title"], row["text"]) for row in [*generated, *documents]))
         yield {
             "id": value["id"],
             "text": lineage.final.text if lineage.query is not None else "",
@@ -188,7 +188,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
             "answer": value.get("answer"),
             "skips": value["skips"],
             "more": {name: part for name, part in value.items() if name not in _KNOWN},
-            "made": [public.document(row["id"]) for row in made],
+            "made": [public.document(row["id"]) for row in generated],
             "labels": labels,
         }
 

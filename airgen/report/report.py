@@ -41,7 +41,7 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
     """Return what the pages of the audit need; None for a source without a finished dataset."""
     if source.dataset is None:
         return None
-    what = source.dataset.path if source.job is None else source.job.path
+    place = source.dataset.path if source.job is None else source.job.path
     try:
         sample = audit_sample(source)
     except DatasetError as error:
@@ -68,8 +68,8 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
         "question": QUESTION if sample is None else sample.question,
         "items": shown,
         "file": str(audit_folder(source) / ANSWERS),
-        "draw": f"airgen audit sample {what} 100",
-        "score": f"airgen audit score {what}",
+        "draw": f"airgen audit sample {place} 100",
+        "score": f"airgen audit score {place}",
     }
 
 
@@ -77,7 +77,7 @@ FORMAT = 1
 
 
 def make_report(
-    what: Sequence[str | Path | Job],
+    places: Sequence[str | Path | Job],
     out: Path | None = None,
     *,
     runs: Path | None = None,
@@ -92,7 +92,7 @@ def make_report(
 
     Raises UsageError, DatasetError and StoreError where something is missing or cannot be read.
     """
-    sources, notes = find_sources(what, runs=runs, public=public, private=private)
+    sources, notes = find_sources(places, runs=runs, public=public, private=private)
     title = title_of(sources)
     name = ("report-public" if public else "report") + (".html" if single_file else "")
     out = out or ((sources[0].home if len(sources) == 1 else None) or Path()) / name

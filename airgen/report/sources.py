@@ -28,7 +28,7 @@ _NO_RESULTS = ("comparison", "mteb")
 
 
 def find_sources(
-    what: Sequence[str | Path | Job],
+    words: Sequence[str | Path | Job],
     *,
     runs: Path | None = None,
     public: bool = False,
@@ -45,7 +45,7 @@ def find_sources(
     sources: list[ReportSource] = []
     notes: list[str] = []
     folders: list[Path] = []
-    for word in what:
+    for word in words:
         if isinstance(word, Job):
             sources.append(_of_job(word))
             continue

@@ -169,8 +169,8 @@ class View:
     Raises what `find_sources` raises.
     """
 
-    def __init__(self, what: Sequence[str | Path], folder: Path, runs: Path | None = None) -> None:
-        self._what, self._folder, self._runs = what, folder, runs
+    def __init__(self, words: Sequence[str | Path], folder: Path, runs: Path | None = None) -> None:
+        self._what, self._folder, self._runs = words, folder, runs
         self._building, self._answering = threading.Lock(), threading.Lock()
         self._number, self._problem = 0, ""
         self._sources: list[ReportSource] = []

@@ -55,10 +55,10 @@ def compute_settings(words: str, given: ComputeSettings | None = None) -> Comput
     if match is None:
         raise UsageError(f"--compute {words[:100]}: must be local, local:WORKERS, ray, ray:WORKERS or ray://HOST:10001")
     kind, workers, address = match["kind"], match["workers"], match["address"]
-    kept: dict[str, Any] = given.model_dump(exclude_unset=True) if given and given.kind == kind else {}
+    values: dict[str, Any] = given.model_dump(exclude_unset=True) if given and given.kind == kind else {}
     change: dict[str, Any] = {"kind": kind}
     if address:
         change["address"] = words
     if workers or kind == "local":
         change["workers"] = workers and int(workers)  # local alone: this process, whatever the pipeline says
-    return ComputeSettings.model_validate({**kept, **change})
+    return ComputeSettings.model_validate({**values, **change})

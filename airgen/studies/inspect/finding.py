@@ -95,11 +95,11 @@ def not_measured(name: str, why: str) -> Finding:
 def verdict(findings: Sequence[Finding]) -> str:
     """Summarise the findings in one or two sentences."""
     bad = [finding.check.title.lower() for finding in findings if finding.state == "bad"]
-    look = [finding.check.title.lower() for finding in findings if finding.state == "look"]
-    doubts = f" Check: {', '.join(look)}." if look else ""
+    doubtful = [finding.check.title.lower() for finding in findings if finding.state == "look"]
+    doubts = f" Check: {', '.join(doubtful)}." if doubtful else ""
     if bad:
         return f"Do not rank systems with it until these problems are fixed: {', '.join(bad)}.{doubts}"
-    if look:
+    if doubtful:
         return f"Use it with care.{doubts}"
     return "No problems were found."
 
