@@ -80,7 +80,7 @@ def _with_plain_numbers(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") in ("int", "float") and "ref" not in schema:
-        return no_info_wrap_validator_function(_plain_number, schema)  # type: ignore[arg-type]  # a core schema
+        return no_info_wrap_validator_function(_plain_number, schema)
     apart = ("default", "expected", "metadata", "serialization")  # values, and what is written
     return {key: part if key in apart else _with_plain_numbers(part) for key, part in schema.items()}
 
