@@ -5,6 +5,7 @@ say from whom and to whom it went, are pieces that are left out.
 """
 
 import email
+import email.errors
 import email.policy
 import re
 from collections.abc import Iterator
@@ -19,8 +20,26 @@ from airgen.records import Document, Dropped, storable
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)
 _HEADERS = ("From", "To", "Cc", "Date")
-_WRONG = (LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError)  # of email, on damage
+_WRONG = (  # of the library, on damage
+    LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError, ArithmeticError,
+    email.errors.MessageError,
+)  # fmt: skip
 _MOST_PARTS = 10_000
+_LONGEST_HEADER = 4_000  # characters that are parsed: the library takes time with the square of a header's length
+
+
+class _Bounded(email.policy.EmailPolicy):
+    """The library's default policy, which keeps a longer header as it is written."""
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        """Return a header's value."""
+        if len(value) <= _LONGEST_HEADER:
+            return super().header_fetch_parse(name, value)
+        written = " ".join(value.split())
+        return written[:_LONGEST_HEADER] if name.lower().startswith("content-") else written
+
+
+_POLICY = _Bounded()
 
 
 class EmailReader(FileReader):
@@ -56,7 +75,7 @@ class EmailReader(FileReader):
 
     def _message(self, raw: bytes, name: str, anchor: str) -> Iterator[Document | Dropped]:
         try:
-            message = email.message_from_bytes(raw, policy=email.policy.default)
+            message = email.message_from_bytes(raw, policy=_POLICY)
             title = storable(" ".join(str(_header(message, "Subject")).split()))
             page = self._page(message)
             headers = [f"{key}: {value}" for key in _HEADERS if (value := _header(message, key))]

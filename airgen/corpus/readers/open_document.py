@@ -66,11 +66,11 @@ class OpenDocumentReader(FileReader):
             raise Unusable("damaged document", "it has no body") from error
         except DAMAGED as error:
             raise Unusable("damaged document", f"{type(error).__name__}: {error}") from error
-        texts: dict[str, list[str]] = {}
+        texts: dict[str, dict[str, None]] = {}  # each text once, in order
         for reason, text in walk.left:
-            if any(map(str.isalnum, text)) and text not in texts.setdefault(reason, []):
-                texts[reason].append(text)
-        yield from self.pieces([(reason, "\n".join(parts)) for reason, parts in texts.items() if parts], name)
+            if any(map(str.isalnum, text)):
+                texts.setdefault(reason, {})[text] = None
+        yield from self.pieces([(reason, "\n".join(parts)) for reason, parts in texts.items()], name)
         blocks = [block for block in walk.blocks if block.text]
         if not blocks:
             raise Unusable("no text in the document")

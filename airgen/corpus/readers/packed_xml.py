@@ -15,6 +15,8 @@ DAMAGED = (
     TypeError, ValueError, AttributeError, RuntimeError,
 )  # fmt: skip
 Element = ElementTree.Element
+_MOST_DEPTH = 100  # elements inside each other: what is read at each level is read once for each
+_READ_AGAIN = 16 << 20  # bytes of members that may be read twice, as many places may name the same
 
 
 class PackedXml:
@@ -28,16 +30,26 @@ class PackedXml:
         parts = [member for member in self._members.infolist() if member.filename.endswith((".xml", ".rels"))]
         if (size := sum(member.file_size for member in parts)) > most:
             raise Unusable("too large", f"unpacks to {size} bytes, more than {most}")
-        self.names = list(dict.fromkeys(member.filename for member in parts))
+        self.names = dict.fromkeys(member.filename for member in parts)  # in order; looked up once for each reference
+        self._unread = size + _READ_AGAIN
 
     def tree(self, name: str) -> Element:
         """Return a member's first element."""
         data = self._members.read(name)
+        self._unread -= len(data)
+        if self._unread < 0:
+            raise Unusable("too large", f"{name} and others are named again and again")
         if b"<!ENTITY" in data or "<!ENTITY".encode("utf-16-le") in data:  # they can read files and grow without end
             raise Unusable("damaged document", f"{name} declares entities")
         if data.count(b"<") > MAX_MARKS:
             raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
-        return ElementTree.fromstring(data)
+        root = ElementTree.fromstring(data)
+        level, depth = [root], 0
+        while level:
+            if depth > _MOST_DEPTH:
+                raise Unusable("nested too deep", f"{name}: more than {_MOST_DEPTH} elements inside each other")
+            level, depth = [child for element in level for child in element], depth + 1
+        return root
 
     def targets(self, name: str) -> dict[str, str]:
         """{id: the member that it names} of the relations of a member (Office Open XML); none where it has none."""

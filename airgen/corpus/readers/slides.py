@@ -64,11 +64,11 @@ class SlidesReader(FileReader):
                     left.append((reason, "\n".join(_words_of(deck.tree(member), reason))))
         except DAMAGED as error:
             raise Unusable("damaged document", f"{type(error).__name__}: {error}") from error
-        texts: dict[str, list[str]] = {}
+        texts: dict[str, dict[str, None]] = {}  # each text once, in order
         for reason, text in left:
-            if any(map(str.isalnum, text)) and text not in texts.setdefault(reason, []):
-                texts[reason].append(text)
-        yield from self.pieces([(reason, "\n".join(parts)) for reason, parts in texts.items() if parts], name)
+            if any(map(str.isalnum, text)):
+                texts.setdefault(reason, {})[text] = None
+        yield from self.pieces([(reason, "\n".join(parts)) for reason, parts in texts.items()], name)
         if not any(block.text for block in blocks):
             raise Unusable("no text in the document")
         title = next((block.text for block in blocks if block.level), "")
@@ -80,7 +80,9 @@ def _slides(deck: PackedXml) -> tuple[list[str], list[str]]:
     targets = deck.targets("ppt/presentation.xml")
     ids = [node for node in deck.tree("ppt/presentation.xml").iter() if local(node) == "sldId"]
     named = [targets.get(node.get(key, ""), "") for node in ids for key in node.attrib if key.endswith("}id")]
-    members = [member for member in deck.names if member.startswith("ppt/slides/") and member.endswith(".xml")]
+    members = dict.fromkeys(
+        member for member in deck.names if member.startswith("ppt/slides/") and member.endswith(".xml")
+    )
     listed = dict.fromkeys(member for member in named if member)
     order = [member for member in listed if member in members]
     return order + [member for member in members if member not in listed], [
