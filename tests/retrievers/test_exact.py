@@ -28,7 +28,7 @@ def test_a_corpus_larger_than_memory_is_read_in_several_passes(tmp_path: Path, m
     mapped = np.memmap(tmp_path / "rows", np.float16, "r", shape=rows.shape)
     much = search(rows, queries, 10)
     search(mapped[:2000], queries, 10)  # the compiled loop takes memory where it is loaded
-    monkeypatch.setattr(exact, "_CANDIDATE_BYTES", 200_000)  # bytes: about 23 queries at once
+    monkeypatch.setattr(exact, "_CANDIDATE_BYTES", 13_000)  # bytes: 22 queries at once
     tracemalloc.start()
     little = search(mapped, queries, 10)
     peak = tracemalloc.get_traced_memory()[1]

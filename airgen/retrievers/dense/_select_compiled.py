@@ -44,6 +44,21 @@ def _product(left: NDArray[np.float32], right: NDArray[np.float32], terms: NDArr
 
 
 @jit_in_any_order
+def largest_square(rows: NDArray[np.float32]) -> np.float32:
+    """Compute the largest squared length of a row in fp32; NaN or infinity if a sum is that."""
+    largest = np.float32(0)
+    for row in range(rows.shape[0]):
+        total = np.float32(0)
+        for place in range(rows.shape[1]):
+            total += rows[row, place] * rows[row, place]
+        if not total <= largest:  # also if it is NaN
+            largest = total
+            if not total <= np.float32(3.4e38):
+                break
+    return largest
+
+
+@jit_in_any_order
 def _rough_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> np.float32:
     """Compute an inner product in fp32, in whatever order is quickest: a fifth of the time of `_product`."""
     total = np.float32(0)

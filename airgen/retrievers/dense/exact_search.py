@@ -235,20 +235,30 @@ class _Best:
 
         Raises ModelError for a row with NaN or infinity; `start` is the position of the first row.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = np.einsum("ij,ij->i", part, part)
-        if not np.isfinite(squares).all():  # NaN and infinity survive a sum, and large numbers overflow
+        if self.compiled:
+            from airgen.retrievers.dense._select_compiled import largest_square
+
+            largest = largest_square(part)
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):
+                largest = np.einsum("ij,ij->i", part, part).max()
+        if not np.isfinite(largest):  # NaN and infinity survive sum and maximum, and large numbers overflow
             bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
             if bad.size:
                 raise ModelError(f"the embedding at position {start + int(bad[0])} contains NaN or infinity")
-        self._longest = max(self._longest, np.sqrt(squares.max()))
+        self._longest = max(self._longest, np.sqrt(largest))
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(self._reach * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR, np.float32)
 
     def floats(self, rows: NDArray[Any], room: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Return the rows in fp32; converted rows are written to `room`."""
+        if rows.dtype == np.float32:
+            return np.ascontiguousarray(rows)
         if not self.compiled or rows.dtype != np.float16:
-            return np.ascontiguousarray(rows, np.float32)
+            if room is None:
+                return np.ascontiguousarray(rows, np.float32)
+            room[:] = rows
+            return room
         from airgen.retrievers.dense._select_compiled import widen
 
         wide = np.empty(rows.shape, np.float32) if room is None else room
