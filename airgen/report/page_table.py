@@ -134,9 +134,11 @@ def _number(value: Any) -> float | int | None:
     if isinstance(value, tuple) and value:
         value = value[0]
     value = getattr(value, "value", value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if isinstance(value, int) else round(value, 9)
+    if isinstance(value, int):
+        return value
+    return round(value, 9) if math.isfinite(value) else None  # JSON has no other numbers
 
 
 def shades(values: Sequence[float | None]) -> list[float | None]:

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+import math
 from typing import Any
 
 from hypothesis import given
@@ -73,3 +75,13 @@ def test_tables_of_the_first_page_by_hand() -> None:
 def test_shades_run_from_the_lowest_to_the_highest() -> None:
     assert shades([0.25, None, 0.75, 0.5]) == [0.0, None, 1.0, 0.5]
     assert shades([0.3]) == [1.0] and shades([]) == []
+
+
+def test_a_number_without_end_and_markup_are_plain_values() -> None:
+    cells = ["</script><script>alert(1)</script>", "javascript:alert(1)"]
+    table = Table(
+        [(cells[0], math.inf), (cells[1], 1.0)], [Column("</td>", lambda row: row[0]), Column("n", lambda row: row[1])]
+    )
+    value = page_table("</script>", table)
+    assert json.loads(json.dumps(value, allow_nan=False)) == value
+    assert value["columns"][0]["texts"] == cells and value["columns"][1]["sort"] == [None, 1.0]
