@@ -184,9 +184,6 @@ def _words_of(root: Element, reason: str) -> Iterator[str]:
         return
     yield from filter(None, (_line(node) for node in root.iter() if local(node) == "p"))
     for node in root.iter():
-        if (
-            local(node) in ("v", "text")
-            and (node.text or "").strip()
-            and not node.text.strip().replace(".", "").isdigit()
-        ):  # type: ignore[union-attr]
-            yield (node.text or "").strip()
+        text = (node.text or "").strip()
+        if local(node) in ("v", "text") and text and not text.replace(".", "").isdigit():
+            yield text
