@@ -144,9 +144,9 @@ def read_table(
 
 
 _DOCUMENTS = (".md", ".html", ".htm", ".rst", ".pdf", ".docx", ".xml")
-_BULLET = re.compile(r"[ \t]*[-*•][ \t]+(\S.*)")
-_NUMBERED = re.compile(r"[ \t]*(\d{1,6})[.)][ \t]+(\S.*)")
-_QUOTED = re.compile(r"[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«([^»]+)»)[,;]?[ \t]*")
+_BULLET = re.compile(r"\A[ \t]*[-*•][ \t]+(\S.*)")
+_NUMBERED = re.compile(r"\A[ \t]*(\d{1,6})[.)][ \t]+(\S.*)")
+_QUOTED = re.compile(r"\A[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«([^»]+)»)[,;]?[ \t]*")
 
 
 def _without_marks(lines: list[str]) -> tuple[list[str], str]:

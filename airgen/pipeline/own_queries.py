@@ -137,8 +137,8 @@ def _ratings(
     answers it."""
     table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
     if table.form == "lines":  # columns between spaces, as TREC writes them
-        for query, row in read_qrels(path).labels.items():
-            yield from ((str(path), query, document, label) for document, label in row.items())
+        for query, ratings in read_qrels(path).labels.items():
+            yield from ((str(path), query, document, label) for document, label in ratings.items())
         return
     choice = choose(table.columns(), _roles(queries, documents), where=str(path))
     about("; ".join([choice.line(), *table.notes]))

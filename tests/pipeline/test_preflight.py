@@ -143,7 +143,7 @@ def test_what_is_missing_is_listed_and_not_raised(folder: Path, monkeypatch: pyt
     found.pipeline = job(folder, control, evaluate={"systems": "systems.yaml"}).pipeline
     looked = check_job(found)
     assert looked.code == 1
-    text = "\n".join(looked.text)
+    text = looked.printed
     for words in (
         "control.recall.model: the model BAAI/bge-m3 needs the package sentence-transformers: pip install ",
         "control.rerankers.0: the model some/model needs the package sentence-transformers",
@@ -186,14 +186,14 @@ def test_a_small_model_that_gives_levels_is_warned_of(
     assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
     if backend == "scripted" and not warned:
         return
-    assert ("  ! control.judge: levels of a small model" in "\n".join(check_job(found).text)) == warned
+    assert ("  ! control.judge: levels of a small model" in check_job(found).printed) == warned
 
 
 def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
     found = job(folder, {**WORDS, "rerankers": ["no-such-reranker/model"]}, corpus="small.yaml")
     (folder / "runs").write_text("a file where the folder of jobs would be")
     looked = check_job(found, probe=True)
-    assert looked.code == 1 and "  ! no model was probed, because of the problems above" in "\n".join(looked.text)
+    assert looked.code == 1 and "  ! no model was probed, because of the problems above" in looked.printed
 
 
 def test_systems_that_make_their_own_labels_and_votes_that_do_not_know_the_language_are_named(folder: Path) -> None:
@@ -222,11 +222,11 @@ def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(folder: 
         "reader: {kind: jsonl, path: one.jsonl, fields: {id: id, text: text}}\n"
         "clean: {language: off, offensive_share: off}\n"
     )
-    said = "\n".join(check_job(job(folder)).text)
+    said = check_job(job(folder)).printed
     assert "passage" not in said and "  ! language" not in said
     found = Job(folder / "job.yaml", folder / "runs", corpus=load_corpus_settings(small))
     found.pipeline = job(folder, language="de").pipeline
-    said = "\n".join(check_job(found).text)
+    said = check_job(found).printed
     assert "  ! the corpus has only 1 passage, so every system will find the right one: add documents" in said
     assert "  ! language: queries will be written in German, and the corpus is in English: write language: en" in said
 
@@ -241,7 +241,7 @@ def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path) -> None:
     assert costly.startswith("llm.budget_usd: the job costs about $") and "its budget is $0.00050:" in costly
     assert len(estimate(found, budget_usd=1e9).problems) == 1
     checked = check_job(found)
-    text = "\n".join(checked.text)
+    text = checked.printed
     assert checked.code == 1 and many in text and "everything that it needs is there" not in text
 
 
