@@ -197,7 +197,9 @@ def chosen(folder: Path, kind: str, each: int) -> list[Path]:
     """Files of a kind with enough words, evenly from all folders."""
     folders: dict[Path, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
-        if path.name.lower().endswith(ENDINGS[kind]) and path.is_file() and not path.is_symlink() and 200 < path.stat().st_size < MOST:
+        if path.is_symlink() or not path.is_file():
+            continue
+        if path.name.lower().endswith(ENDINGS[kind]) and 200 < path.stat().st_size < MOST:
             folders.setdefault(path.parent, []).append(path)
     found: list[Path] = []
     seen: set[tuple[str, int]] = set()

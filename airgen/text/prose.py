@@ -46,7 +46,8 @@ _FRONT = re.compile(
 )
 _FRONT_WORDS = 200
 _OF_THANKS = re.compile(  # a whole heading: "Delayed acknowledgments" is a subject
-    r"\A[\W\d]*(?:acknowledge?ments?|danksagung|remerciements|agradecimientos|ucapan terima kasih|致谢|благодарности)\W*",
+    r"\A[\W\d]*"
+    r"(?:acknowledge?ments?|danksagung|remerciements|agradecimientos|ucapan terima kasih|致谢|благодарности)\W*",
     re.IGNORECASE,
 )
 _TO_A_PAGE = re.compile(
