@@ -315,7 +315,7 @@ def _torch_if_quicker(rows: int, queries: NDArray[np.float32]) -> Any:
     if not (rows * queries.size >= _TORCH_TERMS or "torch" in sys.modules) or importlib.util.find_spec("torch") is None:
         return None
     torch: Any = load_extra("torch", "exact search")
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # since torch 2.12
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # since torch 2.12
     return torch if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else None
 
 
