@@ -105,6 +105,9 @@ class Prompt(FrontMatter):
             return tuple(Message(role, template.render(variables).strip()) for role, template in self.blocks)
         except jinja2.TemplateError as error:
             raise PromptError(f"prompt {self.name!r} cannot be rendered: {error}") from error
+        except Exception as error:  # an expression of the user's template may raise anything
+            words = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise PromptError(f"prompt {self.name!r} cannot be rendered: {words}") from error
 
 
 class PromptSet:

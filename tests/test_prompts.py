@@ -122,3 +122,13 @@ def test_a_counted_list_has_as_many_items_as_the_prompt_asks_for() -> None:
 def test_an_unknown_prompt_gets_the_closest_name() -> None:
     with pytest.raises(PromptError, match=r"no prompt 'qery' \(did you mean 'query'\?\)"):
         PROMPTS.get("qery")
+
+
+@pytest.mark.parametrize("expression", ["'a' * 10**13", "range(10**9) | list", "1 + 'a'", "1 // 0", "[][3].x"])
+def test_whatever_an_expression_of_a_prompt_raises_is_one_line(tmp_path: Path, expression: str) -> None:
+    (tmp_path / "odd.j2").write_text(
+        f"---\nversion: 1\nabout: x\ninputs: [query]\noutput: level\n---\n=== user ===\n{{{{ {expression} }}}}\n"
+    )
+    with pytest.raises(PromptError, match="'odd' cannot be rendered: ") as caught:
+        PromptSet([tmp_path]).get("odd").render(query="why")
+    assert "\n" not in str(caught.value)
