@@ -220,7 +220,7 @@ CORPUS, QUERIES, QRELS = list(BASE.corpus), list(BASE.queries), list(BASE.qrels)
         ({"corpus": [*CORPUS, CorpusRow("z", "", " \n")]}, "document 'z' has no text"),
         ({"corpus": [*CORPUS, CorpusRow("z z", "", "x")]}, "document id 'z z' is empty or contains white space"),
         ({"corpus": [*CORPUS, CorpusRow("z", "", "\ud800")]}, "document 'z' cannot be written"),
-        ({"corpus": CORPUS[:5]}, "3 labelled document.* not in the corpus, 'doc005' for one"),
+        ({"corpus": CORPUS[:5]}, "3 labelled document.* not in the corpus, for example 'doc005'"),
         ({"queries": []}, "no query was accepted"),
         ({"queries": [*QUERIES, QUERIES[0]]}, "query id 'q-00' appears twice"),
         ({"queries": [*QUERIES, QueryRow("q-9", "?", "dev")]}, "query 'q-9' has no relevant document"),

@@ -174,7 +174,7 @@ def test_sets_that_are_not_there_are_named(listed: Path, tmp_path: Path) -> None
     found = load_collections(listed)
     with pytest.raises(UsageError, match=r"closed is not public \(an agreement\): sign it"):
         call("fetch", listed, "--only", "closed")
-    with pytest.raises(UsageError, match=r"no set 'onee' \(did you mean 'one'"):
+    with pytest.raises(UsageError, match=r"no dataset 'onee' \(did you mean 'one'"):
         call("fetch", listed, "--only", "onee")
     systems = tmp_path / "systems.yaml"
     systems.write_text("systems: [{name: bm25, kind: bm25}]")

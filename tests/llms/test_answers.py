@@ -5,10 +5,10 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from airgen.llms.answers import afresh, corrective, parse_answer, parse_json
+from airgen.llms.answers import afresh, corrective, parse_answer, parse_json, with_latex
 from airgen.llms.base import Message, Request
 from airgen.llms.chat import closed, is_strict
 from airgen.records import Answer
@@ -71,6 +71,7 @@ def test_what_cannot_be_used_says_why_in_one_line(text: str, schema: dict[str, A
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())))
 def test_property_what_is_json_comes_back_unchanged(value: dict[str, Any]) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=2)):
+        assume(with_latex(text) == text)  # a line break before "rm" reads as LaTeX, as the next test has it
         assert parse_json(text, {"type": "object"}) == value
 
 

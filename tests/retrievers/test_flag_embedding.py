@@ -278,7 +278,7 @@ def test_models_that_are_not_what_they_are_named_as(m3: Path, gemma: Path, tmp_p
     (tmp_path / "light" / "config.json").write_text(
         json.dumps({**config, "architectures": ["CostWiseGemmaForCausalLM"]})
     )
-    with pytest.raises(ModelError, match=r"with transformers 4\.46 alone"):
+    with pytest.raises(ModelError, match=r"only with transformers 4\.46"):
         FlagReranker(str(tmp_path / "light")).score([("a", "b")])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"empty is not a model of transformers: .*config.json cannot be read"):

@@ -192,7 +192,7 @@ def test_lines_that_only_look_like_a_list_stay(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("q.md", "# Queries\n\nferry times\n", "is a document"), ("q.yaml", "a: [", "not YAML"),
-        ("q.yaml", "ferry", "no list"),
+        ("q.yaml", "ferry", "neither a list"),
         ("q.yaml", "a: &x [1]\nb: *x\n", "aliases"),
     ],
 )  # fmt: skip
