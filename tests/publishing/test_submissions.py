@@ -208,7 +208,7 @@ def test_a_bomb_of_values_is_not_parsed(tmp_path: Path) -> None:
     value = as_json().encode()[:-1] + b', "more": [' + b"[]," * 31_000_000 + b"[]]}"
     path = zip_of(tmp_path / "z.zip", (ENTRY, value))
     with pytest.raises(DatasetError, match=r"has more than 30,000,000 JSON values"):
-        read_submission(path, ratio=10_000)
+        read_submission(path, most_compression_ratio=10_000)
 
 
 def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
