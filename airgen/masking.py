@@ -44,7 +44,7 @@ def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()
 
     Args:
         text: The text as it arrived.
-        longest: The most characters of the result.
+        longest: The maximum number of characters of the result.
         secrets: What it must not show, besides the secrets in the environment.
 
     Returns:

@@ -37,10 +37,11 @@ def retrying(
 
     Args:
         work: What is tried.
-        tries: The most tries, or whether a try of this number that ended in this error is the last.
+        tries: The maximum number of attempts, or a function of the attempt's number and its error that returns whether
+            to stop.
         passes: Whether an error is worth another try.
         first: Seconds of the first pause; each further one is twice as long.
-        longest: Most seconds of these pauses.
+        longest: The maximum length of a pause, in seconds.
         requested_wait: Seconds that the server asks to wait, read from the error.
         say: Called with the error and the seconds of each pause.
         sleep: Waits this number of seconds.

@@ -289,7 +289,9 @@ _RUN = ".run.gz"
 
 
 def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
-    """Return {system: run file}. `wanted` are names of the results or run files; all of the results if it is empty.
+    """Return {system: run file}.
+
+    `wanted` lists system names or run files; if it is empty, all systems in the results are returned.
 
     Raises UsageError for a system that is not there.
     """

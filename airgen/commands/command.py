@@ -48,7 +48,8 @@ P = ParamSpec("P")
 def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     """Make a function callable from Python and, through `app_of`, from the shell.
 
-    A function in the `Annotated` type of a parameter, besides its help, converts each value given for it.
+    If a parameter's `Annotated` type contains a function in addition to the help text, the function converts each value
+    given.
     """
     signature = evaluated(function)
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}

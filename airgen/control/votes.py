@@ -61,10 +61,12 @@ def least_share(relevance: str, voters: int) -> float:
 
 
 def relevant(least_shares: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
-    """Return the passages that the votes call relevant to a generated query, with its recalled sources.
+    """Return the passages that the votes call relevant to a generated query.
+
+    They include the query's sources that were recalled.
 
     Args:
-        least_shares: The least share of each recalled passage (`voted`).
+        least_shares: The lowest share that any re-ranker gives each recalled passage, as returned by `voted`.
         voters: The number of re-rankers.
     """
     near = {id_ for id_, share in least_shares.items() if share >= least_share(relevance, voters)}

@@ -52,7 +52,7 @@ def chunks(
     Args:
         text: The text.
         language: ISO 639; decides where sentences end.
-        size: The most tokens of a chunk.
+        size: The maximum number of tokens of a chunk.
         overlap: Tokens that a chunk repeats of the one before it.
         tokenizer: What counts tokens: `words`, or an encoding of tiktoken.
 

@@ -93,7 +93,7 @@ def prepare(
         seed: Takes a uniform sample of `limit` passages, to which a larger limit adds; the whole corpus is read, and
             `Dropped` rows come first. Without a seed, the first passages are taken.
         progress: Called with the number of documents that were read since the last call.
-        limit: The largest number of passages.
+        limit: The maximum number of passages.
 
     Raises:
         CorpusError: The corpus cannot be read, is empty after cleaning, or (Long-Doc) has several documents and none is

@@ -108,7 +108,7 @@ def download(
     Args:
         url: The address of a sitemap, a feed, or a list of addresses.
         folder: Where the files are written.
-        most: The largest number of pages.
+        most: The maximum number of pages.
         progress: Called with 1 for each saved page.
 
     Raises:

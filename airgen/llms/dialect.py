@@ -71,7 +71,7 @@ class Dialect:
         limit: The name of the maximum of tokens.
         dropped: Parameters that are left out.
         system: Whether there are system messages.
-        alternatives: The largest number of log-probabilities per token.
+        alternatives: The maximum number of log-probabilities per token.
         room: Tokens for thinking beyond a request's maximum; 0 for a model that was never seen to think.
         extra: Members of the body that the user set; they replace others.
     """

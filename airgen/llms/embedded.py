@@ -69,7 +69,7 @@ class EmbeddedBackend(Backend):
     Args:
         model: A name of `airgen show models`.
         threads: Computing threads, by default `free_threads`.
-        context: The most tokens of a prompt and its answer together.
+        context: The maximum number of tokens of a prompt and its answer together.
         slots: How many callers take turns; the prefixes of one prompt more are kept, and each takes memory for
             `context` tokens (230 MB for 8,192 of the default model).
     """

@@ -109,7 +109,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
 
 
 def _model(spec: Spec) -> str:
-    """Return the name of the model of a part; empty where it has none, or is a service's."""
+    """Return the name of a part's model; empty if it has none or if the model runs on a service."""
     specs = [inner for _, inner in spec.all_parts()]
     if any(hasattr(inner.settings, "base_url") or hasattr(inner.settings, "url") for inner in specs):
         return ""

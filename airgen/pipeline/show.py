@@ -162,7 +162,7 @@ def _by_query(rows: Iterable[R]) -> dict[str, list[R]]:
 
 
 def life_study(value: dict[str, Any]) -> Study:
-    """Return the same as tables: what was made, then each label."""
+    """Return the life of a query as tables: what was made, then each label."""
     rows: list[tuple[str, str]] = []
     if own := value.get("own"):
         rows += [("query", own["text"]), ("asked", f"{own['count']:,} times, first in line {own['line']}")]
@@ -352,7 +352,7 @@ def read_report(job: Job) -> dict[str, Any]:
 
 
 def status_study(report: dict[str, Any]) -> Study:
-    """Return the same as tables: steps, calls, money, and what failed or was skipped."""
+    """Return the status of a job as tables: steps, calls, money, and what failed or was skipped."""
     state = "running" if report["running"] else "finished" if report["finished"] else "not finished, not running"
     parts: list[str | Table] = [_step_table(report)]
     if compute := report.get("compute"):

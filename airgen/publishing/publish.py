@@ -105,10 +105,15 @@ def plan(
         permission: the permission to redistribute texts whose licence does not allow it.
 
     Raises:
-        DatasetError: for a repository name that is not ORG/NAME, a split that no dataset has, a version that was
-            changed, two datasets that would have the same repository; and, with the problems of all datasets, for an
-            error that `verify` finds (with private labels also for negatives that can be recognised by their ids or
-            titles, and for a lost secret), a licence that forbids redistribution, and a leak of private labels.
+        DatasetError: The repository name is not of the form ORG/NAME.
+        DatasetError: No dataset has one of the splits whose labels stay private.
+        DatasetError: A version of the suite was changed after it was finished.
+        DatasetError: Two datasets would have the same repository.
+        DatasetError: `verify` finds errors. With private labels, these include a lost secret and negatives that can be
+            recognised by their ids or titles.
+        DatasetError: The licence is missing or forbids redistribution.
+        DatasetError: The public part would reveal private labels. This error and the two before it list the problems of
+            all datasets.
     """
     check_repository(repo)
     alone = is_dataset(home)

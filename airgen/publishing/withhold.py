@@ -335,8 +335,8 @@ def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
 
 
 def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
-    """Return what to know before labels of these splits are withheld: queries numbered as their passages, fields
-    left out.
+    """Return what to know before labels of these splits are withheld: queries that have the same
+    numbers as their passages, and fields that are left out.
     """
     manifest = load_manifest(dataset)
     _, relevant = _withheld_labels(dataset, sorted(set(withhold) & set(manifest.labelled_splits)))

@@ -144,7 +144,7 @@ class ReportSource:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The dataset's manifest; None without one that can be read."""
+        """The dataset's manifest, or None if there is none that can be read."""
         if self.dataset is None or not (self.dataset.path / MANIFEST).is_file():
             return None
         try:

@@ -61,7 +61,7 @@ def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def hub_models(spec: Spec) -> list[str]:
-    """Return the models of the Hub that a part's settings name themselves."""
+    """Return the models of the Hub that are named directly in a part's settings."""
 
     def on_hub(value: str) -> bool:
         path_like = value[:1] in "./~" or "{" in value

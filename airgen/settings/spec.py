@@ -84,7 +84,7 @@ class Spec:
 
     @property
     def model(self) -> str | None:
-        """Return the model that its settings name themselves, or None."""
+        """Return the model that is named directly in the part's settings, or None."""
         return next(model_names(self.settings), None)
 
     @property
@@ -282,7 +282,7 @@ def held_specs(settings: BaseModel, place: str = "") -> Iterator[tuple[str, Spec
 
 
 def model_names(settings: BaseModel) -> Iterator[str]:
-    """Yield the models that these settings name themselves, those of this machine before those of an endpoint."""
+    """Yield the models that are named directly in these settings, those of this machine before those of an endpoint."""
     for mark in ("model", "served"):
         for name, _ in marked(type(settings), mark):
             if isinstance(value := getattr(settings, name), str):

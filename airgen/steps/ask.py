@@ -153,7 +153,10 @@ class Money:
 
 
 def money(store: Store) -> Money:
-    """Return the money in a work database. While a process works on it, its calls in flight are among the open ones."""
+    """Return the money in a work database.
+
+    While a process is using the database, its calls in flight are counted as open calls.
+    """
     (paid,) = store.query("SELECT coalesce(sum(usd), 0) FROM payment")[0]
     return Money(float(paid), store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)"))
 

@@ -181,7 +181,7 @@ def correlate(
 
     Args:
         benchmarks: the benchmarks with the means of their systems.
-        least: the smallest number of common systems that is compared.
+        least: the minimum number of common systems; benchmarks with fewer are not compared.
         samples: the number of resamplings of the queries.
 
     Raises:

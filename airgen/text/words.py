@@ -69,7 +69,7 @@ _ROUGH = regex.compile(
 def words(text: str, language: str) -> list[str]:
     """Return the surface words of `text`, in order, without punctuation.
 
-    `language` is an ISO 639-1 code; one that is unknown is split as a language with spaces.
+    `language` is an ISO 639-1 code; text in an unknown language is split like a language with spaces.
     """
     if language not in SPACELESS:
         return list(WORD.findall(text))

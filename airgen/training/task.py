@@ -208,7 +208,7 @@ def write_card(
     parts: Mapping[str, Any],
     device: str,
 ) -> None:
-    """Write the folder of a trained model, which appears by one rename: the task's files, then the cards."""
+    """Write a trained model's folder (the task's files, then the cards) and move it into place with a single rename."""
     card = {
         "kind": kind,
         "fingerprint": trained.fingerprint,

@@ -126,8 +126,8 @@ def judge_length(item: Item, tokenizer: Tokenizer, least: int, most: int | None)
     Args:
         item: The document; its `tokens` are set.
         tokenizer: What counts tokens.
-        least: The fewest tokens that are kept.
-        most: The most tokens that are kept; None for no limit.
+        least: The minimum number of tokens; shorter texts are dropped.
+        most: The maximum number of tokens; None for no limit.
     """
     (item.tokens,) = tokenizer.count([item.document.text])
     if not item.document.text:

@@ -49,7 +49,7 @@ class EmailReader(FileReader):
         """Settings of the e-mail reader.
 
         Attributes:
-            max_bytes: Largest size of a file.
+            max_bytes: Maximum size of a file.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)

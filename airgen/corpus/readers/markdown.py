@@ -195,7 +195,7 @@ class _Walk:
                 yield from self._texts(child)
 
     def _items(self, node: SyntaxTreeNode) -> Iterator[str]:
-        """Yield the items of a list, each with its mark; those of a tight list as one text."""
+        """Yield the items of a list with their markers; yield a tight list as a single text."""
         marks = (f"{item.info}{item.markup}" if node.type == "ordered_list" else "-" for item in node.children)
         tight = all(part.hidden for item in node.children for part in item.children if part.type == "paragraph")
         items = []

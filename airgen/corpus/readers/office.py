@@ -40,7 +40,7 @@ class DocxReader(FileReader):
         """Settings of the DOCX reader.
 
         Attributes:
-            max_bytes: Largest size of a file, and of its XML after unpacking.
+            max_bytes: Maximum size of a file, and of its XML after unpacking.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("mammoth", "selectolax")

@@ -27,7 +27,7 @@ class OpenDocumentReader(FileReader):
         """Settings of the OpenDocument reader.
 
         Attributes:
-            max_bytes: Largest size of a file, and of its XML after unpacking.
+            max_bytes: Maximum size of a file, and of its XML after unpacking.
         """
 
         max_bytes: int = 256 * 1024 * 1024

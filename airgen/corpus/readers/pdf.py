@@ -36,7 +36,7 @@ class PdfReader(FileReader):
 
         Attributes:
             split: What becomes a document: the file or its pages.
-            max_bytes: Largest size of a file.
+            max_bytes: Maximum size of a file.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("pypdfium2",)

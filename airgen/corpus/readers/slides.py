@@ -33,7 +33,7 @@ class SlidesReader(FileReader):
         """Settings of the reader of slides.
 
         Attributes:
-            max_bytes: Largest size of a file, and of its XML after unpacking.
+            max_bytes: Maximum size of a file, and of its XML after unpacking.
         """
 
         max_bytes: int = 256 * 1024 * 1024

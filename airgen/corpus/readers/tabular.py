@@ -83,7 +83,7 @@ class ChosenRows(RowSettings):
 
     Attributes:
         where: The value that a column must have, or one of several; of a column that is a list, one of its items.
-        characters: The least and the largest length of a text.
+        characters: The minimum and the maximum length of a text.
     """
 
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)

@@ -161,7 +161,7 @@ def _sort_best(
     keys: NDArray[np.uint64],
     spare: NDArray[np.uint64],
 ) -> int:
-    """Sort the k best into the first `keys`: the score's bits inverted, then its position. Return their number."""
+    """Sort the k best hits into the first `keys` (inverted score bits, then position), and return their number."""
     best, shift, last = _count_buckets(bits, k, buckets)
     places = spare.view(np.uint32)
     count = np.uint32(0)

@@ -234,7 +234,7 @@ class AgreementStudy:
         report: bool = True,
         indexes: MutableMapping[str, Retriever] | None = None,
     ) -> list[Result]:
-        """Evaluate every system on one dataset; results of before are kept. Raises UsageError for too few systems.
+        """Evaluate every system on one dataset; earlier results are kept. Raises UsageError for too few systems.
 
         report: write the tables and tests of all pairs of the dataset beside its results.
         """

@@ -307,7 +307,7 @@ _BENGALI_SUFFIXES = (
 
 
 def _without(suffixes: tuple[str, ...], most: int, word: str) -> str:
-    """Return the word without one of these endings, or several, each of which leaves three letters."""
+    """Strip up to `most` of these endings from the word, as long as at least three letters remain."""
     for _ in range(most):
         fitting = (suffix for suffix in suffixes if word.endswith(suffix) and len(word) - len(suffix) >= 3)
         word = word.removesuffix(next(fitting, ""))

@@ -95,10 +95,10 @@ class MiningSettings:
     """Which pairs are kept.
 
     Attributes:
-        seed: Of the coin that decides which side is the query.
+        seed: Seed for the random choice of which side is the query.
         min_words: Shorter passages are left out.
         max_characters: Longer ones are left out (E5: 4,096).
-        per_query: Most passages per query; the later pieces of a long section say little about its heading.
+        per_query: Maximum number of passages per query; later pieces of a long section say little about its heading.
     """
 
     seed: int = 42
