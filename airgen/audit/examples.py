@@ -133,7 +133,9 @@ def measure_examples(
     """
     judge = job.pipeline.control.judge
     if not judge.members:
-        raise DatasetError(f"{job.path}: votes label here, and no LLM judges: there is no prompt for examples")
+        raise DatasetError(
+            f"{job.path}: this job's labels come from votes, not from an LLM judge, so there is no prompt for examples"
+        )
     pairs = sorted(answered_pairs(job, answers, folder), key=lambda pair: (pair.item.query, pair.item.document))
     chosen = choose(pairs, count, judge.relevant_from, seed)
     held = [pair for pair in pairs if pair not in chosen]

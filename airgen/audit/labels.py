@@ -142,7 +142,8 @@ def audited_items(source: Job | Path, split: str = "test") -> list[AuditItem]:
     ]
     if not items:
         raise DatasetError(
-            f"{source}: no label of {split} has both its texts here: the labels belong to another dataset"
+            f"{source}: no label of {split} has both its query and its passage in this dataset: "
+            "the labels belong to another dataset"
         )
     return items
 

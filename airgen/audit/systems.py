@@ -298,7 +298,10 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
     known = {path.name.removesuffix(_RUN): path for path in sorted(results.glob(f"*{_RUN}"))}
     if not wanted:
         if len(known) < 2:
-            raise UsageError(f"{results}: {len(known)} systems: evaluate two with `airgen evaluate`, or name run files")
+            raise UsageError(
+                f"{results}: at least two systems are needed, and there are {len(known)}: "
+                "evaluate more with `airgen evaluate`, or name run files"
+            )
         return known
     runs: dict[str, Path] = {}
     if not known and not any(Path(name).is_file() for name in wanted):

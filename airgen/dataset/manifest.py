@@ -147,7 +147,7 @@ def load_manifest(directory: Path) -> Manifest:
     if not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
     if not path.is_file():
-        raise DatasetError(f"{directory} has no {MANIFEST}: it is not a finished dataset, export it again")
+        raise DatasetError(f"{directory} has no {MANIFEST}, so it is not a finished dataset: export it again")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

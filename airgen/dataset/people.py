@@ -47,7 +47,7 @@ class PersonsLabel:
         if type(self.level) is not int or not 0 <= self.level <= 3:
             raise ValueError(f"level {self.level!r} is not one of 0 to 3")
         if not all(isinstance(text, str) for text in (self.query, self.document, self.why, self.mark)):
-            raise ValueError("query, document, why and mark are texts")
+            raise ValueError("query, document, why and mark must be strings")
 
 
 def pair_mark(query: str, title: str, text: str) -> str:

@@ -234,8 +234,8 @@ class _Experiment:
         self.measures = tuple(dict.fromkeys((*parse_measures(task.headline), *parse_measures(options.measures))))
         if options.without_negatives and not task.generated:
             raise UsageError(
-                f"{opened.path}: nothing here says which passages were generated: without hard negatives there are "
-                "none to leave out; a published dataset needs its private/lineage.jsonl"
+                f"{opened.path}: it is unknown which passages were generated: the dataset has no hard negatives, or "
+                "it is a published copy without private/lineage.jsonl"
             )
         self.rules = RULES | {"identical_ids": "left out" if options.ignore_identical_ids else "kept"}
         if task.generated:

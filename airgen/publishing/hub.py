@@ -88,7 +88,9 @@ class Hub:
                     repo, name, repo_type="dataset", revision=revision, cache_dir=folder, local_files_only=False
                 )
                 if (size := Path(path).stat().st_size) > _MOST_CARD_BYTES:
-                    raise DatasetError(f"{repo}: {name} has {size:,} bytes, more than any card: replace it on the Hub")
+                    raise DatasetError(
+                        f"{repo}: {name} has {size:,} bytes, too large for a dataset card: replace it on the Hub"
+                    )
                 return Path(path).read_text(encoding="utf-8", errors="replace")
 
         return self._call(repo, download)

@@ -140,7 +140,7 @@ def _splits(suite: Suite, manifests: list[Manifest], earlier: Mapping[str, Manif
             before = decided.get(pair, member.split)
             if before != member.split and (before, member.split) != ("test", "dev"):
                 raise DatasetError(
-                    f"{pair[1]} was {before!r} in an earlier version: only a test set can become another, dev"
+                    f"{pair[1]} was {before!r} in an earlier version: the only possible change is from test to dev"
                 )
             decided[pair] = member.split
     long_docs = [(m.info.domain, key_of(m)) for m in manifests if m.info.task == "long-doc"]

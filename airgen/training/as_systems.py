@@ -240,7 +240,7 @@ def _train(
             )
             card = read_card(home)
     if card is None:
-        raise AirgenError(f"{home}: the training wrote no model")
+        raise AirgenError(f"{home}: the training did not produce a model")
     return card
 
 

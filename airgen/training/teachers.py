@@ -86,7 +86,8 @@ def read_scores(path: Path) -> Iterator[tuple[str, str, float]]:
                     yield str(row["query_id"]), str(passage), float(score)
         except (KeyError, TypeError, ValueError) as error:
             raise DatasetError(
-                f"{where}: needs query_id, and positives and negatives with doc_id and score of equal length ({error})"
+                f"{where}: needs query_id, positives and negatives; in each of the two, doc_id and score must be "
+                f"lists of equal length ({error})"
             ) from error
 
 

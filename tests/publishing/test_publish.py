@@ -497,5 +497,5 @@ def test_a_licence_that_forbids_it(tmp_path: Path) -> None:
 def test_a_card_that_is_too_large_is_not_read(server: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airgen.publishing.hub._MOST_CARD_BYTES", 1000)
     server.create("org/name", files={"README.md": b"x" * 1001})
-    with pytest.raises(DatasetError, match=r"README\.md has 1,001 bytes, more than any card"):
+    with pytest.raises(DatasetError, match=r"README\.md has 1,001 bytes, too large for a dataset card"):
         hub(server).read("org/name", "README.md", "main")

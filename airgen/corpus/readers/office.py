@@ -64,7 +64,7 @@ class DocxReader(FileReader):
                     raise Unusable("too large", f"unpacks to {size} bytes, more than {self.settings.max_bytes}")
                 # mammoth needs a kilobyte of memory per tag.
                 if any(_tags(members, member) > MAX_MARKS for member in parts):
-                    raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
+                    raise Unusable("too large", f"more than {MAX_MARKS:,} XML tags")
             word = WordFile(raw)
             plain = io.BytesIO(word.readable())
             converted = mammoth.convert_to_html(plain, style_map=_TITLE, convert_image=lambda _: [])

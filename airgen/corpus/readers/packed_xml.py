@@ -42,7 +42,7 @@ class PackedXml:
         if b"<!ENTITY" in data or "<!ENTITY".encode("utf-16-le") in data:  # they can read files and grow without end
             raise Unusable("damaged document", f"{name} declares entities")
         if data.count(b"<") > MAX_MARKS:
-            raise Unusable("too large", f"more than {MAX_MARKS:,} tags of XML")
+            raise Unusable("too large", f"more than {MAX_MARKS:,} XML tags")
         root = ElementTree.fromstring(data)
         level, depth = [root], 0
         while level:
