@@ -164,7 +164,7 @@ def test_what_cannot_be_compared(world: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=words):
             drawn(world, 25, *names)
-    with pytest.raises(UsageError, match="0 systems"):
+    with pytest.raises(UsageError, match="at least two systems are needed, and there are 0"):
         find_runs(tmp_path, [])
     with pytest.raises(UsageError, match="dev: there are no results: run `airgen evaluate DATASET --split dev` with"):
         find_runs(tmp_path / "dev", ["good", "bad"])

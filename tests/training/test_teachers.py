@@ -156,7 +156,7 @@ def test_what_a_teacher_cannot_do_is_said(dataset: Path, bert: Path, tmp_path: P
     with pytest.raises(DatasetError, match=r"other\.tsv: 1 scores of a teacher, but none is for a training query"):
         read(dataset, recipe_of(), str(tmp_path / "other.tsv"))
     (tmp_path / "bad.jsonl").write_text('{"query_id": "q0", "positives": {"doc_id": ["p1"], "score": []}}\n')
-    with pytest.raises(DatasetError, match=r"bad\.jsonl.*:1: needs query_id, and positives and negatives"):
+    with pytest.raises(DatasetError, match=r"bad\.jsonl.*:1: needs query_id, positives and negatives"):
         read(dataset, recipe_of(), str(tmp_path / "bad.jsonl"))
     only = next(iter(BeirDataset.open(dataset).qrels("train").labels.items()))
     (tmp_path / "few.tsv").write_text(f"{only[0]}\t{next(iter(only[1]))}\t1\n")
