@@ -10,6 +10,7 @@ from airgen.models.fetching import (
     in_hub_cache,
     on_hub,
     path,
+    retry_silent_hub,
     verify,
 )
 from airgen.paths import cache_dir
@@ -31,5 +32,6 @@ __all__ = [
     "in_hub_cache",
     "on_hub",
     "path",
+    "retry_silent_hub",
     "verify",
 ]

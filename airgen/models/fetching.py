@@ -154,6 +154,17 @@ def give_up_silent_hub() -> bool:
     return False
 
 
+def retry_silent_hub() -> None:
+    """Undo `give_up_silent_hub` for a command that needs the Hub itself, which may answer again by now."""
+    if not (give_up_silent_hub.cache_info().currsize and give_up_silent_hub()):
+        return
+    from huggingface_hub import close_session, constants
+
+    constants.HF_HUB_OFFLINE = False
+    close_session()  # a session that was made offline stays so
+    give_up_silent_hub.cache_clear()
+
+
 def on_hub(name: str) -> OnHub:
     """Return what is known of a Hub model; the Hub is asked, for three seconds at most, if its cache lacks it."""
     if importlib.util.find_spec("huggingface_hub") is None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from airgen.dataset.files import git_blob_id
 from airgen.errors import DatasetError
 from airgen.masking import error_words
+from airgen.models import retry_silent_hub
 from airgen.registry import load_extra
 from airgen.retrying import retrying
 
@@ -52,6 +53,7 @@ class Hub:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._library = load_extra("huggingface_hub", "publishing")
+        retry_silent_hub()
         errors = load_extra("huggingface_hub.errors", "publishing")
         self._http_error, self._offline = errors.HfHubHTTPError, errors.OfflineModeIsEnabled
         if not sys.stderr.isatty():  # bars are drawn in threads, which hang if their output is not read

@@ -17,6 +17,7 @@ from command_line import call
 from dataset_maker import INFO, SECRET, make_content
 from fake_hub import GOOD_TOKEN, LARGE, READ_TOKEN, FakeHub, Fault
 
+from airgen import models
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow
 from airgen.dataset.derive import derive
@@ -214,6 +215,7 @@ def test_a_hub_that_is_nowhere_ends_after_one_pause_that_is_said(dataset: Path, 
 def test_offline_says_so_at_once(
     server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    models.retry_silent_hub()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     library = pytest.importorskip("huggingface_hub")
     library.close_session()  # sessions made before do not look at it
