@@ -19,6 +19,7 @@ and wiki-hi, and `{variant}` in a value is replaced by bn or hi. `variants: {bn:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -133,6 +134,19 @@ class CleanSettings(Settings):
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
             raise ValueError("max_tokens is smaller than min_tokens")
         return self
+
+
+AS_IS: Mapping[str, Any] = {
+    "min_tokens": 1,
+    "max_tokens": None,
+    "language": "off",
+    "boilerplate": "off",
+    "personal_data": "off",
+    "offensive_share": None,
+    "exact_duplicates": "off",
+    "near_duplicates": None,
+}
+"""The settings of cleaning that changes nothing."""
 
 
 class ChunkSettings(Settings):

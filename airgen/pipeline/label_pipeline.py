@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from airgen.corpus.settings import find_manifest
+from airgen.corpus.settings import AS_IS, find_manifest
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import keep_copy
 from airgen.errors import DatasetError, SettingsError, UsageError
@@ -143,17 +143,7 @@ def _corpus(
         "licence": str(info.get("source_licence") or "unknown"),
         "source": str(info.get("source") or name),
         "reader": {"kind": "beir", "path": _relative(queries, folder)},
-        # A dataset is clean, and its labels need its documents.
-        "clean": {
-            "min_tokens": 1,
-            "max_tokens": None,
-            "language": "off",
-            "boilerplate": "off",
-            "personal_data": "off",
-            "offensive_share": None,
-            "exact_duplicates": "off",
-            "near_duplicates": None,
-        },
+        "clean": dict(AS_IS),  # a dataset is clean, and its labels need its documents
     }
     text = _HEADER.format(f"The passages are those of {queries.name}") + yaml.safe_dump(values, sort_keys=False)
     if not path.exists():

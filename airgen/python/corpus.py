@@ -21,7 +21,7 @@ import yaml
 
 from airgen.corpus import CorpusSettings, load_corpus_settings, prepare
 from airgen.corpus.columns import guess_fields
-from airgen.corpus.settings import Task, find_manifest
+from airgen.corpus.settings import AS_IS, Task, find_manifest
 from airgen.corpus.survey import survey
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, CorpusError, UsageError
@@ -36,18 +36,6 @@ from airgen.text.tokens import load_tokenizer
 
 AUTO = "auto"
 """The value of `id`, `title` and `text` for detecting the column by its name and values."""
-
-AS_IS: Mapping[str, Any] = {
-    "min_tokens": 1,
-    "max_tokens": None,
-    "language": "off",
-    "boilerplate": "off",
-    "personal_data": "off",
-    "offensive_share": None,
-    "exact_duplicates": "off",
-    "near_duplicates": None,
-}
-"""Cleaning that changes nothing."""
 
 _INSPECTED_ROWS = 1000  # rows whose columns are known before all are read
 _FILE = "corpus.jsonl"
