@@ -341,9 +341,8 @@ _DURATIONS = re.compile(rf"(?:{_DURATION.pattern})+")
 _ISO_DURATION = re.compile(rf"P(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?", re.IGNORECASE)
 _CLOCK = re.compile(r"(\d{1,3}):(\d\d):(\d\d(?:\.\d*)?)")
 _WORDS = re.compile(rf"\A{_NUMBER}\s*(ms|d|h|m|s)(?:illi)?(?:ays?|ours?|rs?|in(?:ute)?s?|ec(?:ond)?s?)?", re.IGNORECASE)
-_UNIX_TIME_FROM = (
-    1e9  # seconds: a larger number is no duration but a time since 1970, and above a hundred times it milliseconds
-)
+# Seconds. A larger number is not a duration but a time since 1970; above a hundred times it, in milliseconds.
+_UNIX_TIME_FROM = 1e9
 
 
 def seconds_until(value: str) -> float | None:

@@ -44,9 +44,8 @@ HORIZON = 200
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 _LEAST_UNCERTAINTY = 0.1  # a judge is never believed to be more certain than this when pairs are drawn: it can be wrong
-_PSEUDO_ANSWERS = (
-    8  # pseudo-answers as uncertain as a coin: few answers can miss what a judge is wrong about altogether
-)
+# As uncertain as a coin toss: a few real answers can miss a whole kind of error of the judge.
+_PSEUDO_ANSWERS = 8
 
 
 @dataclass(frozen=True)

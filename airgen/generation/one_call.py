@@ -49,9 +49,7 @@ PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LEAST_KEYWORDS = 3  # fewer name a subject and say nothing of what is wanted
-_LEAST_STRAY_WORDS = (
-    2  # words of the examples in a search that its document does not have, from which on they are no accident
-)
+_LEAST_STRAY_WORDS = 2  # words from the examples that the document does not contain: fewer may be an accident
 
 
 @dataclass(frozen=True, slots=True)

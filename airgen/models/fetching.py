@@ -131,10 +131,10 @@ def in_hub_cache(name: str) -> bool:
 
 @functools.cache
 def give_up_silent_hub() -> bool:
-    """Ask the Hub for a sign of life, once; whether it gives none within some seconds.
+    """Ask the Hub for a sign of life, once, and return whether it gives none within some seconds.
 
-    Then its library works offline from now on: what is here is found, and the rest fails at once. It would try for half
-    a minute for each file.
+    If so, its library works offline until `retry_silent_hub`: files on this machine are found, and the others fail at
+    once. Otherwise, it would retry each file for half a minute.
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         return False
@@ -154,9 +154,14 @@ def give_up_silent_hub() -> bool:
     return False
 
 
+def _has_given_up() -> bool:
+    """Return whether the Hub was asked and gave no sign of life, without asking it."""
+    return bool(give_up_silent_hub.cache_info().currsize) and give_up_silent_hub()
+
+
 def retry_silent_hub() -> None:
     """Undo `give_up_silent_hub` for a command that needs the Hub itself, which may answer again by now."""
-    if not (give_up_silent_hub.cache_info().currsize and give_up_silent_hub()):
+    if not _has_given_up():
         return
     from huggingface_hub import close_session, constants
 
@@ -177,7 +182,7 @@ def on_hub(name: str) -> OnHub:
     if not constants.HF_HUB_OFFLINE:
         give_up_silent_hub()  # once for all models: each would be waited for
     if constants.HF_HUB_OFFLINE:
-        if give_up_silent_hub.cache_info().currsize and give_up_silent_hub():
+        if _has_given_up():
             return OnHub(problem=_not_here(f"{constants.ENDPOINT} does not answer"))
         return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")
     try:
