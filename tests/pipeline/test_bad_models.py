@@ -149,8 +149,9 @@ def test_a_judge_that_takes_no_call_leaves_a_funnel_and_words_in_status_and_show
     rows = [re.split(" {2,}", line) for line in status.splitlines()]
     (failed,) = [row for row in rows if row[0] == "failed" and row[3] == "http_400"]  # grouped
     (skipped,) = [row for row in rows if row[0] == "skipped" and row[3] == "llm: http_400"]
-    assert failed[1] == "judgment" and failed[4].startswith(WORDS)
-    assert skipped[1] == "judgment" and skipped[4].startswith(WORDS)
+    whole = f"{WORDS} with this model."
+    assert failed[1] == "judgment" and failed[3:] == ["http_400", whole]
+    assert skipped[1] == "judgment" and skipped[3:] == ["llm: http_400", whole]
     with job.open_store(read_only=True) as store:
         (one, *_) = accepted_so_far(store, job.flow, job.fingerprints, job.pipeline).rejected
         assert f"llm: http_400: {WORDS}" in life_study(life(store, job, one.lineage, one.words)).text()
