@@ -109,7 +109,7 @@ def test_hits_outside_the_dataset_are_counted_unless_all_are(server, dataset, tm
 
 def test_generated_negatives_that_a_service_lacks_are_left_out_for_all(server, dataset, tmp_path):
     systems = [system(server, "ok"), SystemSettings(name="bm25", kind="bm25")]
-    with pytest.raises(UsageError, match="without hard negatives there are none to leave out"):
+    with pytest.raises(UsageError, match="unknown which passages were generated: the dataset has no hard negatives"):
         evaluate(dataset, systems, tmp_path / "out", Options(without_negatives=True))
     (dataset / "private").mkdir()
     (dataset / "private" / "lineage.jsonl").write_text('{"query": "q1", "negatives": ["p3", "dropped"]}\n')
