@@ -22,7 +22,6 @@ ROOT = Path(airgen.__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 GUIDE = sorted(DOCS.glob("[0-9][0-9]-*.md"))
-PAPERS = (DOCS / "papers.md").read_text("utf-8")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 

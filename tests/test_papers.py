@@ -21,7 +21,7 @@ from airgen.settings.base import find_yaml
 from airgen.training.task import read_card
 
 ROOT = Path(airgen.__file__).parents[1]
-PAPERS = (ROOT / "docs" / "papers.md").read_text("utf-8")
+PAPERS = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("papers.md", "papers-airbench.md"))
 
 # The tables and figures of each paper; 7 of BEIR's is not in the text that the project has.
 HELD = {
