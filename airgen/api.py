@@ -64,7 +64,6 @@ from airgen.commands.train import (
 )
 
 if TYPE_CHECKING:
-    from airgen.functions import Function
     from airgen.python.benchmark import Benchmark, load
     from airgen.python.corpus import Corpus
     from airgen.python.generate import EstimatedCosts, estimate, generate, label
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
     from airgen.retrievers.dense.retriever import Dense
     from airgen.retrievers.lexical.bm25 import BM25
     from airgen.study import Study
+    from airgen.user_functions import Function
 
 VALUES = {
     "BM25": "airgen.retrievers.lexical.bm25",
@@ -81,7 +81,7 @@ VALUES = {
     "Corpus": "airgen.python.corpus",
     "Dense": "airgen.retrievers.dense.retriever",
     "EstimatedCosts": "airgen.python.generate",
-    "Function": "airgen.functions",
+    "Function": "airgen.user_functions",
     "Fused": "airgen.retrievers.combine",
     "JobRecipe": "airgen.python.recipe",
     "RerankedRetriever": "airgen.retrievers.combine",

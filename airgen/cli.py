@@ -154,7 +154,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
 
 def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a call so that a usage error, which repeats the arguments, has no control characters."""
-    from airgen.text.display import visible
+    from airgen.text.escaping import visible
 
     def run(*args: Any, **options: Any) -> Any:
         try:
@@ -172,7 +172,7 @@ def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _fail(error: AirgenError) -> NoReturn:
     from airgen.interruptible import leave
-    from airgen.text.display import visible
+    from airgen.text.escaping import visible
 
     if error.told:
         leave("", error.exit_code)

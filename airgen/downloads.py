@@ -37,7 +37,7 @@ from urllib.request import url2pathname
 from airgen.errors import AirgenError, FetchError
 from airgen.http import refused_redirect
 from airgen.keys import content_key
-from airgen.masking import error_words, printable
+from airgen.mask_secrets import error_words, printable
 from airgen.paths import locked
 from airgen.registry import load_extra
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from airgen.errors import AirgenError, ModelError, disk_error
-from airgen.masking import printable
+from airgen.mask_secrets import printable
 
 P = ParamSpec("P")
 T = TypeVar("T")

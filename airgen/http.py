@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from airgen.masking import SHORTEST, error_words, holds_secret, masked, masked_value, printable
+from airgen.mask_secrets import SHORTEST, error_words, holds_secret, masked, masked_value, printable
 from airgen.retrying import retrying_async
 
 if TYPE_CHECKING:

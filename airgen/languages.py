@@ -44,7 +44,7 @@ OTHERS: dict[str, str] = {
     "vi": "Vietnamese",
     "th": "Thai",
 }
-"""Languages that the paper does not have; fewer checks know them: see `airgen.corpus.look`."""
+"""Languages that the paper does not have; fewer checks know them: see `airgen.corpus.show`."""
 
 SUPPORTED: dict[str, str] = {**LANGUAGES, **OTHERS}
 """Every language that a pipeline can be in."""

@@ -20,9 +20,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.database import connect, explain
 from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Passage, storable, table_of
+from airgen.sql_connections import connect, explain
 
 T = TypeVar("T")
 

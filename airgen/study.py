@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.errors import UsageError
-from airgen.kept import plain, write_json
+from airgen.json_values import plain, write_json
 from airgen.registry import load_extra
-from airgen.text.display import csv_text, html_text, markdown_table, md, p_value, terminal_lines, terminal_table
+from airgen.text.escaping import csv_text, html_text, markdown_table, md, p_value, terminal_lines, terminal_table
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ from airgen.retrievers.dense.retriever import Dense
 from airgen.settings.base import find_yaml
 from airgen.steps.progress import Display
 from airgen.studies.agree.study import agree_job
-from airgen.text.display import markdown_table
+from airgen.text.escaping import markdown_table
 from airgen.training.mining.consistency import filter_pairs
 
 CHANGES = (

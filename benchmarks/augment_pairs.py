@@ -25,7 +25,7 @@ from airgen.evaluation.significance import bootstrap_interval, fisher_test
 from airgen.keys import rng
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
-from airgen.text.display import markdown_table
+from airgen.text.escaping import markdown_table
 
 SHIPPED = Path(__file__).resolve().parent.parent / "pipelines" / "train-augment.yaml"
 SETUPS: dict[str, Path | None] = {"paper": None, "shipped": SHIPPED}

@@ -36,8 +36,8 @@ from airgen.corpus import CorpusSettings, prepare
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.compute import compute_settings
 

@@ -87,7 +87,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
         return sum(isinstance(row, Passage) for row in prepare(settings, "qa"))
     from airgen.corpus.cleaning.duplicates import CorpusWide, NearDuplicates, earlier_documents, exact_duplicates
     from airgen.corpus.cleaning.filters import Item, judge_language, judge_text
-    from airgen.corpus.cleaning.personal import mask_item
+    from airgen.corpus.cleaning.mask_personal_data import mask_item
     from airgen.corpus.needs import open_reader
     from airgen.records import Document
 

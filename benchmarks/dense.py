@@ -24,11 +24,11 @@ import numpy as np
 
 from airgen.keys import rng
 from airgen.models import path
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 
 DIM, K = 384, 1000
 WORDS = ["river", "engine", "treaty", "protein", "violin", "harbour", "index", "lantern", "tariff", "glacier", "query"]

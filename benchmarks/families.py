@@ -21,7 +21,7 @@ from trained import Collection, mined_pairs, trained
 
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.retrievers import load_retriever
-from airgen.text.display import markdown_table, md
+from airgen.text.escaping import markdown_table, md
 
 # What a model of two layers and 128 dimensions takes, on a CPU, in minutes.
 SMALL: dict[str, tuple[str, ...]] = {

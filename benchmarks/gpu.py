@@ -28,16 +28,16 @@ import numpy as np
 from airgen import devices
 from airgen.errors import AirgenError
 from airgen.keys import rng
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.late.maxsim import MultiVectorEncoder, maxsims
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import SparseEncoder
-from airgen.text.display import markdown_table, terminal_table
+from airgen.text.escaping import markdown_table, terminal_table
 
 Row = tuple[str, str, str]
 """What was looked at, the figure, and what is asked of it."""

@@ -31,7 +31,8 @@ from airgen.steps.ask import ask_about
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Tools
 from airgen.text.language_check import wrong_language
-from airgen.text.words import count_words, sentences
+from airgen.text.sentences import sentences
+from airgen.text.words import count_words
 
 CHAINS = {"query": CANDIDATES[:3], "rewrite": CANDIDATES[3:4], "hard_negative": (HARD_NEGATIVE,)}
 WORDS = 50

@@ -434,11 +434,11 @@ def load() -> bool:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.insert(0, str(ROOT))
-    for name in ("airgen.pipeline.run", "airgen.publishing.publish", "airgen.evaluation.tables", "onnxruntime",
+    for name in ("airgen.pipeline.run", "airgen.publishing.publish", "airgen.evaluation.result_tables", "onnxruntime",
                  "airgen.retrievers.dense.embedders", "airgen.audit.holes", "airgen.publishing.suites", "typer",
                  "airgen.commands.train", "airgen.dataset.layouts", "tokenizers"):  # fmt: skip
         importlib.import_module(name)
-    tokens: Any = importlib.import_module("airgen.text.tokens")
+    tokens: Any = importlib.import_module("airgen.text.token_counts")
     tokens.count_tokens("the vocabulary is read once")
     try:
         for name in ("torch", "transformers", "sentence_transformers"):

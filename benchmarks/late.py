@@ -31,10 +31,10 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import peak_bytes, resident_bytes
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.late.maxsim import maxsims
 from airgen.retrievers.top_k import top_k

@@ -31,7 +31,7 @@ from airgen.settings import ControlSettings
 from airgen.steps.progress import Display
 from airgen.studies.agree.rankings import Side, agree
 from airgen.studies.agree.study import Labels, agree_job, scored, variant_labels
-from airgen.text.display import markdown_table
+from airgen.text.escaping import markdown_table
 
 MINILM = "all-minilm-l6-v2-int8"
 DEEP = {"thresholds": {"other": 50}}

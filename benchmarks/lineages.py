@@ -23,7 +23,7 @@ from airgen.keys import rng, row_key
 from airgen.pipeline.funnel import funnel
 from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
 from airgen.settings import Pipeline
-from airgen.steps.load import load_lineages
+from airgen.steps.load_lineages import load_lineages
 from airgen.store import Store
 
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import yaml
 
-from airgen.corpus.cleaning.names import knows
-from airgen.corpus.cleaning.personal import mask
+from airgen.corpus.cleaning.mask_personal_data import mask
+from airgen.corpus.cleaning.name_recognisers import knows
 
 _MARK = re.compile(r"\[(NAME|ADDRESS|BIRTH|PASSPORT|ACCOUNT):([^]]*)\]")
 _MASK = re.compile(r"<([A-Z]+)>")

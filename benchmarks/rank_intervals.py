@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.significance import compare, rank_intervals, resampled_means
-from airgen.text.display import markdown_table
+from airgen.text.escaping import markdown_table
 
 EFFECTS = {"close": 0.01, "middle": 0.05, "far": 0.3}
 SYSTEMS, QUERIES, WORLDS, DRAWS = (5, 12, 26), (30, 100, 400), 3, 20

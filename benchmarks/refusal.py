@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.result_tables import REFUSALS
 from airgen.evaluation.systems import SystemSettings
-from airgen.evaluation.tables import REFUSALS
 from airgen.study import Table
 
 SHARE = 0.2

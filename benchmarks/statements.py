@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from airgen.dataset.beir import BeirDataset
-from airgen.generation.attributes import wrong_type
+from airgen.generation.query_checks import wrong_type
 from airgen.text.query_form import asks, in_first_person, without_function_words
 from airgen.text.statements import states
 

@@ -16,7 +16,7 @@ from airgen.evaluation.experiment import results_folder
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import Interval
 from airgen.studies.tune import tune
-from airgen.text.display import markdown_table
+from airgen.text.escaping import markdown_table
 
 START, END = "<!-- tuned weights: start -->", "<!-- tuned weights: end -->"
 

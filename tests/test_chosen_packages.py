@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 # import name -> distribution, and the modules without whose import of it the main path would be another one
 CHOSEN = {
     "openai": ("openai", {"openai_client.py"}),
-    "tiktoken": ("tiktoken", {"text/tokens.py"}),
+    "tiktoken": ("tiktoken", {"text/token_counts.py"}),
     "llama_index": (
         "llama-index-core",
         {"corpus/chunking.py", "corpus/node_parsers.py", "corpus/readers/llama_hub.py"},
@@ -21,10 +21,10 @@ CHOSEN = {
     "FlagEmbedding": ("FlagEmbedding", {"retrievers/flag_embedding.py"}),
     "sentence_transformers": ("sentence-transformers", {"retrievers/dense/embedders.py", "training/kinds/encoder.py"}),
     "faiss": ("faiss-cpu", {"retrievers/dense/ann_index.py", "retrievers/dense/exact_search.py"}),
-    "datasets": ("datasets", {"corpus/readers/records.py"}),
+    "datasets": ("datasets", {"corpus/readers/json_records.py"}),
     "tenacity": ("tenacity", {"retrying.py"}),
     "jinja2": ("jinja2", {"prompts.py", "dataset/card.py"}),
-    "duckdb": ("duckdb", {"store.py", "database.py"}),
+    "duckdb": ("duckdb", {"store.py", "sql_connections.py"}),
 }
 
 

@@ -17,7 +17,7 @@ from http_double import Quiet, answering, serving
 
 from airgen import http
 from airgen.http import HttpClient, HttpFailure, JsonClient, TransportError, retry_after, seconds_until
-from airgen.llms.http import server_limits
+from airgen.llms.endpoint import server_limits
 
 NOW = 1_800_000_000.0
 

@@ -9,11 +9,12 @@ import jsonschema
 import pytest
 from prompt_reader import PROMPTS, VALUES
 
-from airgen.generation.attributes import WORDS, wrong_length, wrong_type
+from airgen.generation.attributes import WORDS
+from airgen.generation.query_checks import wrong_length, wrong_type
 from airgen.languages import LANGUAGES, language_name
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
-from airgen.settings.profile import ONE_CALL_LANGUAGES
+from airgen.settings.model_size import ONE_CALL_LANGUAGES
 from airgen.steps.step import stage_prompt
 from airgen.text.language_check import wrong_language
 

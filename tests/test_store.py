@@ -13,9 +13,9 @@ import duckdb
 import pytest
 from child import finish, kill_at_line
 
-from airgen.database import connect, explain
 from airgen.errors import StoreError
 from airgen.records import TABLES, Answer, Character, Dropped, Passage, Row, Sample, Skip, table_of
+from airgen.sql_connections import connect, explain
 from airgen.store import SCHEMA, Store
 
 
@@ -482,7 +482,7 @@ def test_what_does_not_fit_in_memory_goes_to_the_disk(tmp_path: Path, monkeypatc
     with Store.open(tmp_path / "work.duckdb") as store:
         ((folder,),) = store.query("SELECT current_setting('temp_directory')")
         assert Path(folder).parent == tmp_path
-    monkeypatch.setattr("airgen.database._MEMORY", "60MB")
+    monkeypatch.setattr("airgen.sql_connections._MEMORY", "60MB")
     with contextlib.closing(connect(tmp_path / "other.duckdb")) as base:
         base.execute("CREATE TEMP TABLE sorted AS SELECT md5(range::VARCHAR) m FROM range(1_000_000) ORDER BY m")
         assert base.execute("SELECT count(*) FROM sorted").fetchall() == [(1_000_000,)]

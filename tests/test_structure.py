@@ -20,10 +20,10 @@ PACKAGE = Path(airgen.__file__).parent
 
 # The floors of the house, from the ground up: a part imports only parts that stand before it.
 FLOORS = (
-    "errors", "masking", "guard", "keys", "records", "sequences", "languages", "paths", "exact", "interruptible",
-    "functions", "notebook", "retrying", "yaml_text", "database", "own_code", "registry", "devices", "http",
-    "openai_client", "downloads", "models", "settings", "compute",
-    "store", "text", "tables", "dataset", "kept", "study", "llms", "prompts", "corpus", "retrievers", "evaluation",
+    "errors", "mask_secrets", "guard", "keys", "records", "sequences", "languages", "paths", "exact_arithmetic",
+    "interruptible", "user_functions", "notebook", "retrying", "yaml_text", "sql_connections", "user_code",
+    "registry", "devices", "http", "openai_client", "downloads", "models", "settings", "compute", "store", "text",
+    "tables", "dataset", "json_values", "study", "llms", "prompts", "corpus", "retrievers", "evaluation",
     "publishing", "training", "steps", "control", "generation", "pipeline", "studies", "audit", "report", "python",
     "commands", "api", "cli", "__main__",
 )  # fmt: skip

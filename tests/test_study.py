@@ -11,7 +11,7 @@ import pytest
 
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import Interval
-from airgen.kept import plain, read_kept, write_json
+from airgen.json_values import plain, read_kept, write_json
 from airgen.study import Column, Html, P, Plain, Study, Table, body, columns, shown, span
 
 EVIL = "<b>|x|</b>\x1b[31m=1"

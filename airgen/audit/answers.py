@@ -21,12 +21,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample, earlier_samples
-from airgen.dataset.people import CONFIRMED
+from airgen.dataset.human_labels import CONFIRMED
 from airgen.errors import DatasetError, disk_error
-from airgen.kept import DAMAGE, kept_of, read_json, write_json
+from airgen.json_values import DAMAGE, kept_of, read_json, write_json
 from airgen.paths import locked
 from airgen.study import Shown
-from airgen.text.display import figure
+from airgen.text.escaping import figure
 
 _MOST_CHOSEN_PAIRS = 10_000  # pairs that were chosen by hand
 

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.significance import holm, rank_bounds
-from airgen.exact import log2
+from airgen.exact_arithmetic import log2
 
 BATCH = 25
 """How many answers are between two looks."""

@@ -43,13 +43,13 @@ from airgen.evaluation.run import Run, run_from_dict
 from airgen.evaluation.significance import Interval, rank_bounds, resampled_means
 from airgen.generation.flow import Flow
 from airgen.guard import guarded
-from airgen.kept import DAMAGE
+from airgen.json_values import DAMAGE
 from airgen.keys import content_key, fingerprint, row_key, text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.estimate import Estimate, estimate_judgments
 from airgen.prompts import PromptSet
-from airgen.publishing.scores import Labels as PrivateLabels
-from airgen.publishing.scores import reasons_to_refuse
+from airgen.publishing.score_submission import Labels as PrivateLabels
+from airgen.publishing.score_submission import reasons_to_refuse
 from airgen.publishing.submission import Submission, SystemHits, reasons_of
 from airgen.publishing.withhold import pair_of
 from airgen.records import Recall, prompt_text
@@ -60,7 +60,7 @@ from airgen.steps.progress import STATUS, Display
 from airgen.steps.step import Problem, Tools
 from airgen.store import Store
 from airgen.study import Column, Shown, Table
-from airgen.text.display import json_text
+from airgen.text.escaping import json_text
 
 Labels = Mapping[str, Mapping[str, float]]
 Pair = tuple[str, str]  # query id, passage id

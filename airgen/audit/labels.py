@@ -40,23 +40,23 @@ from airgen.audit.sample import (
 )
 from airgen.control.judge import judge_kind
 from airgen.control.judgment import current
-from airgen.control.pool import Pool
+from airgen.control.text_pool import Pool
 from airgen.control.votes import WAY, first, relevant, voted
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.derive import version_after, with_peoples_labels
 from airgen.dataset.files import whole_file
+from airgen.dataset.human_labels import NOTE, PersonsLabel, newer, note_text, pair_mark, read_labels, write_labels
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.people import NOTE, PersonsLabel, newer, note_text, pair_mark, read_labels, write_labels
 from airgen.dataset.verify import keep_card
 from airgen.dataset.write import seal
 from airgen.errors import AirgenError, DatasetError, SettingsError, UsageError, disk_error
-from airgen.kept import read_json, write_json
+from airgen.json_values import read_json, write_json
 from airgen.keys import text_key
 from airgen.paths import is_shipped
+from airgen.pipeline.audit_answers import LABELS, document_texts, keep_checked
 from airgen.pipeline.export import export_dataset
 from airgen.pipeline.job import Job
-from airgen.pipeline.people import LABELS, document_texts, keep_checked
 from airgen.publishing.withhold import pair_of
 from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import RELEVANCE, JudgeSettings, Pipeline

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.files import keep_copy, safe_name, write_text
-from airgen.dataset.people import pair_mark
+from airgen.dataset.human_labels import pair_mark
 from airgen.errors import DatasetError
-from airgen.kept import DAMAGE, plain, read_json, read_kept, write_json
+from airgen.json_values import DAMAGE, plain, read_json, read_kept, write_json
 from airgen.keys import content_key, text_key
 from airgen.study import html_page
-from airgen.text.display import csv_text, html_text, plain_text
+from airgen.text.escaping import csv_text, html_text, plain_text
 
 LABELLED = ("relevant", "not relevant")
 """The kinds where only the labels are known, as in a released dataset."""

@@ -26,12 +26,12 @@ from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
-from airgen.kept import DAMAGE, FORMAT, read_json, read_kept, write_json
+from airgen.json_values import DAMAGE, FORMAT, read_json, read_kept, write_json
 from airgen.keys import content_key
 from airgen.registry import REGISTRY, closest
-from airgen.studies.judge.figures import kappa
+from airgen.studies.judge.agreement import kappa
 from airgen.study import Column, P, Shown, Table
-from airgen.text.display import figure
+from airgen.text.escaping import figure
 
 DEPTH = 10
 _LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities

@@ -27,11 +27,11 @@ from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
 from airgen.paths import EVALUATION
 from airgen.study import Shown
-from airgen.text.display import terminal_table
+from airgen.text.escaping import terminal_table
 
 if TYPE_CHECKING:
     from airgen.audit.answers import AuditResult
-    from airgen.audit.examples import ExamplesAudit
+    from airgen.audit.answers_as_examples import ExamplesAudit
     from airgen.audit.holes import JudgedHoles
     from airgen.audit.labels import RelevanceAudit
     from airgen.audit.systems import SystemAudit
@@ -300,7 +300,7 @@ def audit_examples(
     Raises:
         DatasetError: Too few answers give a reason, or the job has no LLM judge.
     """
-    from airgen.audit.examples import measure_examples
+    from airgen.audit.answers_as_examples import measure_examples
     from airgen.pipeline.show import find_job
 
     job = find_job(pipeline, path_or_none(runs))
@@ -345,7 +345,7 @@ def audit_holes(
     from airgen.audit.holes import judge_holes, read_submissions
     from airgen.evaluation.run import read_run
     from airgen.pipeline.show import job_file
-    from airgen.publishing.scores import load_labels
+    from airgen.publishing.score_submission import load_labels
     from airgen.registry import resolve
 
     if judge and pipeline:

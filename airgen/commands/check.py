@@ -11,12 +11,12 @@ from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, pat
 from airgen.commands.outcome import Outcome
 from airgen.errors import AirgenError, UsageError
 from airgen.study import Plain, Shown, Study, Table
-from airgen.text.display import terminal_table, terminal_text
+from airgen.text.escaping import terminal_table, terminal_text
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate, Standing
     from airgen.pipeline.job import Job
-    from airgen.pipeline.local_time import LocalWork
+    from airgen.pipeline.local_model_time import LocalWork
     from airgen.pipeline.try_prompts import PromptTrial
 
 
@@ -113,7 +113,7 @@ def check_job(
     from airgen.corpus.fetch import is_fetched
     from airgen.llms.probe import read_profiles
     from airgen.pipeline.estimate import estimate, standing
-    from airgen.pipeline.local_time import local_work
+    from airgen.pipeline.local_model_time import local_work
     from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, unprobed
     from airgen.settings.suite import published_sizes
 
@@ -162,10 +162,10 @@ def check_job(
 
 def _study(job: Job, checked: Check, *, stages: bool) -> Study:
     """Return price and time, the stages if they are wanted, then each line that the user must know."""
-    from airgen.corpus.cleaning.personal import what_remains
-    from airgen.corpus.look import in_words
+    from airgen.corpus.cleaning.mask_personal_data import what_remains
+    from airgen.corpus.show import in_words
     from airgen.pipeline.estimate import calls_time, estimate_head, estimate_table, standing_line
-    from airgen.pipeline.local_time import load_of_machine, price_and_time
+    from airgen.pipeline.local_model_time import load_of_machine, price_and_time
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
 

@@ -36,10 +36,10 @@ from airgen.commands.signature import (
     split_docstring,
 )
 from airgen.errors import UsageError
-from airgen.kept import plain
+from airgen.json_values import plain
 from airgen.notebook import said_as_one_bar
 from airgen.study import Figures
-from airgen.text.display import json_text
+from airgen.text.escaping import json_text
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -33,7 +33,7 @@ from airgen.commands.printing import say
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, DatasetError, UsageError
 from airgen.study import Rows, Shown, Table
-from airgen.text.display import md, terminal_table
+from airgen.text.escaping import md, terminal_table
 
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
@@ -102,8 +102,8 @@ def evaluate(
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
+    from airgen.evaluation.result_tables import compare_results, overview_table, ranking_text
     from airgen.evaluation.systems import chosen_systems, named_once
-    from airgen.evaluation.tables import compare_results, overview_table, ranking_text
     from airgen.python.results import Results
     from airgen.python.systems import systems_of
     from airgen.settings.base import find_yaml
@@ -310,8 +310,8 @@ def evaluate_compare(
     import numpy as np
 
     from airgen.evaluation import parse_measures, read_run, score
+    from airgen.evaluation.result_tables import pair_text, places_text, rank_text
     from airgen.evaluation.significance import ALPHA, against_baseline, compare
-    from airgen.evaluation.tables import pair_text, places_text, rank_text
     from airgen.python.systems import labels_given, run_given
 
     if baseline is None and (fail_if_worse or fail_if_unsure or margin):

@@ -78,7 +78,7 @@ def init(
         UsageError: Files exist already, or the output folder is inside the documents.
         CorpusError: The documents cannot be found or read.
     """
-    from airgen.corpus.cleaning.personal import what_remains
+    from airgen.corpus.cleaning.mask_personal_data import what_remains
     from airgen.corpus.settings import load_corpus_settings
     from airgen.corpus.survey import survey
     from airgen.dataset.files import keep_copy
@@ -159,7 +159,7 @@ def _llm(named: str, model: str) -> _Llm:
     """Return the LLM with this name, or the user's choice on a terminal, or the default."""
     from airgen.pipeline.starter import KEY, LOCAL_MODEL, chosen_llm
     from airgen.settings.llm import secret
-    from airgen.settings.profile import size_of
+    from airgen.settings.model_size import size_of
 
     if model and not named:
         raise UsageError("--model needs the URL of a server: --llm http://ADDRESS/v1 --model NAME")
@@ -222,7 +222,7 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
 
 def _questions(survey: Survey, place: Path, out: Path) -> list[str]:
     """Return advice for tables that have a column of questions, such as a FAQ."""
-    from airgen.corpus.columns import is_question
+    from airgen.corpus.guess_columns import is_question
 
     known = "the column {} holds questions with known answers, which can serve as queries: {}"
     if name := survey.question_column:

@@ -12,9 +12,9 @@ import typer
 
 from airgen.errors import AirgenError, Stopped
 from airgen.interruptible import INTERRUPTED
-from airgen.kept import plain
+from airgen.json_values import plain
 from airgen.notebook import current_bar
-from airgen.text.display import visible
+from airgen.text.escaping import visible
 
 _silent = False
 _logging = False

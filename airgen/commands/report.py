@@ -15,7 +15,7 @@ from airgen.commands.options import Place, Places, Runs, arg, opt, path_or_none,
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent
 from airgen.errors import UsageError
-from airgen.text.display import json_text
+from airgen.text.escaping import json_text
 
 
 @command
@@ -67,8 +67,8 @@ def report(
 
 def _serve(what: list[Path], port: int, runs: Path | None) -> Outcome[Path]:
     """Serve the report until the user stops it. The address is printed at once."""
+    from airgen.report.live import View
     from airgen.report.server import serving
-    from airgen.report.view import View
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -14,7 +14,7 @@ from airgen.commands.printing import echo, end_event, logging_events, say
 from airgen.errors import AirgenError, UsageError
 from airgen.paths import RUNS, beside
 from airgen.study import Plain
-from airgen.text.display import dollars, terminal_text
+from airgen.text.escaping import dollars, terminal_text
 
 if TYPE_CHECKING:
     from airgen.pipeline.run_result import RunResult
@@ -162,7 +162,7 @@ def run_and_report(
     from airgen.settings import load_pipeline
     from airgen.settings.base import find_yaml
     from airgen.steps.progress import BEAT_SECONDS
-    from airgen.studies.compare import drift_since
+    from airgen.studies.compare_versions import drift_since
     from airgen.studies.label_sets import label_sets_of_job
 
     console, every = Console(stderr=True, quiet=quiet), 5.0 if verbose else BEAT_SECONDS
@@ -198,7 +198,7 @@ def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
     from airgen.steps.ask import money
-    from airgen.text.tokens import count_tokens
+    from airgen.text.token_counts import count_tokens
 
     def finish(path: Path, budget_usd: float | None) -> FinishedPipeline:
         run_pipeline(path, runs=runs, budget_usd=budget_usd, evaluate=False)

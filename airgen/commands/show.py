@@ -16,7 +16,7 @@ from airgen.commands.printing import echo, progress_bar
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS, data_dir
 from airgen.study import Column, Plain, Rows, Study, Table
-from airgen.text.display import json_text, one_line
+from airgen.text.escaping import json_text, one_line
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
@@ -335,7 +335,7 @@ def show_corpus(
         CorpusError: The corpus cannot be read, or no passage is left.
     """
     from airgen.corpus import load_corpus_settings, prepare
-    from airgen.corpus.look import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise
+    from airgen.corpus.show import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise
     from airgen.records import MASKED, PARTS, Dropped, Passage
 
     if not name:

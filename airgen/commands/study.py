@@ -30,15 +30,15 @@ from airgen.commands.options import (
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
-from airgen.kept import write_json
+from airgen.json_values import write_json
 from airgen.study import Rows
-from airgen.text.display import distinct_names, terminal_table
+from airgen.text.escaping import distinct_names, terminal_table
 
 if TYPE_CHECKING:
     from airgen.evaluation.systems import SystemSettings
     from airgen.pipeline.job import Job
     from airgen.studies.agree.report import AgreementReport
-    from airgen.studies.compare import VersionComparison
+    from airgen.studies.compare_versions import VersionComparison
     from airgen.studies.contamination import Contamination
     from airgen.studies.correlate import CorrelationStudy
     from airgen.studies.gain import GainReport
@@ -474,7 +474,7 @@ def study_compare(
     """
     from airgen.evaluation import load_systems
     from airgen.settings.base import find_yaml
-    from airgen.studies.compare import Anchors, compare_versions, versions_text
+    from airgen.studies.compare_versions import Anchors, compare_versions, versions_text
 
     anchors, folder = None, Path(out)
     if systems is not None:
@@ -533,7 +533,7 @@ def study_stats(
         DatasetError: The dataset cannot be read.
     """
     from airgen.dataset.manifest import statistics_csv, statistics_markdown
-    from airgen.studies.statistics import statistics_rows
+    from airgen.studies.dataset_sizes import statistics_rows
 
     rows = statistics_rows(Path(home))
     return Outcome(Rows(rows), (statistics_csv if as_csv else statistics_markdown)(rows).rstrip("\n"))

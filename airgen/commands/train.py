@@ -30,8 +30,8 @@ from airgen.commands.options import (
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent, progress_bar, say
 from airgen.errors import UsageError
-from airgen.kept import read_json
-from airgen.text.display import terminal_table, terminal_text
+from airgen.json_values import read_json
+from airgen.text.escaping import terminal_table, terminal_text
 from airgen.training import KINDS
 
 if TYPE_CHECKING:

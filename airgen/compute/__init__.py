@@ -121,7 +121,7 @@ def open_compute(settings: ComputeSettings) -> Compute:
         return RayWorkers(settings)
     if settings.workers is None:
         return Compute()
-    from airgen.compute.pool import Processes
+    from airgen.compute.processes import Processes
 
     return Processes(settings)
 

@@ -1,8 +1,8 @@
 """Workers that are tasks of a Ray cluster.
 
-Ray retries a task whose worker or node dies, or that runs out of memory; `airgen.compute.pool` handles the tasks that
-Ray gives up. A worker must have this version of airgen. Items are sent as arguments, and few are in flight, so the
-object store stays small.
+Ray retries a task whose worker or node dies, or that runs out of memory; `airgen.compute.processes` handles
+the tasks that Ray gives up. A worker must have this version of airgen. Items are sent as arguments, and few are in
+flight, so the object store stays small.
 """
 
 import math
@@ -17,9 +17,9 @@ from typing import Any
 
 from airgen import __version__
 from airgen.compute import thread_limits
-from airgen.compute.pool import Returned, WorkerLost, WorkerPool
+from airgen.compute.processes import Returned, WorkerLost, WorkerPool
 from airgen.errors import AirgenError
-from airgen.masking import error_words, printable
+from airgen.mask_secrets import error_words, printable
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
@@ -211,7 +211,7 @@ def _task(environment: dict[str, str]) -> Callable[[bytes, Any], tuple[str, str,
         place = ray.get_runtime_context().get_node_id(), socket.gethostname(), platform.python_version()
         try:
             import airgen
-            from airgen.compute.pool import answer
+            from airgen.compute.processes import answer
         except ImportError as error:
             return *place, f"no airgen ({error})", None
         return *place, airgen.__version__, answer(make, item) if make else None

@@ -11,22 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
-from airgen.control.examples import shown_to
+from airgen.control.judge_examples import shown_to
 from airgen.errors import LlmError
 from airgen.guard import guarded
-from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Request, parse_logprobs
 from airgen.llms.scripted import overlap
-from airgen.own_code import own_code
+from airgen.llms.structured_answers import corrective, parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer
 from airgen.registry import names, resolve
 from airgen.settings import OneJudge, Pipeline, answer_parts
 from airgen.settings.base import answer_settings
-from airgen.settings.own import PYTHON
+from airgen.settings.user_function import PYTHON
 from airgen.steps.ask import ask_until
 from airgen.steps.step import Problem, Tools
+from airgen.user_code import own_code
 
 # A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`; no part of a date, a range or a larger number.
 _LEVEL = re.compile(

@@ -16,7 +16,7 @@ from airgen.keys import fingerprint, row_key
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker
 from airgen.retrievers.component import watch
-from airgen.retrievers.encodings import at_once, scored
+from airgen.retrievers.encoding_cache import at_once, scored
 from airgen.retrievers.protocols import CorpusReranker, show_corpus
 from airgen.sequences import batched
 from airgen.settings.spec import Spec

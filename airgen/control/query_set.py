@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from airgen.control.pool import Pool
+from airgen.control.text_pool import Pool
 from airgen.records import flat_text, prompt_text
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings import ControlSettings
 from airgen.steps.accepted import Accepted
 from airgen.steps.progress import Display

@@ -17,19 +17,19 @@ from airgen.evaluation.run import Run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import load_systems
 from airgen.keys import file_sha256, row_key
-from airgen.own_code import own_code
 from airgen.records import Query, Recall
 from airgen.retrievers import Component, load_embedder
 from airgen.retrievers.combine import reciprocal_rank_fusion
 from airgen.retrievers.component import watch
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import find_yaml
 from airgen.settings.needs import files_of, located
 from airgen.settings.spec import identity_of
 from airgen.steps.step import RowBatch, Step
+from airgen.user_code import own_code
 
 
 def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:

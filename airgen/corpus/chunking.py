@@ -31,8 +31,8 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import Document, Dropped, Passage
 from airgen.registry import load_extra
-from airgen.text.tokens import Tokenizer, load_tokenizer
-from airgen.text.words import sentences
+from airgen.text.sentences import sentences
+from airgen.text.token_counts import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def sentence_pieces(text: str, language: str) -> list[str]:
 
 @cache
 def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Any:
-    from airgen.text.tokens import encoding, token_ids
+    from airgen.text.token_counts import encoding, token_ids
 
     module = load_extra("llama_index.core.node_parser", PURPOSES["llama_index"])
     if tokenizer == "words":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.cleaning.names import lacks
+from airgen.corpus.cleaning.name_recognisers import lacks
 from airgen.corpus.node_parsers import node_parser
 from airgen.corpus.readers.files import files
 from airgen.corpus.readers.reader import Place, Reader
@@ -22,11 +22,11 @@ from airgen.errors import CorpusError, MissingExtra
 from airgen.guard import guarded, guarded_rows
 from airgen.keys import file_sha256
 from airgen.languages import SUPPORTED
-from airgen.own_code import own_code
 from airgen.records import Document, Dropped
 from airgen.registry import EXTRAS
 from airgen.settings.base import marked
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
+from airgen.user_code import own_code
 
 
 def place_of(settings: CorpusSettings) -> Place:

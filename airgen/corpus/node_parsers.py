@@ -15,7 +15,7 @@ from typing import Any
 from airgen.corpus.settings import ChunkSettings
 from airgen.errors import CorpusError
 from airgen.guard import guarded
-from airgen.masking import error_words
+from airgen.mask_secrets import error_words
 from airgen.registry import load_extra, meant
 
 

@@ -28,11 +28,11 @@ from airgen.compute import current
 from airgen.corpus.chunking import MAX_TEXT, chunk_document
 from airgen.corpus.needs import open_reader, package_versions, read_documents
 from airgen.corpus.settings import CorpusSettings, Task
-from airgen.database import on_disk
 from airgen.errors import CorpusError
 from airgen.keys import content_key, file_sha256, fingerprint, text_key
 from airgen.paths import cache_dir
 from airgen.records import Document, Dropped, Passage
+from airgen.sql_connections import on_disk
 
 _MIN_SPARE_CANDIDATES = 1024  # beyond the limit, before surplus candidates are deleted
 

@@ -38,8 +38,8 @@ from airgen.corpus.cleaning.filters import (
 from airgen.corpus.needs import package_versions, read_documents
 from airgen.corpus.node_parsers import node_parser, parse_nodes
 from airgen.corpus.readers.files import PathReader, Raw
+from airgen.corpus.readers.json_records import JsonLinesReader
 from airgen.corpus.readers.reader import Reader
-from airgen.corpus.readers.records import JsonLinesReader
 from airgen.corpus.readers.tabular import SeenColumns
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
@@ -47,7 +47,7 @@ from airgen.keys import content_key
 from airgen.records import MASKED, Document, Dropped, Passage
 from airgen.sequences import batched
 from airgen.settings.spec import read_spec
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
 
 PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # of a part: bytes of files, or characters of documents
 MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
@@ -267,7 +267,7 @@ def _steps(settings: CorpusSettings) -> list[list[CleaningStep | CorpusWide]]:
     clean, language = settings.clean, settings.language
     whole: list[CleaningStep | CorpusWide] = [CleaningStep("normalise", normalise_item)]
     if clean.personal_data != "off":
-        from airgen.corpus.cleaning.personal import judge_personal, mask_item
+        from airgen.corpus.cleaning.mask_personal_data import judge_personal, mask_item
 
         judge = mask_item if clean.personal_data == "mask" else judge_personal
         whole.append(CleaningStep("personal data", partial(judge, names=settings.names, language=language)))

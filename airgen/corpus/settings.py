@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
-from airgen.corpus.cleaning.names import lacks
+from airgen.corpus.cleaning.name_recognisers import lacks
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.filters import identify
-from airgen.corpus.columns import csv_settings, first_rows, guess_fields, is_question, json_rows, json_value
+from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields, is_question, json_rows, json_value
 from airgen.corpus.needs import open_reader, read_documents
-from airgen.corpus.readers.encodings import legacy_language
+from airgen.corpus.readers.character_encodings import legacy_language
 from airgen.corpus.readers.files import endings, files_below, opened
 from airgen.corpus.readers.reader import ReaderSettings
-from airgen.corpus.readers.unread import advice, ending, no_reader
+from airgen.corpus.readers.unreadable import advice, ending, no_reader
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import AirgenError, CorpusError, MissingExtra
 from airgen.languages import LANGUAGES, language_name
@@ -27,7 +27,7 @@ from airgen.records import PARTS, Document, Dropped, storable
 from airgen.registry import resolve
 from airgen.settings.spec import read_spec
 from airgen.text.analysis.languages import STOPWORDS
-from airgen.text.display import one_line, terminal_table
+from airgen.text.escaping import one_line, terminal_table
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 

@@ -27,7 +27,7 @@ from airgen.dataset.content import FILTER
 from airgen.errors import DatasetError
 from airgen.paths import fetched_collection
 from airgen.registry import closest
-from airgen.text.display import one_line
+from airgen.text.escaping import one_line
 
 Labels = dict[str, dict[str, float]]
 

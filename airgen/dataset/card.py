@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.content import hub_licence
+from airgen.dataset.human_labels import NOTE, PEOPLE, note_text
 from airgen.dataset.manifest import Manifest, statistics_markdown, table_fields, table_rows
-from airgen.dataset.people import NOTE, PEOPLE, note_text
 from airgen.errors import DatasetError
-from airgen.text.display import markdown_table, md
+from airgen.text.escaping import markdown_table, md
 
 if TYPE_CHECKING:
     import jinja2

@@ -162,7 +162,7 @@ class QrelRow:
     """One label: `score` is 0 (a hard negative), 1 (relevant), or 2 (relevant, and more surely so than those with 1).
 
     `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known. `by` says whose label it is if a person's
-    has replaced a model's (`airgen.dataset.people`).
+    has replaced a model's (`airgen.dataset.human_labels`).
     """
 
     query: str

@@ -17,15 +17,15 @@ from typing import Any
 
 from airgen.dataset.content import ModelUse, QrelRow, QueryRow
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
+from airgen.dataset.human_labels import NOTE, PEOPLE, Change, PersonsLabel, override
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, count_words_and_characters, load_manifest
-from airgen.dataset.people import NOTE, PEOPLE, Change, PersonsLabel, override
 from airgen.dataset.secret import secret_of
 from airgen.dataset.write import label_value, seal, write_split
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 from airgen.records import flat_text
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
 
 
 def derive(
@@ -220,7 +220,7 @@ def with_more_labels(
 def with_peoples_labels(
     source: Path, out: Path, labels: Sequence[PersonsLabel], *, version: str, split: str, pair: str = ""
 ) -> tuple[Manifest, Change]:
-    """Write the complete dataset `source` to `out` with people's labels of one split (`airgen.dataset.people`).
+    """Write the complete dataset `source` to `out` with people's labels of one split (`airgen.dataset.human_labels`).
 
     `pair` has the same meaning as in `with_more_labels`. If no query is dropped, results of the source can be scored
     again, so the source is named as an earlier version.

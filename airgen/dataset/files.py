@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airgen.database import on_disk
 from airgen.errors import DatasetError
-from airgen.text.display import json_text
+from airgen.sql_connections import on_disk
+from airgen.text.escaping import json_text
 
 _LABELS = re.compile(r"(?:qrels(?:-[a-z]+)?|answers)/([^/]+)\.(?:tsv|jsonl)")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from airgen.dataset.content import ANSWERED, check_id
 from airgen.dataset.files import keep_copy
+from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
-from airgen.dataset.people import PEOPLE
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 

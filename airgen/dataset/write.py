@@ -23,6 +23,7 @@ from airgen.dataset.content import (
     check_queries,
 )
 from airgen.dataset.files import building, encode_row, sort_by_id, write_text
+from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import (
     MANIFEST,
     FileEntry,
@@ -35,7 +36,6 @@ from airgen.dataset.manifest import (
     made_with,
     manifest_text,
 )
-from airgen.dataset.people import PEOPLE
 from airgen.dataset.secret import SECRET_FILE, write_secret
 from airgen.errors import DatasetError
 from airgen.keys import file_sha256

@@ -7,9 +7,9 @@ results = evaluate("scifact", load_systems("pipelines/systems-quickstart.yaml"),
 from airgen.evaluation.experiment import DEFAULT_MEASURES, EvaluationOptions, evaluate
 from airgen.evaluation.measures import AIR_BENCH, Measure, Scores, parse_measure, parse_measures, score
 from airgen.evaluation.result import Result
+from airgen.evaluation.result_tables import write_overview
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits, write_run
 from airgen.evaluation.systems import SystemSettings, load_systems
-from airgen.evaluation.tables import write_overview
 
 __all__ = [
     "AIR_BENCH",

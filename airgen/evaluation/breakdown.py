@@ -19,7 +19,7 @@ from airgen.dataset.beir import BeirQuery
 from airgen.evaluation.measures import Judged, Scores
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import bootstrap_interval
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries

@@ -17,7 +17,7 @@ from airgen.dataset.content import ANSWERED, fitting_id
 from airgen.dataset.secret import opaque_document_id, secret_of
 from airgen.errors import DatasetError
 from airgen.evaluation.run import Run, run_from_dict
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 
 
 class IdLookup:

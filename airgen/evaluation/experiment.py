@@ -22,7 +22,6 @@ from airgen.errors import AirgenError, ModelError, SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
-from airgen.evaluation.own_search import OwnSystem
 from airgen.evaluation.result import (
     NO_NEGATIVES,
     Costs,
@@ -34,6 +33,7 @@ from airgen.evaluation.result import (
     write_result,
     write_scores,
 )
+from airgen.evaluation.result_tables import write_report
 from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, context_of, rehearse, run_beside, run_system
 from airgen.evaluation.significance import bootstrap_interval
@@ -46,17 +46,17 @@ from airgen.evaluation.systems import (
     missing_needs,
     run_all,
 )
-from airgen.evaluation.tables import write_report
-from airgen.functions import is_kept
-from airgen.kept import DAMAGE, read_json, write_json
+from airgen.evaluation.user_search import OwnSystem
+from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
-from airgen.own_code import own_code
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
 from airgen.settings.needs import files_of, hub_models, located, texts_of
-from airgen.settings.own import PYTHON
 from airgen.settings.spec import identity_of
+from airgen.settings.user_function import PYTHON
+from airgen.user_code import own_code
+from airgen.user_functions import is_kept
 
 DEFAULT_MEASURES = (
     "nDCG@10",

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.dataset_split import fits
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.protocols import Retriever
 
 _DEPTH_FACTOR = 4  # times as many hits with each further search

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.evaluation.run import Run
-from airgen.exact import log2
+from airgen.exact_arithmetic import log2
 from airgen.registry import closest
 
 _NAMES = ("nDCG", "AP", "RR", "P", "Recall", "R_cap", "Success", "Hole", "Judged")

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from airgen import __version__
-from airgen.database import in_memory, without_globs
 from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.measures import Scores, parse_measure
-from airgen.kept import DAMAGE, FORMAT, kept_of, read_json, write_json
+from airgen.json_values import DAMAGE, FORMAT, kept_of, read_json, write_json
+from airgen.sql_connections import in_memory, without_globs
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.database import in_memory, without_globs
 from airgen.dataset.beir import numbered_lines
 from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.retrievers.hits import Hits
+from airgen.sql_connections import in_memory, without_globs
 
 _SIGN = np.uint32(0x80000000)
 _DUCKDB_FROM_BYTES = 1 << 20  # bytes of a run; below, DuckDB takes longer to begin than it saves

@@ -21,25 +21,25 @@ from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
+from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.filtered_search import search_within
-from airgen.evaluation.outside_systems import HttpSystem, SearchService, load_function
-from airgen.evaluation.own_search import OwnSearch, OwnSystem, takes_corpus
-from airgen.evaluation.pages import PageLookup
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
+from airgen.evaluation.search_service import HttpSystem, SearchService
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
+from airgen.evaluation.user_search import OwnSearch, OwnSystem, load_function, takes_corpus
 from airgen.guard import guarded
 from airgen.keys import content_key
 from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever
 from airgen.retrievers.combine import Fused, RerankedRetriever
 from airgen.retrievers.component import watch
-from airgen.retrievers.encodings import reused
+from airgen.retrievers.encoding_cache import reused
 from airgen.retrievers.model_facts import ModelFacts
-from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
 from airgen.retrievers.protocols import IndexProgress
-from airgen.settings.own import PYTHON
+from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker
 from airgen.settings.spec import Spec
+from airgen.settings.user_function import PYTHON
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.tables import read_table
+from airgen.corpus.user_tables import read_table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths, load_result, read_scores
-from airgen.exact import finite_number
+from airgen.exact_arithmetic import finite_number
 from airgen.registry import closest
 from airgen.tables import Role, TableColumn, choose
-from airgen.text.display import one_line
+from airgen.text.escaping import one_line
 from airgen.yaml_text import read_yaml
 
 GroupBy = Literal["folder", "task", "domain", "language", "dataset"]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.exact import summable
+from airgen.exact_arithmetic import summable
 
 Matrix = NDArray[np.float64]
 _RESAMPLED_CELLS = 4_000_000  # resampled cells held at once: 32 MB

@@ -21,16 +21,16 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, Validation
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
-from airgen.evaluation.outside_systems import HttpSystem, is_retriever_class
-from airgen.evaluation.own_search import OwnSystem
+from airgen.evaluation.search_service import HttpSystem
+from airgen.evaluation.user_search import OwnSystem, is_retriever_class
 from airgen.guard import guarded
 from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
 from airgen.settings.base import FILE, Settings, load_yaml, marked, merged
 from airgen.settings.needs import located, needs
-from airgen.settings.own import PYTHON
 from airgen.settings.spec import Part, Spec, component_settings, problems
+from airgen.settings.user_function import PYTHON
 
 Failed = Callable[[str, AirgenError], None]
 """Takes the name of a system that failed, and why."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airgen.dataset.people import CONFIRMED
+from airgen.dataset.human_labels import CONFIRMED
 from airgen.evaluation.significance import Comparison, SystemPair
 
 FEWEST, ENOUGH = 25, 50

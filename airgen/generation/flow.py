@@ -15,10 +15,10 @@ from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.generation.reference_answer import REFERENCE_ANSWER
 from airgen.generation.scenario import SCENARIO
 from airgen.llms.base import Request
-from airgen.own_code import own_code
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
 from airgen.steps.step import Step
+from airgen.user_code import own_code
 
 CANDIDATES: tuple[Step, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
 

@@ -21,7 +21,7 @@ from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted, Rejected
 from airgen.steps.ask import health_of
 from airgen.steps.lineage import Lineage
-from airgen.steps.load import load_lineages, with_rows
+from airgen.steps.load_lineages import load_lineages, with_rows
 from airgen.steps.loops import saw_step, walk_each
 from airgen.steps.progress import Display
 from airgen.steps.step import Plan, Tools

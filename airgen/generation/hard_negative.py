@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from airgen.generation.attributes import duplicates, wrong_language
+from airgen.generation.query_checks import duplicates, wrong_language
 from airgen.keys import rng, text_key
 from airgen.languages import language_name
 from airgen.llms.base import Request

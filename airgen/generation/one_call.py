@@ -22,15 +22,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from airgen.generation.attributes import (
-    draw,
-    first_problem,
-    length_class,
-    names_character,
-    off_subject,
-    query_attributes,
-    query_problem,
-)
+from airgen.generation.attributes import draw, length_class, query_attributes
+from airgen.generation.query_checks import first_problem, names_character, off_subject, query_problem
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Request

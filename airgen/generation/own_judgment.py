@@ -13,7 +13,7 @@ from dataclasses import replace
 from airgen.control.judge import Verdict, judge_name, judge_pair
 from airgen.control.judgment import JUDGMENT
 from airgen.control.votes import DEPTH, NOT_FIRST
-from airgen.generation.attributes import too_near
+from airgen.generation.query_checks import too_near
 from airgen.keys import row_key
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
 from airgen.steps.lineage import Lineage

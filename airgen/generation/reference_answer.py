@@ -8,7 +8,7 @@ import math
 import re
 from typing import Any
 
-from airgen.generation.attributes import wrong_language
+from airgen.generation.query_checks import wrong_language
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Request
@@ -17,7 +17,7 @@ from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, Step, Told, Tools, make_row
-from airgen.text.display import plain_text
+from airgen.text.escaping import plain_text
 
 _MIN_QUOTED_WORDS, _MIN_QUOTED_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
-from airgen.exact import inner_products
-from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw, form_pattern, nearer, query_problem
+from airgen.exact_arithmetic import inner_products
+from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw
+from airgen.generation.query_checks import nearer, query_problem
+from airgen.generation.query_pattern import form_pattern
 from airgen.keys import rng
 from airgen.llms.base import Request
 from airgen.llms.scripted import asked_length, last_block, padded

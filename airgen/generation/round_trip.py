@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from airgen.control.pool import Pool
+from airgen.control.text_pool import Pool
 from airgen.control.votes import DEPTH, lead
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.retrievers.component import watch
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.protocols import Retriever, show_corpus
 from airgen.retrievers.rerank import DenseReranker

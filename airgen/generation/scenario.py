@@ -1,6 +1,6 @@
 """When that person needs the passage (paper 2.3, step 3)."""
 
-from airgen.generation.draw_one import draw_one_stage
+from airgen.generation.character_or_scenario import draw_one_stage
 from airgen.records import Character, Scenario
 
 _TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")

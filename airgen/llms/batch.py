@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airgen.errors import AirgenError, LlmError, Stopped
+from airgen.llms.accepted_parameters import Dialect, LearningBackend
 from airgen.llms.base import CallFailed, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.chat import load_json, with_usage
-from airgen.llms.dialect import Dialect, LearningBackend
-from airgen.llms.http import LARGEST_ANSWER, Endpoint, error_in, failure
+from airgen.llms.endpoint import LARGEST_ANSWER, Endpoint, error_in, failure
 from airgen.llms.money import Usage
 from airgen.retrying import retrying_async
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from airgen.errors import AirgenError, Stopped
 from airgen.keys import rng
+from airgen.llms.accepted_parameters import most_output
 from airgen.llms.base import Backend, CallFailed, CallLimits, Refused, Reply, Request, Retry, answer_key
 from airgen.llms.chat import most_prompt_tokens
-from airgen.llms.dialect import most_output
 from airgen.llms.health import DOWN, Health
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit

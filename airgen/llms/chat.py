@@ -12,7 +12,7 @@ from typing import Any
 
 from airgen.llms.base import CallFailed, Message, Refused, Reply, Request, Retry
 from airgen.llms.money import Usage
-from airgen.text.tokens import count_tokens
+from airgen.text.token_counts import count_tokens
 
 MAX_TOKENS = 2**31 - 1  # a larger count is not plausible
 _THINKING = ("reasoning_content", "reasoning", "thinking")  # where servers put it: fields of a message, types of parts

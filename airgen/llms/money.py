@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from airgen.errors import BudgetSpent, SettingsError, UsageError
 from airgen.records import Answer, Reservation
 from airgen.registry import meant
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 
 _RATE_WINDOW_SECONDS = 30.0  # over which a rate is measured
 

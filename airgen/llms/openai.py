@@ -2,9 +2,9 @@
 
     backend = OpenAIBackend(OpenAISettings(model="m", base_url="http://localhost:8000/v1"))
 
-A request is sent in the model's dialect, which is learnt from the server's refusals (`airgen.llms.dialect`), by the
-package `openai` over our own HTTP client (`airgen.openai_client`). `base_url` is one address: where several servers
-have one model, it is that of a router in front of them.
+A request is sent in the model's dialect, which is learnt from the server's refusals
+(`airgen.llms.accepted_parameters`), by the package `openai` over our own HTTP client (`airgen.openai_client`).
+`base_url` is one address: where several servers have one model, it is that of a router in front of them.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from airgen.errors import LlmError
+from airgen.llms.accepted_parameters import Dialect, LearningBackend, most_output, too_much
 from airgen.llms.base import Backend, CallFailed, CallLimits, Reply, Request, Retry, Rule, answer_key
 from airgen.llms.batch import BATCH_REQUESTS, BatchBackend
 from airgen.llms.chat import billed_in, load_json, with_usage
-from airgen.llms.dialect import Dialect, LearningBackend, most_output, too_much
-from airgen.llms.http import Endpoint, error_of, no_api, server_limits, status_in
+from airgen.llms.endpoint import Endpoint, error_of, no_api, server_limits, status_in
 from airgen.llms.money import Price, Usage, price
 from airgen.llms.probe import STAGE
 from airgen.settings.base import KEY, SPEED

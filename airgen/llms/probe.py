@@ -4,8 +4,8 @@
     profile.seconds(calls=1000, prompt_tokens=900_000, completion_tokens=60_000, workers=64)
 
 It sends requests like those of a judge and of a generation step, so that the backend learns what the model accepts
-(`airgen.llms.dialect`). It measures how the server counts tokens, how much the model thinks, and how fast it is. The
-result is stored in the job's folder, in `models.json`.
+(`airgen.llms.accepted_parameters`). It measures how the server counts tokens, how much the model thinks, and how
+fast it is. The result is stored in the job's folder, in `models.json`.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ import numpy as np
 from pydantic import Field
 
 from airgen.errors import disk_error
-from airgen.kept import DAMAGE, kept_of, read_json, write_json
+from airgen.json_values import DAMAGE, kept_of, read_json, write_json
 from airgen.keys import content_key
-from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
 from airgen.llms.chat import count_messages
+from airgen.llms.structured_answers import parse_answer
 from airgen.records import Answer
 from airgen.settings import LlmSettings
 from airgen.settings.base import marked
-from airgen.text.tokens import count_tokens
+from airgen.text.token_counts import count_tokens
 
 STAGE = "probe"
 MIN_PARALLEL_GAIN = 1.5  # of two calls at a time, which shows that the server works on many

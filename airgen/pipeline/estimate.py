@@ -20,8 +20,8 @@ from airgen.llms.chat import count_messages
 from airgen.llms.money import unknown_price
 from airgen.llms.probe import ModelProfile, read_profiles
 from airgen.pipeline.job import Job
-from airgen.pipeline.own_queries import answers_of_ids, queries_of
 from airgen.pipeline.try_prompts import stand_ins
+from airgen.pipeline.user_queries import answers_of_ids, queries_of
 from airgen.prompts import Prompt, PromptSet
 from airgen.publishing.public import same_ids
 from airgen.records import Passage, Query, Rewrite, table_of
@@ -30,7 +30,7 @@ from airgen.steps.ask import money
 from airgen.steps.progress import STATUS, number, read_status
 from airgen.steps.step import Expected, stage_prompt
 from airgen.study import Column, Table, columns
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 
 PASSAGES = 50  # rendered to learn the mean length of a prompt
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20

@@ -7,18 +7,18 @@ from typing import Any
 from airgen.evaluation.significance import Comparison
 from airgen.evaluation.verdict import verdict_of, whole_verdict
 from airgen.paths import EVALUATION
+from airgen.pipeline.audit_answers import has_answers
 from airgen.pipeline.job import Job
-from airgen.pipeline.people import has_answers
 from airgen.pipeline.run_result import RunResult
 from airgen.steps.progress import Display
-from airgen.text.display import terminal_text
+from airgen.text.escaping import terminal_text
 
 
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
     """Return the result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+    from airgen.evaluation.result_tables import compare_results, ranking_text
     from airgen.evaluation.systems import named_once
-    from airgen.evaluation.tables import compare_results, ranking_text
 
     settings = job.pipeline.evaluate
     path = job.systems_file

@@ -14,7 +14,7 @@ from airgen.control.judge import judge_kind
 from airgen.control.mined_negative import mined_by_query
 from airgen.control.votes import FEW, SOURCE_LABEL, least_share, source_label
 from airgen.corpus.cleaning.filters import normalise, normalise_line
-from airgen.corpus.cleaning.personal import what_remains
+from airgen.corpus.cleaning.mask_personal_data import what_remains
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import (
@@ -30,19 +30,19 @@ from airgen.dataset.content import (
     QrelRow,
     QueryRow,
 )
+from airgen.dataset.human_labels import NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.manifest import MANIFEST, Manifest
-from airgen.dataset.people import NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import load_systems, model_or_kind
 from airgen.generation.generate import judged_away
 from airgen.keys import rng
 from airgen.languages import language_name
+from airgen.pipeline.audit_answers import LABELS, checked, labels_in_force
 from airgen.pipeline.funnel import funnel
-from airgen.pipeline.house_style import HouseStyle
 from airgen.pipeline.job import Job
-from airgen.pipeline.people import LABELS, checked, labels_in_force
 from airgen.pipeline.refresh import next_version
+from airgen.pipeline.typography import HouseStyle
 from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
@@ -55,9 +55,9 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan, stage_prompt
 from airgen.store import Store
-from airgen.text.display import plain_text
+from airgen.text.escaping import plain_text
 from airgen.text.mistyping import AS_WRITTEN, mistyped
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
 
 ABLATIONS = ("control", "correction", "negatives", "rewrite")
 

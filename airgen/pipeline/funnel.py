@@ -9,7 +9,7 @@ from airgen.dataset.card import BROUGHT_LABELS
 from airgen.dataset.content import FunnelStep
 from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
-from airgen.pipeline.own_queries import LABELS
+from airgen.pipeline.user_queries import LABELS
 from airgen.records import MASKED, PARTS, Decision, HardNegative, Skip
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from airgen import __version__
-from airgen.control.examples import with_examples
+from airgen.control.judge_examples import with_examples
 from airgen.control.judgment import JUDGMENT, OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
@@ -32,9 +32,9 @@ from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
 from airgen.keys import fingerprint
 from airgen.paths import RUNS
-from airgen.pipeline.own_queries import OWN_QUERIES, own_accepted
-from airgen.pipeline.people import labels_digest
+from airgen.pipeline.audit_answers import labels_digest
 from airgen.pipeline.store_corpus import CORPUS
+from airgen.pipeline.user_queries import OWN_QUERIES, own_accepted
 from airgen.prompts import PromptSet
 from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline

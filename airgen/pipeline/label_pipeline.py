@@ -17,8 +17,8 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import keep_copy
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import beside, is_shipped
-from airgen.pipeline.own_tables import files_behind, queries_path
 from airgen.pipeline.starter import name_of
+from airgen.pipeline.user_query_files import files_behind, queries_path
 from airgen.settings import Pipeline
 from airgen.settings.base import find_yaml, parse_yaml
 from airgen.settings.control import VOTES

@@ -33,8 +33,8 @@ from airgen.retrievers import Component, Corpus
 from airgen.retrievers.protocols import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import find_yaml
+from airgen.settings.model_size import size_of
 from airgen.settings.needs import hub_models, needs
-from airgen.settings.profile import size_of
 from airgen.settings.spec import Spec, held_specs
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.progress import Display

@@ -22,12 +22,12 @@ from airgen.dataset.beir import BeirDataset, numbered_lines
 from airgen.dataset.content import DatasetContent
 from airgen.dataset.derive import copy_file, version_after
 from airgen.dataset.files import building
+from airgen.dataset.human_labels import NOTE as PEOPLES
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.people import NOTE as PEOPLES
 from airgen.dataset.verify import damaged_file
 from airgen.errors import DatasetError
 from airgen.store import Store
-from airgen.text.display import plain_text
+from airgen.text.escaping import plain_text
 
 CORPUS = "corpus"
 """The note of a manifest: the digest of the passages that the dataset was made from. A dataset's own corpus is another

@@ -32,12 +32,12 @@ from airgen.pipeline.funnel import funnel_so_far, funnel_table
 from airgen.pipeline.interrupts import stopping_on_signals
 from airgen.pipeline.job import Job
 from airgen.pipeline.mlflow_log import logged_in_mlflow
-from airgen.pipeline.own_queries import OWN_QUERIES, QueriesSource
 from airgen.pipeline.preflight import ensure_ready, probe_models, rehearse
 from airgen.pipeline.run_result import RunResult
 from airgen.pipeline.store_corpus import CORPUS, CorpusSource
+from airgen.pipeline.user_queries import OWN_QUERIES, QueriesSource
 from airgen.retrievers import load_embedder
-from airgen.retrievers.encodings import shared_encodings
+from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.settings.compute import compute_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
@@ -46,7 +46,7 @@ from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
 from airgen.steps.step import Tools
 from airgen.store import Store
 from airgen.study import Study
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 
 STOPS = ("corpus", "hard_negative", "judgment")
 

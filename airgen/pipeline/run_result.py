@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.human_labels import NOTE, note_text
 from airgen.dataset.manifest import Manifest
-from airgen.dataset.people import NOTE, note_text
 from airgen.paths import EVALUATION
 from airgen.pipeline.funnel import funnel_table
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.study import Plain, Shown, Study, Table, columns
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 
 MADE = {
     "dataset": "the benchmark (BEIR layout, card: README.md)",

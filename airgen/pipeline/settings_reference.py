@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 from pydantic_core.core_schema import ModelSchema
 
 from airgen.corpus.settings import CorpusSettings
-from airgen.evaluation.outside_systems import HttpSystem
+from airgen.evaluation.search_service import HttpSystem
 from airgen.evaluation.systems import FunctionSystem, RunSystem, SystemSettings
 from airgen.registry import REGISTRY, resolve
 from airgen.settings import Pipeline

@@ -28,7 +28,7 @@ from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan
 from airgen.store import Store
 from airgen.study import Column, Plain, Study, Table, columns
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 
 R = TypeVar("R", bound=Row)
 

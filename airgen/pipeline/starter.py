@@ -29,8 +29,8 @@ from airgen.registry import EXTRAS
 from airgen.settings import RELEVANCE
 from airgen.settings.llm import check_address, secret
 from airgen.settings.spec import read_spec
-from airgen.text.display import one_line
-from airgen.text.tokens import load_tokenizer
+from airgen.text.escaping import one_line
+from airgen.text.token_counts import load_tokenizer
 
 DEPTH = 50  # passages of each retriever that re-rankers see
 DEPTH_WHY = "100 queries: 5 minutes of two idle cores. 30: 3 minutes, and 8 in 100 relevant passages fewer"

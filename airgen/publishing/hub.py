@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from airgen.dataset.files import git_blob_id
 from airgen.errors import DatasetError
-from airgen.masking import error_words
+from airgen.mask_secrets import error_words
 from airgen.models import retry_silent_hub
 from airgen.registry import load_extra
 from airgen.retrying import retrying

@@ -17,12 +17,12 @@ import numpy as np
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import rank_bounds
-from airgen.kept import write_json
+from airgen.json_values import write_json
 from airgen.publishing import version_order
-from airgen.publishing.scores import CLASSES, DIGITS, HEAD, DatasetScore, SystemScore
+from airgen.publishing.score_submission import CLASSES, DIGITS, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.study import Column, Study, Table
-from airgen.text.display import md
+from airgen.text.escaping import md
 
 _SHOWN = f".{DIGITS - 2}f"  # of a hundredfold score
 

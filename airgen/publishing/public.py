@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from airgen.dataset.content import ANSWERED, FILTER, DatasetInfo, ModelUse
 from airgen.dataset.derive import EARLIER
 from airgen.dataset.files import labelled_split
+from airgen.dataset.human_labels import CONFIRMED
 from airgen.dataset.manifest import Manifest
-from airgen.dataset.people import CONFIRMED
 from airgen.errors import DatasetError, SettingsError
 from airgen.yaml_text import read_yaml
 

@@ -25,13 +25,13 @@ from airgen.dataset.layouts import write_air_bench_data, write_air_bench_labels
 from airgen.dataset.manifest import Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
-from airgen.kept import read_json, write_json
+from airgen.json_values import read_json, write_json
 from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
 from airgen.publishing.public import public_info
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset, key_of
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part, secrecy_problems
-from airgen.text.display import md
+from airgen.text.escaping import md
 
 _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
 _KEPT = frozenset({".gitattributes"})  # files of the Hub itself

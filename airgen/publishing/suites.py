@@ -18,11 +18,11 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistic
 from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError, UsageError
-from airgen.kept import DAMAGE, read_json, write_json
+from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.publishing import dataset_key, version_order
 from airgen.publishing.withhold import secrecy_problems
 from airgen.settings.suite import Suite
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 
 SUITE = "suite.json"
 

@@ -29,7 +29,7 @@ from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError
-from airgen.kept import DAMAGE
+from airgen.json_values import DAMAGE
 from airgen.keys import text_key
 from airgen.publishing.public import (
     PAIR,

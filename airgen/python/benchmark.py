@@ -21,7 +21,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.languages import language_name
 from airgen.registry import closest, load_extra
 from airgen.study import Column, Study, Table, fragment
-from airgen.text.display import md
+from airgen.text.escaping import md
 
 if TYPE_CHECKING:
     from airgen.pipeline.run_result import RunResult

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from airgen.corpus import CorpusSettings, load_corpus_settings, prepare
-from airgen.corpus.columns import guess_fields
+from airgen.corpus.guess_columns import guess_fields
 from airgen.corpus.settings import AS_IS, Task, find_manifest
 from airgen.corpus.survey import survey
 from airgen.dataset.files import write_text
@@ -32,7 +32,7 @@ from airgen.records import Dropped, Passage
 from airgen.registry import closest
 from airgen.settings.base import validate
 from airgen.study import Rows, Study, Table, columns
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
 
 AUTO = "auto"
 """The value of `id`, `title` and `text` for detecting the column by its name and values."""

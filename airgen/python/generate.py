@@ -35,7 +35,7 @@ from airgen.registry import closest
 from airgen.settings import Pipeline
 from airgen.settings.compute import compute_settings
 from airgen.study import Study, Table, columns
-from airgen.text.display import dollars, md
+from airgen.text.escaping import dollars, md
 
 Relevance = Literal["answer", "subject"]
 

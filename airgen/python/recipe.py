@@ -17,7 +17,6 @@ import yaml
 from airgen.dataset.files import write_text
 from airgen.errors import UsageError
 from airgen.evaluation.systems import SystemSettings
-from airgen.functions import Function, name_of, named, required
 from airgen.models import catalogue
 from airgen.paths import RUNS
 from airgen.pipeline.job import Job
@@ -29,9 +28,10 @@ from airgen.registry import REGISTRY
 from airgen.settings import Pipeline
 from airgen.settings.base import merged, validate
 from airgen.settings.control import VOTES
-from airgen.settings.own import PYTHON
-from airgen.settings.profile import size_of
+from airgen.settings.model_size import size_of
 from airgen.settings.spec import build, is_written
+from airgen.settings.user_function import PYTHON
+from airgen.user_functions import Function, name_of, named, required
 
 _HEAD = "# Written by airgen.generate: `airgen run` with this file continues it. Defaults for: {}\n"
 _PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)

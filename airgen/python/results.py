@@ -16,12 +16,12 @@ import numpy as np
 
 from airgen.errors import UsageError
 from airgen.evaluation.result import Result, all_scores, as_matrix
+from airgen.evaluation.result_tables import compare_results, fairness_lines, note_lines, rank_text
 from airgen.evaluation.significance import ALPHA, Comparison, bootstrap_interval, compare, queries_needed
-from airgen.evaluation.tables import compare_results, fairness_lines, note_lines, rank_text
 from airgen.evaluation.verdict import verdict_of
 from airgen.registry import closest, load_extra
 from airgen.study import Column, Rows, Study, Table, columns, fragment
-from airgen.text.display import md, terminal_table
+from airgen.text.escaping import md, terminal_table
 
 _MOST_COLUMNS = 12  # columns of the table
 _MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10")

@@ -3,7 +3,7 @@
     systems_of({"bm25": "bm25", "new": SentenceTransformer("..."), "site": my_search, "old": {"q1": {"d3": 0.7}}})
 
 What is settings already (a YAML file, a name, a mapping with `kind`) stays so. What is an object gets a name and a
-version (`airgen.functions`), so its results are kept like those of any other system.
+version (`airgen.user_functions`), so its results are kept like those of any other system.
 """
 
 import re
@@ -13,16 +13,16 @@ from typing import Any
 
 from airgen.dataset.beir import read_qrels
 from airgen.errors import SettingsError, UsageError
-from airgen.evaluation.own_search import check_search, is_search
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, SystemsFile, in_order, load_systems
-from airgen.functions import Function, name_of, named, refuse
+from airgen.evaluation.user_search import check_search, is_search
 from airgen.registry import REGISTRY, meant
 from airgen.retrievers.component import Component
-from airgen.retrievers.own import Own, OwnEmbedder, OwnReranker
 from airgen.retrievers.protocols import Retriever
+from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker
 from airgen.settings.base import find_yaml, validate
-from airgen.settings.own import PYTHON
+from airgen.settings.user_function import PYTHON
+from airgen.user_functions import Function, name_of, named, refuse
 
 _RUNS = (".run", ".trec", ".run.gz", ".trec.gz", ".run.txt")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")

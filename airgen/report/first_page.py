@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Any
 
 from airgen.evaluation.verdict import ENOUGH, labels_of
+from airgen.pipeline.audit_answers import has_answers
 from airgen.pipeline.job import Job
-from airgen.pipeline.people import has_answers
 from airgen.report.page_table import PageColumn
 from airgen.report.source import ReportSource
 from airgen.report.systems import Board

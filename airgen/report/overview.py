@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from airgen.dataset.content import FunnelStep, ModelUse
-from airgen.dataset.people import NOTE, note_text
+from airgen.dataset.human_labels import NOTE, note_text
 from airgen.errors import AirgenError
-from airgen.kept import DAMAGE, plain, read_json
+from airgen.json_values import DAMAGE, plain, read_json
 from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job

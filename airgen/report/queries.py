@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlite3 import Connection
 from typing import Any
 
-from airgen.database import on_disk
 from airgen.dataset.beir import BeirQuery, typed_rows
 from airgen.dataset.content import ANSWERED
 from airgen.errors import DatasetError, StoreError
@@ -18,8 +17,9 @@ from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
 from airgen.report.best_lines import BestLines
-from airgen.report.pack import Pack
+from airgen.report.report_files import Pack
 from airgen.report.source import ReportSource, SystemRanks
+from airgen.sql_connections import on_disk
 from airgen.store import Store
 
 LONGEST = 4000

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from airgen.errors import AirgenError, UsageError
-from airgen.report.view import View
-from airgen.text.display import one_line
+from airgen.report.live import View
+from airgen.text.escaping import one_line
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, read_qrels
+from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
-from airgen.dataset.people import PEOPLE
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run

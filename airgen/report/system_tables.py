@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from airgen.evaluation.result import Costs, Result
+from airgen.evaluation.result_tables import PAIRS, cost_columns
 from airgen.evaluation.significance import Comparison
-from airgen.evaluation.tables import PAIRS, cost_columns
 from airgen.report.page_table import Link, PageColumn, Picture, page_table, shades
 from airgen.study import Column, Table, shown, span
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
+from airgen.evaluation.result_tables import fairness_lines
 from airgen.evaluation.significance import Comparison, compare
-from airgen.evaluation.tables import fairness_lines
 from airgen.evaluation.verdict import verdict_of, whole_verdict
 from airgen.report.page_table import PageColumn, page_table
 from airgen.report.source import TOP, ReportSource, SystemRanks

@@ -1,8 +1,8 @@
 """Retrievers, embedders and re-rankers. Each family is a module of its own, which is imported at its first use."""
 
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.load import load_embedder, load_reranker, load_retriever
 from airgen.retrievers.protocols import Embedder, Reranker, Retriever, TextKind, show_corpus
 

@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 
 from airgen.errors import UsageError
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus
-from airgen.retrievers.encodings import at_once, scored
+from airgen.retrievers.encoding_cache import at_once, scored
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_output import checked_scores
 from airgen.retrievers.protocols import Reranker, Retriever, show_corpus
 from airgen.settings.spec import Part

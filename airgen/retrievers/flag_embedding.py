@@ -29,7 +29,7 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import TorchModel, loaded, quiet_transformers, torch_facts
-from airgen.retrievers.encodings import Arrays
+from airgen.retrievers.encoding_cache import Arrays
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import checked_scores, finite, half, unit_rows

@@ -12,8 +12,8 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 
 TextKind = Literal["query", "passage"]
 IndexProgress = Callable[[int, int], None]

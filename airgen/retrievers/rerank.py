@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.exact import inner_products
+from airgen.exact_arithmetic import inner_products
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.embedders import LibraryModel
-from airgen.retrievers.encodings import Memo
+from airgen.retrievers.encoding_cache import Memo
 from airgen.retrievers.model_output import checked_scores, half
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED

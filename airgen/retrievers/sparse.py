@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError
-from airgen.exact import inner_products
+from airgen.exact_arithmetic import inner_products
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.dense.bert_graph import Array, MaskedLanguageModel
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, as_array, torch_facts, with_tokenizer
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch, load_weights
-from airgen.retrievers.encodings import CacheSettings, Memo
+from airgen.retrievers.encoding_cache import CacheSettings, Memo
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import checked_scores

@@ -35,7 +35,7 @@ from airgen.settings.generation import (
     MeaningSettings,
 )
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
-from airgen.settings.profile import LONG_DOC, derived
+from airgen.settings.model_size import LONG_DOC, derived
 from airgen.settings.suite import is_suite, pipeline_values
 
 __all__ = [
@@ -198,7 +198,7 @@ class Pipeline(Settings):
         """Add the defaults that follow from other settings.
 
         They follow from `queries` (without a target, all of them are labelled), from the size of the model
-        (`airgen.settings.profile`), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4:
+        (`model_size`), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4:
         Long-Doc has only questions and claims, no generated hard negatives, and one split).
         """
         if not isinstance(value, dict):

@@ -28,7 +28,7 @@ from airgen.errors import AirgenError, UsageError
 from airgen.guard import guarded
 from airgen.registry import EXTRAS, REGISTRY, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Written, answer_settings, marked, message
-from airgen.settings.own import PYTHON
+from airgen.settings.user_function import PYTHON
 
 # The kind that runs a model of the Hub, or of a folder, where the catalogue does not know better.
 _USUAL_KIND = {
@@ -174,7 +174,7 @@ def spec_given(part: str, written: Written, folder: Path | None = None) -> Spec:
 def build(part: str, value: Any, folder: Path | None = None) -> Any:
     """Return a component, made from a spec or from YAML values (relative paths start in `folder`), or as it is.
 
-    A function or a model of another library becomes the embedder or re-ranker that wraps it (`airgen.retrievers.own`).
+    A function or a model of another library becomes the embedder or re-ranker that wraps it (`retrievers.user_models`).
     Raises UsageError with every problem, MissingExtra for a missing package.
     """
     if isinstance(value, Spec):

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from airgen.errors import SettingsError, Stopped
 from airgen.keys import content_key
 from airgen.languages import SPACELESS
-from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Llm, Message, Request, Rule, backend_class
 from airgen.llms.batch_file import BatchFile
@@ -28,13 +27,14 @@ from airgen.llms.engine import Engine
 from airgen.llms.health import Health
 from airgen.llms.money import Budget, unknown_price
 from airgen.llms.probe import read_profiles
+from airgen.llms.structured_answers import afresh, corrective, parse_answer
 from airgen.prompts import Prompt
 from airgen.records import Answer, Reservation
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.llm import own_answer_settings
 from airgen.steps.step import ATTEMPTS, Problem, Step, Tools, stage_prompt
 from airgen.store import Store
-from airgen.text.display import dollars
+from airgen.text.escaping import dollars
 from airgen.text.words import words
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from rich.table import Column
 
 from airgen.errors import Stopped, disk_error
 from airgen.notebook import current_bar
-from airgen.text.display import one_line, terminal_text
+from airgen.text.escaping import one_line, terminal_text
 
 STATUS = "status.json"
 """The name of the status file in a work directory."""

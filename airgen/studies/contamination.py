@@ -19,7 +19,6 @@ import numpy as np
 
 from airgen.corpus.cleaning.duplicates import band_keys, grams, signatures
 from airgen.corpus.settings import NearDuplicateSettings
-from airgen.database import connect, explain
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
@@ -27,6 +26,7 @@ from airgen.keys import text_key
 from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
 from airgen.sequences import batched
+from airgen.sql_connections import connect, explain
 from airgen.study import Table, columns
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from airgen.errors import UsageError
 from airgen.evaluation.score_tables import BenchmarkMeans
 from airgen.evaluation.significance import Interval, holm, resampled_means
-from airgen.kept import write_json
+from airgen.json_values import write_json
 from airgen.studies.rank_correlation import (
     LEAST_SYSTEMS,
     RankCorrelation,
@@ -25,7 +25,7 @@ from airgen.studies.rank_correlation import (
     spearman,
 )
 from airgen.study import Column, Shown, Study, Table, columns
-from airgen.text.display import md, p_value
+from airgen.text.escaping import md, p_value
 
 FEW = 10  # systems below which a rank correlation says little
 Matrix = NDArray[np.float64]

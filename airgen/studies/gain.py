@@ -16,9 +16,9 @@ from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
 from airgen.evaluation.result import Result, all_scores
 from airgen.evaluation.significance import ALPHA, Interval, bootstrap_interval, fisher_test, holm, resampled_means
-from airgen.kept import write_json
+from airgen.json_values import write_json
 from airgen.study import Column, P, Shown, Study, Table, columns
-from airgen.text.display import one_line
+from airgen.text.escaping import one_line
 
 Verdict = Literal["gains", "loses", "no significant difference"]
 Matrix = NDArray[np.float64]

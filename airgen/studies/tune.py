@@ -21,7 +21,7 @@ from airgen.keys import text_key
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.hits import Hits
 from airgen.study import Shown
-from airgen.text.display import terminal_table
+from airgen.text.escaping import terminal_table
 
 FOLDS = 5
 LEAST_QUERIES = 20

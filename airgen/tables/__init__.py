@@ -6,7 +6,7 @@ json_rows(value)                                            # the rows in a JSON
 choose(columns_of(rows), ROLES, where="log.csv")            # which column is which, by name and by content
 """
 
-from airgen.tables.choice import Choice, Guess, Role, TableColumn, choose, columns_of, folded, whole_number
+from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, folded, whole_number
 from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
 from airgen.tables.values import flat, json_rows, list_of_rows
 

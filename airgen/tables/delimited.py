@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from airgen.tables.choice import folded, is_number
+from airgen.tables.choose_columns import folded, is_number
 
 _SAMPLE_ROWS, _SAMPLE_CHARACTERS = 1000, 1 << 20
 _DELIMITERS = "\t;,|"  # of two that fit equally well, the earlier one is taken

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from airgen.text.analysis import Analyser, analyser
-from airgen.text.words import normal_form, words
+from airgen.text.normal_form import normal_form
+from airgen.text.words import words
 
 THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
 

@@ -1,39 +1,20 @@
-"""Words and sentences in any language: `count_words("Wie geht's?", "de") == 2`; normal forms in linear time.
+"""Words in any language: `count_words("Wie geht's?", "de") == 2`.
 
 Words are the surface forms that a reader would count. Languages with spaces are split at Unicode's word boundaries
 (UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented by a library if it
 is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names which of them,
 so that results can record it.
-
-Python sorts the marks after a letter by insertion, which is quadratic: 40,000 marks take seconds, during which no
-signal is handled. No script puts more than a few marks on a letter, so marks after the 30th are left out, as in
-Unicode's Stream-Safe Text Format (UAX #15, section 13).
 """
 
 import importlib
 import importlib.util
-import unicodedata
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
 
 import regex
 
 from airgen.languages import SPACELESS
-
-_MANY_MARKS = regex.compile(r"(?<=\p{M}{30})\p{M}++")
-
-
-def limit_marks(text: str) -> str:
-    """Return the text with at most 30 combining marks in a row."""
-    return text if text.isascii() else _MANY_MARKS.sub("", text)
-
-
-def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
-    """Return the text in a normal form, with at most 30 combining marks in a row."""
-    return text if text.isascii() else limit_marks(unicodedata.normalize(form, limit_marks(text)))
-
 
 # UAX #29 ignores marks that follow a character (rule WB4); an emoji's variation selector is one of them.
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
@@ -112,57 +93,3 @@ def _segment(language: str) -> Callable[[str], list[str]]:
 def _rough(text: str) -> list[str]:
     """Return words of typical length: two ideographs or hiragana, a run of katakana, four Thai clusters."""
     return list(_ROUGH.findall(text))
-
-
-# Where sentences end. A full-width or Indic stop always ends a sentence. A Latin or Arabic one does so only before a
-# space, so that 3.5 and example.org stay whole.
-_CLOSE = r"[\"'”’»›)\]）」』】〉》]*+"
-_LOOSE = rf"(?<![.!?։۔؛…])[.!?։۔؛…]++{_CLOSE}(?=\s)"
-_BREAKS = {
-    "zh": rf"[。！？｡…；]++{_CLOSE}|{_LOOSE}",
-    "ja": rf"[。！？｡…]++{_CLOSE}|{_LOOSE}",
-    "th": rf"{_LOOSE}|(?<=\p{{LB=SA}})\s{{2,}}",
-}
-_DEFAULT = rf"[。！？｡؟।॥]++{_CLOSE}|{_LOOSE}"
-_PARAGRAPH = r"\n\s*\n"
-# A full stop after these does not end a sentence. Initials and forms like `e.g.` are matched by their shape.
-_ABBREVIATIONS = regex.compile(
-    r"(?:^|[\s(\[“\"])(?:\p{L}|(?:\p{L}\.)+\p{L}|Mr|Mrs|Ms|Dr|Prof|St|Mt|Jr|Sr|vs|etc|cf|al|ca|approx|[Ff]igs?|[Ee]qs?"
-    r"|[Ss]ec|[Cc]h|[Vv]ol|pp|eds?|Gen|Col|Sgt|Rev|Hon|Inc|Ltd|Co|Corp|Nr|Bd|bzw|usw|evtl|ggf|Abs|Art|Abb|Hr|Fr|Sra"
-    r"|Sr|Dra|Ud|Uds|núm|pág|Mme|Mlle|MM|г|гг|им|т|ул|стр|руб|тыс|млн|млрд|см|др|проф|dll|dsb|dst|hlm|Jl|Bpk)$"
-)
-_NUMBERED = regex.compile(r"(?:^|\s)(?:[Nn]os?|[Aa]rts?)$")  # `no.` is an abbreviation only before a number
-
-
-@cache
-def _breaks(language: str) -> regex.Pattern[str]:
-    return regex.compile(rf"(?:{_BREAKS.get(language, _DEFAULT)})|{_PARAGRAPH}")
-
-
-def sentences(text: str, language: str) -> list[str]:
-    """Return the sentences of `text`, in order, stripped, never empty; together they hold all its visible characters.
-
-    Sentences end with the terminators of each language (。？！ ؟ ۔ । ॥) or at a blank line.
-    """
-    pieces, start = [], 0
-    for stop in _breaks(language).finditer(text):
-        if stop[0].rstrip("\"'”’»›)]").endswith(".") and _is_abbreviation(text, start, stop.start(), stop.end()):
-            continue
-        pieces.append(text[start : stop.end()].strip())
-        start = stop.end()
-    pieces.append(text[start:].strip())
-    return [sentence for sentence in pieces if sentence]
-
-
-def _is_abbreviation(text: str, start: int, stop: int, end: int) -> bool:
-    """Return whether the full stop at `stop` belongs to an abbreviation or to an ordinal before a lower-case word."""
-    after = text[end : end + 40].lstrip()[:1]
-    if after.islower():
-        return True
-    before = text[max(start, stop - 24) : stop]
-    return bool(_ABBREVIATIONS.search(before) or (after.isdigit() and _NUMBERED.search(before)))
-
-
-def encodable(text: str) -> str:
-    """Return the text as libraries outside Python can take it: each lone surrogate becomes a question mark."""
-    return text.encode("utf-8", "replace").decode("utf-8")

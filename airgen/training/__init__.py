@@ -4,13 +4,13 @@
 
 A kind of training is one module of `kinds`, which has a recipe and a task, and one line in `KINDS`:
 
-    recipe.py        hyperparameters, each with its source, and what the command line asked for
-    data.py          queries with positives and hard negatives, dev queries, folds, batches; several datasets as one
-    columns.py       the files of a dataset, with texts on disk and labels as numbers
-    base_models.py   the pretrained model that training starts from
-    teachers.py      re-rankers to distil from, or their scores from a file
-    task.py          what a kind gives the trainer: batches, a loss, dev figures, a folder to write; the model's card
-    trainer.py       the Trainer of transformers, for every kind
+    recipe.py           hyperparameters, each with its source, and what the command line asked for
+    data.py             queries with positives and hard negatives, dev queries, folds, batches; several datasets as one
+    dataset_columns.py  the files of a dataset, with texts on disk and labels as numbers
+    base_models.py      the pretrained model that training starts from
+    teachers.py         re-rankers to distil from, or their scores from a file
+    task.py             what a kind gives the trainer: batches, a loss, dev figures, a folder to write; the model's card
+    trainer.py          the Trainer of transformers, for every kind
 """
 
 from __future__ import annotations

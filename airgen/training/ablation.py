@@ -21,7 +21,7 @@ from airgen.errors import DatasetError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import single_latencies
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.protocols import Retriever

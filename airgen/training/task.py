@@ -20,7 +20,7 @@ from airgen.devices import gpu_name
 from airgen.errors import TrainingError
 from airgen.evaluation.result import library_versions
 from airgen.study import Shown
-from airgen.text.display import markdown_table, md
+from airgen.text.escaping import markdown_table, md
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
 

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import objects, scored_pairs
 from airgen.errors import DatasetError
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.load import load_reranker
 from airgen.retrievers.protocols import Reranker, show_corpus
-from airgen.training.columns import Example, Examples, KeyPlaces, key_of
+from airgen.training.dataset_columns import Example, Examples, KeyPlaces, key_of
 
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
 

@@ -13,8 +13,8 @@ from job_maker import WORDS, Run
 from airgen.audit.labels import apply_answers, draw_labels, score_labels
 from airgen.audit.sample import AuditSample
 from airgen.dataset.content import ANSWERED, QrelRow, QueryRow
+from airgen.dataset.human_labels import CONFIRMED, NOTE, PersonsLabel, override, read_labels, write_labels
 from airgen.dataset.manifest import load_manifest
-from airgen.dataset.people import CONFIRMED, NOTE, PersonsLabel, override, read_labels, write_labels
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.evaluation.verdict import labels_of, whole_verdict

@@ -26,7 +26,7 @@ from airgen.audit.sample import AuditItem, AuditSample, load_sample
 from airgen.control.judge import scripted_judge
 from airgen.control.votes import WAY
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
-from airgen.kept import plain
+from airgen.json_values import plain
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.records import Judgment, Prelabel

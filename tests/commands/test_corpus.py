@@ -7,7 +7,7 @@ import pytest
 from command_line import call as called
 from corpus_maker import prose
 
-from airgen.corpus import look
+from airgen.corpus import show
 from airgen.errors import UsageError
 
 
@@ -52,7 +52,7 @@ def test_list_survives_a_broken_manifest(mine: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     (folder / "broken.yaml").write_text("name: broken\n")
     monkeypatch.chdir(mine.parent)
-    monkeypatch.setattr(look, "manifest_names", lambda: ["broken", "python-reference"])
+    monkeypatch.setattr(show, "manifest_names", lambda: ["broken", "python-reference"])
     rows = {row["name"]: row for row in json.loads(call("show", "corpus", "--json"))}
     assert rows["broken"]["state"].startswith("broken") and rows["python-reference"]["state"] == "here"
 

@@ -14,15 +14,15 @@ from command_line import call
 from http_double import Asked, answering
 
 from airgen import models
-from airgen.corpus.columns import guess_fields
+from airgen.corpus.guess_columns import guess_fields
 from airgen.corpus.needs import open_reader
 from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.evaluation.systems import load_systems, models_of
 from airgen.pipeline import Job, starter
-from airgen.pipeline.own_queries import read_labels
 from airgen.pipeline.preflight import preflight
+from airgen.pipeline.user_queries import read_labels
 from airgen.records import Document, Dropped
 from airgen.settings import LabelFile
 

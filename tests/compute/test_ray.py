@@ -20,9 +20,9 @@ from airgen.compute import computing
 from airgen.compute import ray as ray_workers
 from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.encodings import EncodingStore
+from airgen.retrievers.encoding_cache import EncodingStore
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_identity
 from airgen.settings.compute import ComputeSettings
 

@@ -15,18 +15,18 @@ from rich.console import Console
 
 from airgen import models
 from airgen.compute import Compute, computing, current
-from airgen.compute.pool import Processes
+from airgen.compute.processes import Processes
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.pipeline import Job
 from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.show import read_report, status_study
 from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker, load_retriever
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.encodings import scored, travels
+from airgen.retrievers.encoding_cache import scored, travels
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings.compute import ComputeSettings
 

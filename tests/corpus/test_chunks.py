@@ -17,8 +17,8 @@ from airgen.corpus.chunking import Piece, cut
 from airgen.corpus.cleaning.filters import normalise
 from airgen.corpus.settings import ChunkSettings
 from airgen.records import Passage
-from airgen.text.tokens import load_tokenizer
-from airgen.text.words import sentences
+from airgen.text.sentences import sentences
+from airgen.text.token_counts import load_tokenizer
 
 WORDS = st.sampled_from(
     ["bee", "hive.", "Zaun!", "naïve", "日本。", "x" * 60, "3.5", "e.g.", "a", "\n\n", "\n", "Wax?", "🐝🐝"]

@@ -11,9 +11,9 @@ import pytest
 from corpus_maker import corpus, prose
 
 from airgen.compute import _CURRENT
-from airgen.compute.pool import Processes
+from airgen.compute.processes import Processes
 from airgen.corpus import prepare, qa_passages
-from airgen.corpus.readers import records
+from airgen.corpus.readers import json_records
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
@@ -35,7 +35,7 @@ def pool() -> Iterator[Processes]:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qa_passages, "PART_BYTES", 2000)
-    monkeypatch.setattr(records, "_PART_BYTES", 2000)
+    monkeypatch.setattr(json_records, "_PART_BYTES", 2000)
     monkeypatch.setattr(qa_passages, "_MIN_PARALLEL_PARTS", 2)
 
 

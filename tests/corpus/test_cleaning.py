@@ -17,9 +17,9 @@ from airgen.corpus.cleaning.filters import (
     normalise,
     word_list,
 )
-from airgen.corpus.cleaning.personal import judge_personal, mask
+from airgen.corpus.cleaning.mask_personal_data import judge_personal, mask
 from airgen.records import Document
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
 
 
 def test_lengths_are_inclusive() -> None:

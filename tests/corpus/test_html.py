@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.readers.encodings import decoded_html
+from airgen.corpus.readers.character_encodings import decoded_html
 from airgen.corpus.readers.html import HtmlReader, html_page
 from airgen.corpus.readers.html_tags import bounded
 from airgen.corpus.readers.reader import Place

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from airgen.corpus.cleaning.filters import judge_language
-from airgen.corpus.look import checks_of, in_words
 from airgen.corpus.readers.light_markup import TextReader
 from airgen.corpus.readers.reader import Place
+from airgen.corpus.show import checks_of, in_words
 from airgen.corpus.survey import languages_of
 from airgen.languages import LANGUAGES, OTHERS
 from airgen.text.analysis.languages import chain

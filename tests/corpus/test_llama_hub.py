@@ -318,7 +318,7 @@ def test_the_public_splitter_is_the_oracle_of_long_doc(size: int, overlap: int) 
     from llama_index.core.schema import Document
 
     from airgen.corpus.chunking import sentence_pieces
-    from airgen.text.tokens import encoding, token_ids
+    from airgen.text.token_counts import encoding, token_ids
 
     ours = "\n\n".join(
         f"Part {number}. {prose(number, 90)} A short one. {prose(number + 50, 15)}" for number in range(12)

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from airgen.corpus.readers.markdown import MarkdownReader, markdown_blocks
 from airgen.corpus.readers.reader import Place
-from airgen.corpus.readers.texts import Block
+from airgen.corpus.readers.sections import Block
 from airgen.records import Document
 
 INLINE = st.sampled_from(

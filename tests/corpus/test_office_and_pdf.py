@@ -7,10 +7,10 @@ import pytest
 from office_maker import WORD_ROOT, run, word
 
 from airgen.corpus.readers.markdown import markdown_blocks
-from airgen.corpus.readers.office import DocxReader
 from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Place
-from airgen.corpus.readers.texts import rst_blocks
+from airgen.corpus.readers.text_files import rst_blocks
+from airgen.corpus.readers.word_and_epub import DocxReader
 from airgen.records import Document, Dropped
 
 

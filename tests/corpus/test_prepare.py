@@ -13,11 +13,11 @@ from corpus_maker import corpus, prose
 from pydantic import ValidationError
 
 from airgen.corpus import load_corpus_settings, prepare, qa_passages
-from airgen.corpus.look import bins, summarise
 from airgen.corpus.needs import missing
-from airgen.corpus.readers import records
+from airgen.corpus.readers import json_records
 from airgen.corpus.readers.reader import Place, ReaderSettings
 from airgen.corpus.settings import manifest_names
+from airgen.corpus.show import bins, summarise
 from airgen.errors import CorpusError, SettingsError
 from airgen.keys import content_key
 from airgen.records import MASKED, Document, Dropped, Passage
@@ -67,7 +67,7 @@ def test_the_funnel_adds_up_and_every_drop_has_its_reason(tmp_path: Path, monkey
     (mail,) = [row for row in passages if row.id == "mail"]
     assert mail.text.endswith("Write to <EMAIL>.") and "x@y.org" not in json.dumps([str(row) for row in rows])
     monkeypatch.setattr(qa_passages, "PART_BYTES", 400)
-    monkeypatch.setattr(records, "_PART_BYTES", 1)  # many parts
+    monkeypatch.setattr(json_records, "_PART_BYTES", 1)  # many parts
     assert rows == list(prepare(settings, "qa"))
 
 

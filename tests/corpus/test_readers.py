@@ -11,13 +11,13 @@ import duckdb
 import pytest
 
 from airgen.corpus.readers.html import HtmlReader, html_blocks
+from airgen.corpus.readers.json_records import BeirReader, DatasetsReader, JsonLinesReader, JsonReader
 from airgen.corpus.readers.light_markup import TextReader
 from airgen.corpus.readers.markdown import MarkdownReader
-from airgen.corpus.readers.office import DocxReader, EpubReader
 from airgen.corpus.readers.pdf import PdfReader, join_pages
 from airgen.corpus.readers.reader import Place, Unusable
-from airgen.corpus.readers.records import BeirReader, DatasetsReader, JsonLinesReader, JsonReader
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
+from airgen.corpus.readers.word_and_epub import DocxReader, EpubReader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.readers.texts import Block, sections, slug
+from airgen.corpus.readers.sections import Block, sections, slug
 
 paragraph = st.integers(1, 80).map(lambda size: " ".join(f"w{size}x{place}" for place in range(size)))
 block = st.one_of(

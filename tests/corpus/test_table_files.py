@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.columns import csv_settings, first_rows, guess_fields
+from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields
 from airgen.corpus.readers.delimited import open_table
+from airgen.corpus.readers.json_records import JsonLinesReader, JsonReader
 from airgen.corpus.readers.reader import Place
-from airgen.corpus.readers.records import JsonLinesReader, JsonReader
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
@@ -185,7 +185,7 @@ def test_the_markup_of_a_column_is_seen(texts: list[str], markup: str | None) ->
 
 
 def test_rows_deep_in_a_json_file_and_lists_of_texts(tmp_path: Path) -> None:
-    from airgen.corpus.columns import json_rows
+    from airgen.corpus.guess_columns import json_rows
 
     nodes = {f"n{n}": {"data": {"text": f"{CANAL} {n}"}} for n in range(12)}
     where, rows = json_rows({"version": 1, "store": {"docs": nodes, "other": [1, 2]}})

@@ -15,7 +15,6 @@ import pytest
 
 import airgen
 from airgen import models
-from airgen.database import in_memory
 from airgen.errors import AirgenError, DatasetError, SettingsError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, write_overview, write_run
@@ -23,7 +22,8 @@ from airgen.evaluation import result as result_files
 from airgen.evaluation.measures import Scores, parse_measure, score
 from airgen.evaluation.result import read_scores, write_scores
 from airgen.evaluation.systems import SystemSettings
-from airgen.retrievers.encodings import shared_encodings
+from airgen.retrievers.encoding_cache import shared_encodings
+from airgen.sql_connections import in_memory
 
 BM25 = {"name": "bm25", "kind": "bm25"}
 RUN = {"name": "theirs", "kind": "run", "path": "their.run"}
@@ -553,7 +553,7 @@ def test_scores_of_a_folder_with_any_name(tmp_path):
 
 def test_no_connection_of_duckdb_can_reach_the_network_or_another_file():
     found = [path for path in Path(airgen.__file__).parent.rglob("*.py") if "duckdb.connect(" in path.read_text()]
-    assert sorted(path.name for path in found) == ["database.py"]
+    assert sorted(path.name for path in found) == ["sql_connections.py"]
     with in_memory() as base:
         for statement in ("SELECT * FROM read_csv('/etc/hosts')", "INSTALL httpfs", "COPY (SELECT 1) TO 'here.csv'"):
             with pytest.raises(duckdb.PermissionException):

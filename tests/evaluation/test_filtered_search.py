@@ -12,7 +12,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, fits
 from airgen.evaluation.filtered_search import search_within
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 
 WORDS = ["pump", "valve", "gasket", "rotor", "flange"]

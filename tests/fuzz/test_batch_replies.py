@@ -16,7 +16,7 @@ from simulation import MemoryStore, engine_of
 from airgen.errors import AirgenError
 from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
-from airgen.llms.http import Endpoint
+from airgen.llms.endpoint import Endpoint
 from airgen.llms.money import Price
 
 Outcome = Callable[[Callable[[Path], Any]], Any]

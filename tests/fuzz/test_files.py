@@ -23,8 +23,8 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import AirgenError
 from airgen.evaluation import load_systems, read_run
 from airgen.evaluation.score_tables import read_system_scores
-from airgen.pipeline.own_queries import read_labels
-from airgen.pipeline.own_tables import read_queries
+from airgen.pipeline.user_queries import read_labels
+from airgen.pipeline.user_query_files import read_queries
 from airgen.publishing.submission import Submission
 from airgen.records import Dropped, Passage
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline

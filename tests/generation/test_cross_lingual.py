@@ -14,7 +14,7 @@ from airgen.errors import AirgenError, SettingsError
 from airgen.llms.base import backend_class
 from airgen.pipeline import Job
 from airgen.pipeline.preflight import advice
-from airgen.retrievers.encodings import shared_encodings
+from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.steps.step import stage_prompt
 from airgen.text.language_check import untranslated, wrong_language
 

@@ -7,8 +7,9 @@ small models from costing the users of large ones a paid call.
 
 import pytest
 
-from airgen.generation.attributes import WORDS, nearer, query_problem, wrong_length, wrong_type
+from airgen.generation.attributes import WORDS
 from airgen.generation.query import TYPE_TEXT
+from airgen.generation.query_checks import nearer, query_problem, wrong_length, wrong_type
 from airgen.settings import INFORMATION, LENGTHS, STYLES, Pipeline
 
 DOCUMENT = """Feeding a sourdough starter

@@ -13,9 +13,10 @@ from job_maker import LEXICAL, Run
 from stage_world import World
 
 from airgen.errors import SettingsError
-from airgen.generation.attributes import too_near, words_pattern
 from airgen.generation.flow import CANDIDATES
-from airgen.generation.query import draw_examples, form_of, repeats_example, unlike_model
+from airgen.generation.query_checks import too_near
+from airgen.generation.query_examples import draw_examples, form_of, repeats_example, unlike_model
+from airgen.generation.query_pattern import words_pattern
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.prompts import PromptSet

@@ -17,7 +17,7 @@ from dataset_maker import make_content
 from job_maker import CORPUS, LEXICAL, make_corpus
 
 from airgen.dataset.write import write_dataset
-from airgen.text.tokens import shipped_vocabulary
+from airgen.text.token_counts import shipped_vocabulary
 
 CHILD = """
 import ctypes, importlib, sys, threading
@@ -83,7 +83,7 @@ def assert_heard(folder: Path, marked: str, *words: str) -> str:
 
 HOSTILE = {
     "a word of 4 MB": ("a", {"tokenizer": "cl100k_base"}, "!tiktoken:Encoding.encode_ordinary"),
-    "addresses": ("12:30:45:a ", {}, "airgen.corpus.cleaning.personal:mask"),
+    "addresses": ("12:30:45:a ", {}, "airgen.corpus.cleaning.mask_personal_data:mask"),
     "marks": ("e\u0315\u0300", {}, "airgen.corpus.cleaning.filters:normalise"),
     "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_page"),
     "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "!airgen.corpus.readers.html:html_page"),
@@ -156,7 +156,7 @@ def silent() -> Iterator[str]:
         ({"kind": "stuck:Stuck"}, ""),
         ({"kind": "rerank", "first": "bm25", "reranker": {"kind": "stuck:Stuck"}}, ""),
         ({"kind": "http", "query_field": "q", "hits_path": "hits"},
-         "airgen.evaluation.outside_systems:SearchService._hits"),
+         "airgen.evaluation.search_service:SearchService._hits"),
     ],
     ids=["stuck", "rerank", "a silent service"],
 )  # fmt: skip

@@ -23,18 +23,19 @@ import regex
 import airgen
 from airgen.corpus.book_parts import find_apparatus
 from airgen.corpus.cleaning.filters import judge_text, normalise
-from airgen.corpus.cleaning.personal import mask
-from airgen.corpus.readers.encodings import guessed
+from airgen.corpus.cleaning.mask_personal_data import mask
+from airgen.corpus.readers.character_encodings import guessed
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Unusable
-from airgen.corpus.readers.texts import Block, sections
+from airgen.corpus.readers.sections import Block, sections
 from airgen.errors import SettingsError
 from airgen.tables import DelimitedTable
 from airgen.text.near_duplicates import folded_words
-from airgen.text.tokens import count_tokens
-from airgen.text.words import sentences, words
+from airgen.text.sentences import sentences
+from airgen.text.token_counts import count_tokens
+from airgen.text.words import words
 from airgen.yaml_text import read_yaml
 
 ROOT = Path(airgen.__file__).parent
@@ -50,7 +51,7 @@ BOUNDED = {
     "airgen.corpus.book_parts:_NUMBER": 60,
     "airgen.corpus.book_parts:_ENTRY": 201,
     "airgen.corpus.cleaning.filters:_SENTENCE_END": 40,
-    "airgen.corpus.tables:_TOPICS_FILE": 5_000,
+    "airgen.corpus.user_tables:_TOPICS_FILE": 5_000,
     "airgen.http:_DURATION": 100,
     "airgen.http:_DURATIONS": 100,
     "airgen.text.words:_ABBREVIATIONS": 24,

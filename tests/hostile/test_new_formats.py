@@ -10,7 +10,7 @@ from airgen.corpus.readers.email_files import EmailReader
 from airgen.corpus.readers.open_document import OpenDocumentReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.slides import SlidesReader
-from airgen.corpus.readers.texts import FileReader
+from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped
 
 

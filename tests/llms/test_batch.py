@@ -16,8 +16,8 @@ from airgen.errors import LlmError, Stopped, StoreError
 from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
+from airgen.llms.endpoint import Endpoint
 from airgen.llms.engine import Engine
-from airgen.llms.http import Endpoint
 from airgen.llms.money import Price
 from airgen.llms.openai import OpenAISettings
 from airgen.records import Answer
@@ -225,10 +225,10 @@ def test_an_answer_that_is_too_large_is_one_request_and_a_file_that_is_stops(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sorted(answer.error or "" for answer in answers) == ["", "", "too_large"] and peak < 40 << 20
-    monkeypatch.setattr("airgen.llms.http.LARGEST_FILE", 1 << 20)
+    monkeypatch.setattr("airgen.llms.endpoint.LARGEST_FILE", 1 << 20)
     with pytest.raises(LlmError, match="sends an answer of more than 1 MB"):
         run(server.base_url, tmp_path / "b", MemoryStore(), 3)
-    monkeypatch.setattr("airgen.llms.http.LARGEST_ANSWER", 16)
+    monkeypatch.setattr("airgen.llms.endpoint.LARGEST_ANSWER", 16)
     with pytest.raises(LlmError, match="sends an answer of more than 0 MB"):
         run(server.base_url, tmp_path / "c", MemoryStore(), 3)
 

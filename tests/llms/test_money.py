@@ -21,7 +21,7 @@ from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
 from airgen.steps.ask import make_engine, money
 from airgen.store import Store
-from airgen.text.tokens import count_tokens
+from airgen.text.token_counts import count_tokens
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
 

@@ -14,7 +14,7 @@ from simulation import ask_all, openai, requests, send
 from airgen.errors import LlmError, Stopped
 from airgen.http import retry_after
 from airgen.llms.base import Message, Refused, Request, Retry, parse_logprobs
-from airgen.llms.http import error_of, failure, server_limits
+from airgen.llms.endpoint import error_of, failure, server_limits
 from airgen.store import Store
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

@@ -18,10 +18,10 @@ from simulation import openai, send
 from airgen.errors import AirgenError
 from airgen.http import HttpClient, as_json
 from airgen.llms.base import Message, Request
-from airgen.llms.http import Endpoint
+from airgen.llms.endpoint import Endpoint
 from airgen.llms.openai import OpenAISettings
 from airgen.openai_client import Response, openai_client, post, received
-from airgen.retrievers.http import HttpEmbedder
+from airgen.retrievers.endpoints import HttpEmbedder
 
 KEY = "sk-0123456789abcdefABCDEF/+=="
 REQUEST = Request("m", (Message("user", "why?\ud800"),), {"max_tokens": 9})
@@ -241,7 +241,7 @@ def test_files_come_in_pieces_and_are_bounded() -> None:
     with answering(lambda asked: (200, content) if asked.path == "/v1/files/file-1/content" else (404, "")) as url:
         assert asyncio.run(read(url)) == content
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("airgen.llms.http.LARGEST_FILE", 1 << 20)
+            patch.setattr("airgen.llms.endpoint.LARGEST_FILE", 1 << 20)
             with pytest.raises(AirgenError, match="more than 1 MB"):
                 asyncio.run(read(url))
 

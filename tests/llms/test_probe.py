@@ -16,10 +16,10 @@ from simulation import simulate
 
 from airgen import models
 from airgen.errors import BudgetSpent, LlmError
-from airgen.kept import kept_of, plain
+from airgen.json_values import kept_of, plain
+from airgen.llms.accepted_parameters import FIRST_ROOM
 from airgen.llms.base import Request
 from airgen.llms.chat import count_messages
-from airgen.llms.dialect import FIRST_ROOM
 from airgen.llms.probe import STAGE, ModelProfile, probe, read_profiles
 from airgen.pipeline import Job
 from airgen.pipeline.estimate import estimate
@@ -27,7 +27,7 @@ from airgen.pipeline.preflight import probe_models
 from airgen.pipeline.run import run_pipeline
 from airgen.records import Answer
 from airgen.settings import LlmSettings
-from airgen.text.tokens import count_tokens
+from airgen.text.token_counts import count_tokens
 
 
 class Timed:

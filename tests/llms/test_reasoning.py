@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from simulation import MemoryStore, ask_all, engine_of, simulated
 
 from airgen.errors import AirgenError
+from airgen.llms.accepted_parameters import FIRST_ROOM, FORMATS, Dialect, too_much
 from airgen.llms.base import Backend, Message, Reply, Request, Retry, parse_logprobs
 from airgen.llms.chat import chat_reply, first_of_answer, split_thinking
-from airgen.llms.dialect import FIRST_ROOM, FORMATS, Dialect, too_much
 from airgen.llms.money import Price, Usage
 from airgen.records import Answer
 
@@ -68,7 +68,7 @@ def test_thinking_without_end_is_an_answer_that_was_cut_off(
     loopback: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = loopback(thinks=10**6, thinks_in="text")
-    monkeypatch.setattr("airgen.llms.dialect.MOST_ROOM", 8192)
+    monkeypatch.setattr("airgen.llms.accepted_parameters.MOST_ROOM", 8192)
     (answer,), _, _ = run(server.base_url, tmp_path, judgments(1))
     assert (answer.text, answer.finish_reason, answer.error) == ("", "length", "")
     assert [body["max_tokens"] for body in server.stats()["bodies"]] == [8, 8 + 4096, 8 + 8192]

@@ -20,13 +20,13 @@ def show(name: str, *parts: bytes) -> None:
 
 def searches() -> None:
     """Exact, sharded, late, LSA and lexical search, one query alone and among others, and scores of vectors."""
-    from airgen import exact
+    from airgen import exact_arithmetic
     from airgen.evaluation.significance import fisher_test, resampled_means
-    from airgen.retrievers.corpus import Corpus
     from airgen.retrievers.dense import exact_search
     from airgen.retrievers.dense.exact_search import merged
     from airgen.retrievers.dense.lsa import LSA
     from airgen.retrievers.hits import Hits
+    from airgen.retrievers.indexed_corpus import Corpus
     from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
     from airgen.retrievers.late.maxsim import maxsims
     from airgen.retrievers.lexical.bm25 import BM25
@@ -74,7 +74,11 @@ def searches() -> None:
 
     measured = np.round(draw.random((6, 90)), 3)
     show("bootstrap", resampled_means(measured).tobytes(), fisher_test(measured[1:] - measured[0]).tobytes())
-    show("logarithms", exact.log(1 + rows[0] ** 2).tobytes(), exact.log2(np.arange(1, 3000)).tobytes())
+    show(
+        "logarithms",
+        exact_arithmetic.log(1 + rows[0] ** 2).tobytes(),
+        exact_arithmetic.log2(np.arange(1, 3000)).tobytes(),
+    )
 
 
 def job(folder: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from job_maker import CORPUS, LEXICAL, Run, make_corpus, run_quietly
 from rich.console import Console
 
+from airgen.corpus.readers.json_records import JsonLinesReader
 from airgen.corpus.readers.reader import Place
-from airgen.corpus.readers.records import JsonLinesReader
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import check_id, fitting_id
 from airgen.dataset.manifest import load_manifest

@@ -23,8 +23,8 @@ from airgen.errors import AirgenError, DatasetError, SettingsError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
-from airgen.pipeline.own_queries import read_labels
-from airgen.pipeline.own_tables import Line, read_queries
+from airgen.pipeline.user_queries import read_labels
+from airgen.pipeline.user_query_files import Line, read_queries
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count

@@ -19,7 +19,7 @@ from airgen.dataset.secret import Secret
 from airgen.dataset.write import write_dataset
 from airgen.keys import rng, text_key
 from airgen.pipeline.export import _generated
-from airgen.pipeline.house_style import HouseStyle
+from airgen.pipeline.typography import HouseStyle
 from airgen.publishing.withhold import MARKS, secrecy_problems
 from airgen.records import HardNegative, Passage
 

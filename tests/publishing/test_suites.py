@@ -21,7 +21,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, SettingsError, UsageError
 from airgen.publishing.suites import FinishedPipeline, build, datasets_of, versions
 from airgen.settings.suite import Suite, load_suite
-from airgen.studies.compare import changes_between, changes_text
+from airgen.studies.compare_versions import changes_between, changes_text
 
 
 def make(

@@ -10,7 +10,7 @@ import pytest
 import airgen
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.functions import Unkept, identity_of, is_kept, named
+from airgen.user_functions import Unkept, identity_of, is_kept, named
 
 Bench = airgen.Benchmark
 
@@ -24,7 +24,7 @@ def perfect(bench: Bench) -> dict[str, dict[str, float]]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::airgen.functions.Unkept")
+@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
 def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path) -> None:
     run = perfect(made)
     by_text = {made.queries[key]: list(hits) for key, hits in run.items()}
@@ -53,7 +53,7 @@ def bag(texts: list[str]) -> list[list[float]]:
     return [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
-@pytest.mark.filterwarnings("ignore::airgen.functions.Unkept")
+@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
 def test_every_embedder_of_the_same_vectors_finds_the_same(made: Bench, here: Path) -> None:
     kinds = {
         "function": airgen.Dense(bag),

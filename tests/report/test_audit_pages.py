@@ -13,10 +13,10 @@ from job_maker import WORDS
 from airgen.audit.answers import read_answers
 from airgen.audit.sample import load_sample
 from airgen.pipeline import RunResult
+from airgen.report.find_sources import find_sources
+from airgen.report.live import View
 from airgen.report.report import audit_folder, audit_part, make_report
 from airgen.report.server import serving
-from airgen.report.sources import find_sources
-from airgen.report.view import View
 
 Run = Callable[..., RunResult]
 

@@ -9,8 +9,8 @@ from report_reader import lives, read_report
 
 from airgen.evaluation import EvaluationOptions, evaluate
 from airgen.evaluation.systems import SystemSettings
-from airgen.report.pack import chunk, index_page, web_files
 from airgen.report.report import make_report
+from airgen.report.report_files import chunk, index_page, web_files
 
 EVIL = (
     "<script>window.hurt = 1</script><img src=http://example.com/x.png onerror='window.hurt = 2'>"

@@ -18,9 +18,9 @@ from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
 from airgen.records import Judgment, Payment, Reservation
+from airgen.report.find_sources import find_sources
 from airgen.report.report import make_report
 from airgen.report.source import open_store
-from airgen.report.sources import find_sources
 from airgen.store import Store
 
 Run = Callable[..., RunResult]

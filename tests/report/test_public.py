@@ -12,8 +12,8 @@ from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate
 from airgen.evaluation.systems import SystemSettings
 from airgen.publishing.withhold import public_part
+from airgen.report.find_sources import find_sources
 from airgen.report.report import make_report
-from airgen.report.sources import find_sources
 
 SYSTEMS = [SystemSettings(name="bm25", kind="bm25")]
 

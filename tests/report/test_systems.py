@@ -16,9 +16,9 @@ from airgen.errors import DatasetError
 from airgen.evaluation import EvaluationOptions, evaluate, read_run, run_from_dict, write_run
 from airgen.evaluation.result import read_scores
 from airgen.evaluation.systems import SystemSettings
+from airgen.report.find_sources import find_sources
 from airgen.report.report import make_report
 from airgen.report.source import ranks_of
-from airgen.report.sources import find_sources
 
 CORPUS = [{"_id": f"p{n}", "title": f"Page {n}", "text": f"text of page {n}"} for n in range(1, 6)]
 KINDS = ("claim", "claim", "question", "question")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
 from airgen.retrievers.lexical.postings import lossy_lengths
 

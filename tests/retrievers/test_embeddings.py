@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.encodings import EncodingStore
+from airgen.retrievers.encoding_cache import EncodingStore
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_identity
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_fusion, weighted_sum
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.lsa import LSA, right_singular_vectors
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25, RM3
 
 INF = -np.inf

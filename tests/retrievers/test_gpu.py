@@ -318,7 +318,7 @@ def test_a_batch_is_what_memory_holds(tiny_bert: Path) -> None:
 
 
 def test_workers_of_this_machine_do_not_load_copies_into_one_gpu(tiny_bert: Path) -> None:
-    from airgen.retrievers.encodings import _needs_this_gpu
+    from airgen.retrievers.encoding_cache import _needs_this_gpu
 
     dense = Dense(SentenceTransformersEmbedder(str(tiny_bert)))
     with stand_in_gpus():

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from stand_in_gpu import stand_in_gpus
 
 from airgen.errors import ModelError
-from airgen.exact import inner_products
+from airgen.exact_arithmetic import inner_products
 from airgen.retrievers import Corpus, Hits
 from airgen.retrievers.dense import gpu_search, retriever
 from airgen.retrievers.dense.exact_search import search

@@ -8,9 +8,9 @@ from airgen.errors import CorpusError, UsageError
 from airgen.retrievers import Corpus, Reranker, Retriever, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
-from airgen.retrievers.dense.shipped import PackedE5, StaticEmbedder
+from airgen.retrievers.dense.small_embedders import PackedE5, StaticEmbedder
+from airgen.retrievers.endpoints import HttpEmbedder, HttpReranker
 from airgen.retrievers.flag_embedding import BgeM3Embedder, FlagReranker
-from airgen.retrievers.http import HttpEmbedder, HttpReranker
 from airgen.retrievers.late.maxsim import MaxSim
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.retrievers.rerank import CrossEncoder, DenseReranker

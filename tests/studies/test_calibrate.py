@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from airgen import models
 from airgen.errors import DatasetError, Stopped, UsageError
-from airgen.kept import plain
+from airgen.json_values import plain
 from airgen.keys import rng
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
-from airgen.studies.judge.figures import (
+from airgen.studies.judge.agreement import (
     CalibrationPair,
     Opinion,
     assess,

@@ -23,7 +23,7 @@ from airgen.studies.chunkers.chunkers import (
     load_chunkers,
     query_scores,
 )
-from airgen.text.tokens import load_tokenizer
+from airgen.text.token_counts import load_tokenizer
 
 TEXT = (
     "Bees live in hives. A queen lays eggs all day. Workers fetch nectar from flowers far away. They dance to say "

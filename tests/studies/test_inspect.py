@@ -13,7 +13,7 @@ from command_line import call
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.studies.inspect.finding import CHECKS, finding, verdict
+from airgen.studies.inspect.checks import CHECKS, finding, verdict
 from airgen.studies.inspect.inspect_dataset import inspect_dataset, inspection_study, inspection_text
 from airgen.studies.inspect.measures import by_systems, copied, random_floor
 

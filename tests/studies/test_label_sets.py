@@ -8,7 +8,7 @@ from beir_folder import write_beir
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.studies.inspect.finding import CHECKS
+from airgen.studies.inspect.checks import CHECKS
 from airgen.studies.inspect.inspect_dataset import inspect_dataset
 from airgen.studies.label_sets import ALIKE, UNLIKE, label_sets, sources_of
 

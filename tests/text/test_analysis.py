@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from airgen.errors import MissingExtra
 from airgen.languages import LANGUAGES
 from airgen.text.analysis import Encoder, analyser, languages
-from airgen.text.analysis.boundaries import tokens
 from airgen.text.analysis.languages import porter_stem
+from airgen.text.analysis.tokenizer import tokens
 
 ENGLISH = [
     ("The quick brown foxes' tails", ["quick", "brown", "fox", "tail"]),

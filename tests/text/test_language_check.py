@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airgen.generation.attributes import wrong_length
+from airgen.generation.query_checks import wrong_length
 from airgen.languages import LANGUAGES
 from airgen.text.language_check import self_reference, wrong_language
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from airgen.generation.attributes import wrong_type
+from airgen.generation.query_checks import wrong_type
 from airgen.languages import LANGUAGES
 from airgen.text.statements import states
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from airgen.languages import LANGUAGES
 from airgen.text import words as text_module
-from airgen.text.words import count_words, segmenter, sentences, words
+from airgen.text.sentences import sentences
+from airgen.text.words import count_words, segmenter, words
 
 
 @pytest.mark.parametrize(

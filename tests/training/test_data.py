@@ -17,7 +17,6 @@ from airgen.keys import content_key, key_of_pieces
 from airgen.paths import data_dir
 from airgen.settings.base import load_yaml
 from airgen.training import train
-from airgen.training.columns import Joined, KeyPlaces, StoredTexts, key_of
 from airgen.training.data import (
     Share,
     draw,
@@ -29,6 +28,7 @@ from airgen.training.data import (
     weighted_dataset,
     with_negatives,
 )
+from airgen.training.dataset_columns import Joined, KeyPlaces, StoredTexts, key_of
 from airgen.training.kinds.augment import AugmentRecipe
 from airgen.training.kinds.encoder import EncoderRecipe, PretrainRecipe
 from airgen.training.recipe import Fold, Recipe, TrainingRequest, commented_yaml

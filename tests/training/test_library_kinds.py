@@ -11,8 +11,8 @@ pytest.importorskip("sentence_transformers")
 
 from airgen.errors import ModelError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-from airgen.training.columns import Example
 from airgen.training.data import load_training_set, with_negatives
+from airgen.training.dataset_columns import Example
 from airgen.training.kinds.rankers import SpladeRecipe, SpladeTask
 from airgen.training.kinds.transformer import separate
 from airgen.training.task import read_card, system_line

@@ -18,7 +18,7 @@ from stand_in_gpu import stand_in_gpus
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.retrievers import load_retriever
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.expanded import DeepCT, Expanded, TermWeigher
 from airgen.retrievers.sparse import Sparta, SpartaEncoder

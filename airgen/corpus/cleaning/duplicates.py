@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
-from airgen.database import on_disk
 from airgen.keys import text_key
 from airgen.sequences import batched
+from airgen.sql_connections import on_disk
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK_CHARACTERS = 1 << 17  # characters hashed at once

@@ -24,8 +24,9 @@ from airgen.corpus.needs import PURPOSES, package_folder
 from airgen.languages import SPACELESS, SUPPORTED, language_name
 from airgen.records import SURROGATE, Document
 from airgen.registry import load_extra
-from airgen.text.tokens import Tokenizer
-from airgen.text.words import count_words, limit_marks, normal_form
+from airgen.text.normal_form import limit_marks, normal_form
+from airgen.text.token_counts import Tokenizer
+from airgen.text.words import count_words
 
 
 class CleanResult(NamedTuple):

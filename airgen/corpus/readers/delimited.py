@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from airgen.corpus.readers.encodings import encoding_of
+from airgen.corpus.readers.character_encodings import encoding_of
 from airgen.corpus.readers.files import opened
 from airgen.errors import CorpusError
 from airgen.tables import DelimitedTable, TableDialect, TableRow, folded

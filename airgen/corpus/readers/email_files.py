@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from email.message import Message
 from typing import Any, ClassVar
 
-from airgen.corpus.readers.encodings import decoded, decoded_html
+from airgen.corpus.readers.character_encodings import decoded, decoded_html
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.reader import Unusable
-from airgen.corpus.readers.texts import Block, FileReader, Page, SectionSettings, paragraphs
+from airgen.corpus.readers.sections import Block, Page, SectionSettings, paragraphs
+from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped, storable
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)

@@ -21,7 +21,7 @@ from typing import IO, Any, ClassVar, cast
 
 from airgen.corpus.readers.metadata import file_values, metadata_text
 from airgen.corpus.readers.reader import Place, drop, left_out
-from airgen.corpus.readers.unread import WITHOUT_TEXT, advice, no_reader
+from airgen.corpus.readers.unreadable import WITHOUT_TEXT, advice, no_reader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, load_extra, resolve

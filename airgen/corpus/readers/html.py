@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from airgen.corpus.readers.encodings import Decoded, decoded_html
+from airgen.corpus.readers.character_encodings import Decoded, decoded_html
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html_tags import MAX_MARKS, bounded
 from airgen.corpus.readers.reader import Place, Unusable
-from airgen.corpus.readers.texts import Block, FileReader, Page, SectionSettings, damage
+from airgen.corpus.readers.sections import Block, Page, SectionSettings
+from airgen.corpus.readers.text_files import FileReader, damage
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from airgen.corpus.readers.texts import Block, FileReader, Page, paragraphs, rst_blocks
+from airgen.corpus.readers.sections import Block, Page, paragraphs
+from airgen.corpus.readers.text_files import FileReader, rst_blocks
 from airgen.records import Document, Dropped
 
 _ASCIIDOC = re.compile(r"(={1,6}|#{1,6})[ \t]++(\S.*)")

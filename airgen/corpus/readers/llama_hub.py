@@ -31,7 +31,7 @@ from airgen.corpus.readers.metadata import metadata_text
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.errors import CorpusError, MissingExtra
 from airgen.keys import text_key
-from airgen.masking import error_words
+from airgen.mask_secrets import error_words
 from airgen.records import Document, Dropped
 from airgen.registry import EXTRAS, load_extra, meant
 from airgen.settings.http import VARIABLE

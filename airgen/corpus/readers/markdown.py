@@ -19,7 +19,8 @@ from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
 
-from airgen.corpus.readers.texts import Block, FileReader, Page, paragraphs
+from airgen.corpus.readers.sections import Block, Page, paragraphs
+from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped
 
 _FENCE = re.compile(r"(---|\+\+\+)[ \t]*")

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from airgen.corpus.readers.files import PathReader, Raw, endings
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.readers.tabular import RowSettings
-from airgen.corpus.readers.texts import FileReader
+from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped
 from airgen.registry import closest, resolve
 from airgen.settings.base import FILE

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.markdown import markdown_page
 from airgen.corpus.readers.reader import Unusable
-from airgen.corpus.readers.texts import Block, FileReader, SectionSettings, damage
+from airgen.corpus.readers.sections import Block, SectionSettings
+from airgen.corpus.readers.text_files import FileReader, damage
 from airgen.records import Document, Dropped, storable
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

@@ -16,7 +16,8 @@ from typing import IO, ClassVar
 
 from airgen.corpus.readers import pdf_child
 from airgen.corpus.readers.reader import Place, Unusable, drop, left_out
-from airgen.corpus.readers.texts import FileReader, SectionSettings
+from airgen.corpus.readers.sections import SectionSettings
+from airgen.corpus.readers.text_files import FileReader
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
 from airgen.records import Document, Dropped

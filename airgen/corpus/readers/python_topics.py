@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
-from airgen.corpus.readers.texts import Block, sections
+from airgen.corpus.readers.sections import Block, sections
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from airgen.corpus.readers.packed_xml import DAMAGED, Element, PackedXml, local
 from airgen.corpus.readers.reader import Unusable
-from airgen.corpus.readers.texts import Block, FileReader, SectionSettings
+from airgen.corpus.readers.sections import Block, SectionSettings
+from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped
 
 _FURNITURE = {

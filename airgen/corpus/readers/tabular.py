@@ -19,7 +19,6 @@ from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.markdown import markdown_page
 from airgen.corpus.readers.metadata import metadata_text
 from airgen.corpus.readers.reader import SHOWN, Place, ReaderSettings, Unusable, drop, left_out
-from airgen.database import Config, in_memory, without_globs
 from airgen.errors import CorpusError
 from airgen.interruptible import interruptible
 from airgen.keys import text_key
@@ -27,6 +26,7 @@ from airgen.records import Document, Dropped
 from airgen.registry import meant
 from airgen.sequences import batched
 from airgen.settings.base import FILE, Settings
+from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import TableRow
 
 Scalar = str | int | bool

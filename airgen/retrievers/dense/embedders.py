@@ -26,7 +26,7 @@ from airgen.compute import without_main
 from airgen.devices import Devices, Dtype
 from airgen.errors import ModelError
 from airgen.guard import is_out_of_memory
-from airgen.masking import printable
+from airgen.mask_secrets import printable
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component

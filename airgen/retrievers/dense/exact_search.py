@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from airgen.compute import Work, cores, current
 from airgen.errors import ModelError
-from airgen.exact import LARGE, inner_products, worth_compiling
+from airgen.exact_arithmetic import LARGE, inner_products, worth_compiling
 from airgen.registry import load_extra
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.top_k import pack, unpack

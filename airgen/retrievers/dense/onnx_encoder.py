@@ -29,8 +29,8 @@ from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL
 from airgen.settings.needs import located
-from airgen.text.tokens import plain_tokenizer
-from airgen.text.words import encodable
+from airgen.text.normal_form import encodable
+from airgen.text.token_counts import plain_tokenizer
 
 _CHARS_PER_TOKEN = 100  # the longest word of WordPiece; more characters per token would be truncated anyway
 

@@ -18,12 +18,12 @@ from airgen.keys import content_key
 from airgen.paths import locked
 from airgen.registry import installed, load_extra
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs, spec_problem
 from airgen.retrievers.dense.exact_search import check_search, search, search_shards
 from airgen.retrievers.dense.gpu_search import GpuRows, gpu_for
-from airgen.retrievers.encodings import EncodingStore, at_once, cache_root, count_reused, encoded, keys_of, root_of
+from airgen.retrievers.encoding_cache import EncodingStore, at_once, cache_root, count_reused, encoded, keys_of, root_of
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.model_facts import model_identity
 from airgen.retrievers.model_output import finite, half
 from airgen.retrievers.protocols import Embedder

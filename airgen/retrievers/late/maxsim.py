@@ -20,16 +20,16 @@ from pydantic import Field
 
 from airgen.devices import suppress_exhausted
 from airgen.errors import ModelError
-from airgen.exact import inner_products
+from airgen.exact_arithmetic import inner_products
 from airgen.keys import content_key, text_key
 from airgen.paths import locked
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.dense.embedders import LibraryModel, as_array
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens, gpu_for
-from airgen.retrievers.encodings import CacheSettings, Memo, at_once, cache_root, encoded
+from airgen.retrievers.encoding_cache import CacheSettings, Memo, at_once, cache_root, encoded
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
 from airgen.retrievers.model_facts import model_identity
 from airgen.retrievers.model_output import checked_scores, finite

@@ -25,10 +25,10 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.bert_graph import Array, bert
 from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer, load_weights
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
 from airgen.retrievers.model_facts import ModelFacts
@@ -36,7 +36,7 @@ from airgen.retrievers.model_output import finite, unit_rows
 from airgen.settings.base import FILE
 from airgen.settings.needs import located
 from airgen.text.analysis import WordPieces, analyser
-from airgen.text.words import encodable
+from airgen.text.normal_form import encodable
 
 
 @dataclass(frozen=True, slots=True)

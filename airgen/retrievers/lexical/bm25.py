@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
 from airgen.settings.spec import Part, Spec

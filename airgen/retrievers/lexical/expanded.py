@@ -24,9 +24,9 @@ from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.keys import content_key
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component, SettingsWithModel
-from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.sequences import batched

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from pydantic import WrapValidator
 
 from airgen.errors import UsageError
-from airgen.exact import LARGE, worth_compiling
+from airgen.exact_arithmetic import LARGE, worth_compiling
 from airgen.interruptible import interruptible
 from airgen.retrievers.component import Component
-from airgen.retrievers.corpus import Corpus, non_empty
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.postings import (
     PostingsBuilder,
     PresenceWeighting,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import altair as alt
 
 from airgen.evaluation import charts
-from airgen.kept import plain, write_json
+from airgen.json_values import plain, write_json
 from airgen.studies.agree.rankings import (
     Circularity,
     Correlation,
@@ -20,7 +20,7 @@ from airgen.studies.agree.rankings import (
     family_gains,
 )
 from airgen.study import Column, P, Shown, Study, Table, columns, shown, write_lines
-from airgen.text.display import figure, md, p_value
+from airgen.text.escaping import figure, md, p_value
 
 
 def ranks_chart(

@@ -32,7 +32,7 @@ from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready, rehearse
 from airgen.pipeline.run import run_job
 from airgen.retrievers import Retriever
-from airgen.retrievers.encodings import shared_encodings
+from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.settings import load_pipeline
 from airgen.settings.base import find_yaml
 from airgen.settings.spec import read_spec

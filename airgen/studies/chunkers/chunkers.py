@@ -25,7 +25,7 @@ from airgen.dataset.beir import BeirDataset, typed_rows
 from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import PARENTS
 from airgen.settings.base import Settings, load_yaml
-from airgen.text.tokens import Tokenizer
+from airgen.text.token_counts import Tokenizer
 
 GoldKind = Literal["auto", "answers", "passages"]
 

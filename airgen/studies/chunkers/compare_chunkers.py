@@ -20,7 +20,7 @@ from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_fo
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.evaluation.systems import SystemSettings
-from airgen.kept import write_json
+from airgen.json_values import write_json
 from airgen.studies.chunkers.chunkers import (
     BUDGETS,
     MEASURES,
@@ -34,8 +34,8 @@ from airgen.studies.chunkers.chunkers import (
     query_scores,
 )
 from airgen.study import Column, Study, Table
-from airgen.text.display import md
-from airgen.text.tokens import load_tokenizer
+from airgen.text.escaping import md
+from airgen.text.token_counts import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
 """The measure by which chunkers are compared: all get the same number of tokens."""

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from airgen import models
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
-from airgen.generation.query import form_of
-from airgen.kept import plain, write_json
+from airgen.generation.query_examples import form_of
+from airgen.json_values import plain, write_json
 from airgen.keys import rng
-from airgen.pipeline.own_tables import read_queries
 from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
+from airgen.pipeline.user_query_files import read_queries
 from airgen.retrievers import load_embedder
 from airgen.retrievers.model_output import unit_rows
 from airgen.retrievers.protocols import Embedder

@@ -26,13 +26,13 @@ from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import last_block
 from airgen.prompts import PromptSet
 from airgen.records import flat_text
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.sequences import batched
 from airgen.settings import load_pipeline
 from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
 from airgen.steps.step import Problem
 from airgen.text.analysis import Encoder, analyser
-from airgen.text.display import distinct_names, json_text
+from airgen.text.escaping import distinct_names, json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 from airgen.text.words import count_words
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.charts import heat_map, save_svg
-from airgen.kept import plain, write_json
+from airgen.json_values import plain, write_json
 from airgen.studies.diversity.measure import Profile, Vocabulary
 from airgen.study import Column, Study, Table, columns
 

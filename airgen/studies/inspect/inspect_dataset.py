@@ -20,16 +20,16 @@ from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.significance import Interval
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
-from airgen.kept import FORMAT, plain, write_json
+from airgen.json_values import FORMAT, plain, write_json
 from airgen.paths import EVALUATION
 from airgen.settings.base import find_yaml
 from airgen.studies.contamination import Contamination, contamination
-from airgen.studies.inspect.finding import CHECKS, STATES, Finding, finding, not_measured, share, verdict
+from airgen.studies.inspect.checks import CHECKS, STATES, Finding, finding, not_measured, share, verdict
 from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
 from airgen.studies.label_sets import LabelSets, label_sets
 from airgen.studies.rank_correlation import LEAST_SYSTEMS
 from airgen.study import Column, Html, Shown, Study, Table, columns
-from airgen.text.display import html_text, md, one_line
+from airgen.text.escaping import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
 _EXAMPLE_CHARACTERS = 160

@@ -15,13 +15,13 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
-from airgen.exact import log2
+from airgen.exact_arithmetic import log2
 from airgen.registry import installed
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.studies.agree.rankings import Side, split_half
 from airgen.studies.contamination import match_queries, words_key
 from airgen.studies.diversity.measure import shared_stems, stems_of
-from airgen.studies.inspect.finding import Finding, finding, not_measured, share
+from airgen.studies.inspect.checks import Finding, finding, not_measured, share
 from airgen.studies.rank_correlation import LEAST_SYSTEMS
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words

@@ -23,7 +23,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.systems import model_or_kind
 from airgen.generation.flow import Flow
-from airgen.kept import plain, write_json
+from airgen.json_values import plain, write_json
 from airgen.keys import text_key
 from airgen.llms.base import Llm
 from airgen.prompts import PromptSet
@@ -37,8 +37,8 @@ from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
 from airgen.steps.step import Problem, Tools
 from airgen.store import Store
-from airgen.studies.judge import figures
-from airgen.studies.judge.figures import Assessment, CalibrationPair, Opinion
+from airgen.studies.judge import agreement
+from airgen.studies.judge.agreement import Assessment, CalibrationPair, Opinion
 from airgen.study import Shown, Study, Table
 
 
@@ -107,8 +107,8 @@ def gather(
         both = [*recalls[key].ids[:depth], *(corpus.ids[at] for at in hits.positions[place] if at >= 0)]
         recalled = set(pools[key])
         pools[key] = [id_ for id_ in dict.fromkeys(both) if id_ in recalled]
-    every = figures.every_pair(task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore)
-    pairs = figures.select_pairs(every, selection.count, seed=selection.seed)
+    every = agreement.every_pair(task.qrels.labels, pools, relevant_from=selection.label_from, ignore=selection.ignore)
+    pairs = agreement.select_pairs(every, selection.count, seed=selection.seed)
     if not pairs:
         raise DatasetError(
             f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "
@@ -191,7 +191,7 @@ class Calibration(Shown):
         """Return the report."""
         tables: list[str | Table] = []
         for title, table in self.tables.items():
-            tables += [f"## {title}", *figures.assessments_table(table)]
+            tables += [f"## {title}", *agreement.assessments_table(table)]
         lost = "; ".join(f"{count} x {why}" for why, count in self.refusals.items())
         return Study(f"Calibration of {self.judge}", [self.about, *tables, lost and f"No opinion: {lost}"])
 
@@ -248,7 +248,7 @@ def calibrate(
             title, about = "By the LLM", f"The prompt {judge_name(pipeline)}, answered by {models}."
             opinions, refused = _by_llm(store, replace(trial, pipeline=pipeline), every_evidence, display)
     rows = [
-        figures.assess(evidence.name, evidence.pairs, answers, threshold=threshold)
+        agreement.assess(evidence.name, evidence.pairs, answers, threshold=threshold)
         for evidence, answers in zip(every_evidence, opinions, strict=True)
     ]
     result = Calibration(judge, about, {title: rows}, dict(refused.most_common()))

@@ -30,10 +30,10 @@ from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.significance import Interval
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels
-from airgen.kept import write_json
+from airgen.json_values import write_json
 from airgen.keys import rng, text_key
 from airgen.records import Recall
-from airgen.retrievers.encodings import shared_encodings
+from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.settings import Pipeline
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
@@ -41,7 +41,7 @@ from airgen.store import Store
 from airgen.studies.judge.calibrate import Selection, query_set_of
 from airgen.studies.rank_correlation import refuse_few, spearman
 from airgen.study import Column, Shown, Study, Table
-from airgen.text.display import md
+from airgen.text.escaping import md
 
 MEASURE = "nDCG@10"
 DEPTH = 10  # of the runs, which the measure reads

@@ -7,8 +7,8 @@ one array of code points (the arena). So only a new token needs a Python object.
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.exact import jit
-from airgen.text.analysis.boundaries import CLASSES, MAX_TOKEN
+from airgen.exact_arithmetic import jit
+from airgen.text.analysis.tokenizer import CLASSES, MAX_TOKEN
 
 LETTER, DIGIT, KATAKANA, JOINER = (CLASSES[name] for name in ("letter", "digit", "katakana", "joiner"))
 MID_LETTER, MID_DIGIT, MID_BOTH = (CLASSES[name] for name in ("mid_letter", "mid_digit", "mid_both"))

@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.exact import worth_compiling
+from airgen.exact_arithmetic import worth_compiling
 from airgen.keys import file_sha256
 from airgen.sequences import batched
 from airgen.text.analysis import languages
-from airgen.text.analysis.boundaries import classes, tokens
-from airgen.text.tokens import plain_tokenizer
-from airgen.text.words import encodable, normal_form, segmenter, words
+from airgen.text.analysis.tokenizer import classes, tokens
+from airgen.text.normal_form import encodable, normal_form
+from airgen.text.token_counts import plain_tokenizer
+from airgen.text.words import segmenter, words
 
 if TYPE_CHECKING:
     from airgen.text.analysis._scan import State

@@ -17,7 +17,7 @@ from functools import cache, partial
 from typing import Any
 
 from airgen.errors import MissingExtra
-from airgen.text.words import normal_form
+from airgen.text.normal_form import normal_form
 
 _WORDS = {
     "en": "a an and are as at be but by for if in into is it no not of on or such that the their then there "

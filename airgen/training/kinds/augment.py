@@ -30,7 +30,7 @@ from scipy.sparse import csc_array
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.registry import load_extra
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import SETTINGS, Augmented, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import LexicalRetriever

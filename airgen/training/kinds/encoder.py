@@ -23,8 +23,8 @@ from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.protocols import Embedder, Retriever
-from airgen.training.columns import key_of
 from airgen.training.data import TrainingSet
+from airgen.training.dataset_columns import key_of
 from airgen.training.kinds.transformer import (
     IN_TRAINING,
     Batch,
@@ -37,7 +37,7 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.recipe import Recipe
 from airgen.training.teachers import TeacherSpec
-from airgen.training.topics import by_topic, topics_of
+from airgen.training.topic_batches import by_topic, topics_of
 
 
 class EncoderRecipe(TransformerRecipe):

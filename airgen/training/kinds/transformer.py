@@ -16,12 +16,12 @@ from pydantic import Field
 from airgen.errors import DatasetError, UsageError
 from airgen.keys import rng
 from airgen.registry import load_extra
-from airgen.retrievers.corpus import Corpus
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_place
 from airgen.retrievers.protocols import Retriever
-from airgen.training.columns import Example, part_of
 from airgen.training.data import TrainingSet, draw
+from airgen.training.dataset_columns import Example, part_of
 from airgen.training.recipe import Recipe
 from airgen.training.task import TrainingTask, shared
 from airgen.training.teachers import Teacher, TeacherSpec

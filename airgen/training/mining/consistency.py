@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import building
 from airgen.errors import DatasetError
-from airgen.exact import inner_products
+from airgen.exact_arithmetic import inner_products
 from airgen.keys import rng
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.encodings import encoded
+from airgen.retrievers.encoding_cache import encoded
 from airgen.retrievers.protocols import Embedder, TextKind
 from airgen.sequences import batched
-from airgen.training.columns import DatasetColumns, KeyPlaces, key_of, part_of
+from airgen.training.dataset_columns import DatasetColumns, KeyPlaces, key_of, part_of
 from airgen.training.mining.sources import HEAD, PAIRS
 
 _CHUNK_PAIRS = 4096  # pairs embedded and ranked at once

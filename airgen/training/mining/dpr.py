@@ -22,7 +22,7 @@ from airgen.dataset.files import whole_file
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.breakdown import has_answer, token_line
 from airgen.keys import text_key
-from airgen.retrievers.corpus import Corpus
+from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 
 _PIECE_CHARACTERS = 1 << 20  # characters of a JSON list that are read at once

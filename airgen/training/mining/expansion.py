@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.devices import Dtype, halving, on_gpu
 from airgen.errors import DatasetError, UsageError
-from airgen.exact import log
+from airgen.exact_arithmetic import log
 from airgen.guard import guarded
 from airgen.keys import rng
 from airgen.records import flat_text

@@ -25,7 +25,7 @@ from airgen.keys import rng
 from airgen.records import SURROGATE
 from airgen.registry import closest
 from airgen.text.words import count_words
-from airgen.training.columns import KeyCounts, StoredTexts, key_of
+from airgen.training.dataset_columns import KeyCounts, StoredTexts, key_of
 
 KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment", "pair")
 

@@ -27,8 +27,8 @@ from airgen.keys import file_sha256, text_key
 from airgen.records import Passage, flat_text
 from airgen.registry import REGISTRY, closest, resolve
 from airgen.retrievers.lexical.expanded import read_expansions
-from airgen.training.columns import KeyCounts
 from airgen.training.data import wording
+from airgen.training.dataset_columns import KeyCounts
 from airgen.training.mining.dumps import DumpReader, DumpRow, DumpSettings
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
 

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from airgen.corpus.readers.files import opened
-from airgen.database import on_disk
 from airgen.errors import CorpusError
 from airgen.records import flat_text
+from airgen.sql_connections import on_disk
 from airgen.training.mining.dumps import (
     DumpReader,
     DumpRow,

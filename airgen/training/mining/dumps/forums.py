@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from airgen.corpus.readers.files import lines
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.reader import Unusable
-from airgen.training.columns import TextTable
+from airgen.training.dataset_columns import TextTable
 from airgen.training.mining.dumps import (
     LONGEST_LINE,
     DumpReader,

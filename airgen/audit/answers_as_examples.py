@@ -1,0 +1,194 @@
+"""People's answers as examples for the judge, and whether they help: measured on the answers that are no examples.
+
+found = choose(answered, 4)                   # few pairs with a reason, on which the judge errs first
+measured = measure(job, examples, held_out)   # the judge with and without them on the other pairs
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from airgen.audit.answers import Proportion, middle_levels, read_answers, same_texts
+from airgen.audit.labels import audited_items
+from airgen.audit.sample import AuditItem, earlier_samples, load_sample
+from airgen.control.judge import Verdict, judge_pair
+from airgen.control.judge_examples import LONGEST, replaced, write_examples
+from airgen.errors import DatasetError
+from airgen.evaluation.significance import sign_test
+from airgen.generation.flow import Flow
+from airgen.keys import text_key
+from airgen.llms.base import Llm
+from airgen.pipeline.job import Job
+from airgen.records import prompt_text
+from airgen.settings import JudgeExample, Pipeline
+from airgen.steps.ask import ask_about
+from airgen.steps.step import Problem, Tools
+from airgen.study import Shown, Table, columns
+
+FEWEST = 10
+"""Answers that are held out, below which nothing is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredPair:
+    """A pair of a sample, the level that people gave it, and why."""
+
+    item: AuditItem
+    level: int
+    why: str
+
+
+@dataclass(frozen=True)
+class ExamplesAudit(Shown):
+    """How the judge agrees with people without examples and with them, on answers that are no examples.
+
+    better, worse: of how many pairs only the examples give people's relevance, and of how many only the plain prompt.
+    p: of the sign test between them. refused: pairs without a verdict of both, which count nowhere.
+    """
+
+    examples: int
+    without: Proportion
+    with_them: Proportion
+    better: int
+    worse: int
+    p: float
+    refused: int
+    file: Path
+
+    def as_text(self) -> str:
+        """Return the text for a terminal."""
+        relevance = {"without": self.without, "with": self.with_them}
+        rows = [[name, f"{share:.2f}", share.count] for name, share in relevance.items()]
+        table = Table(rows, columns("examples", "people's relevance", "pairs held out")).text()
+        if self.better > self.worse and self.p <= 0.05:
+            advice = "they help: write `examples: audit` under control.judge"
+        elif self.better < self.worse and self.p <= 0.05:
+            advice = "they do harm: leave them out"
+        else:
+            advice = "these answers do not tell whether they help: ask about more pairs, or judge by the table"
+        return (
+            f"{table}\n{self.better} pairs are right only with the examples, {self.worse} only without "
+            f"(p {self.p:.3f}); {advice}"
+        )
+
+
+def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[AnsweredPair]:
+    """Return the pairs of a job that people have answered about, with their texts of today; changed ones
+    are left out.
+    """
+    drawn = load_sample(folder / "sample.json")
+    samples = {**earlier_samples(folder), drawn.key: drawn}
+    now = {(item.query, item.document): item for item in audited_items(job)}
+    people: dict[tuple[str, str], list[int]] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    for path in answers:
+        for sample in samples.values():
+            try:
+                person = read_answers(path, sample.key, len(sample.items), sample.levels)
+            except DatasetError:
+                continue  # it is to another sample
+            for number, level in middle_levels([person.answers]).items():
+                item = sample.items[number - 1]
+                pair = (item.query, item.document)
+                if pair in now and same_texts(item, now[pair]):
+                    people.setdefault(pair, []).append(level)
+                    reasons[pair] = person.reasons.get(number, "") or reasons.get(pair, "")
+            break
+        else:
+            raise DatasetError(f"{path}: no answers to a sample of this job: {folder} has those that were drawn")
+    return [
+        AnsweredPair(now[pair], sorted(levels)[(len(levels) - 1) // 2], reasons[pair])
+        for pair, levels in people.items()
+    ]
+
+
+def choose(pairs: Sequence[AnsweredPair], count: int, relevant_from: int, seed: int = 0) -> list[AnsweredPair]:
+    """Choose at most `count` of the pairs with a reason, and at most a third of all pairs.
+
+    Relevant pairs and others take turns, and pairs whose label the person contradicts come first. The order does not
+    depend on that of the answers.
+    """
+    known = [pair for pair in pairs if pair.why.strip() and pair.item.text.strip()]
+
+    def place(pair: AnsweredPair) -> tuple[bool, str]:
+        right = (pair.level >= relevant_from) == pair.item.relevant
+        return right, text_key(f"example\x1f{seed}\x1f{pair.item.query}\x1f{pair.item.document}")
+
+    good, bad = (
+        sorted((pair for pair in known if (pair.level >= relevant_from) == side), key=place) for side in (True, False)
+    )
+    turns = [pair for both in zip(good, bad, strict=False) for pair in both]
+    chosen = [*turns, *good[len(bad) :], *bad[len(good) :]]
+    return chosen[: min(count, len(pairs) // 3)]
+
+
+def measure_examples(
+    job: Job, answers: Sequence[Path], folder: Path, *, count: int = 4, seed: int = 0, budget_usd: float | None = None
+) -> ExamplesAudit:
+    """Choose examples among people's answers, ask the judge about the other pairs with and without them, and keep them
+    where `examples: audit` looks for them.
+
+    Answers of the judge are kept in the job, so what it has judged before costs nothing. Raises DatasetError for a job
+    whose judge is no LLM, and for too few answers.
+    """
+    judge = job.pipeline.control.judge
+    if not judge.members:
+        raise DatasetError(
+            f"{job.path}: this job's labels come from votes, not from an LLM judge, so there is no prompt for examples"
+        )
+    pairs = sorted(answered_pairs(job, answers, folder), key=lambda pair: (pair.item.query, pair.item.document))
+    chosen = choose(pairs, count, judge.relevant_from, seed)
+    held = [pair for pair in pairs if pair not in chosen]
+    if not chosen:
+        raise DatasetError(f"{answers[0]}: no answer says why: a sentence makes an answer an example")
+    if len(held) < FEWEST:
+        raise DatasetError(
+            f"{answers[0]}: {len(held)} answers are left to measure with, {FEWEST} are needed: answer more"
+        )
+    examples = [
+        JudgeExample(
+            query=pair.item.query_text,
+            passage=prompt_text(pair.item.title, pair.item.text)[:LONGEST],
+            level=pair.level,
+            why=pair.why,
+        )
+        for pair in chosen
+    ]
+    plain, shown = (_with(job.pipeline, shots) for shots in ([], examples))
+    levels = [_levels(job, pipeline, held, budget_usd) for pipeline in (plain, shown)]
+    cut = judge.relevant_from
+    both = [
+        (pair.level >= cut, before >= cut, after >= cut)
+        for pair, before, after in zip(held, *levels, strict=True)
+        if before is not None and after is not None
+    ]
+    better = sum(after == right != before for right, before, after in both)
+    worse = sum(before == right != after for right, before, after in both)
+    return ExamplesAudit(
+        examples=len(examples),
+        without=Proportion.of((before == right, 1.0) for right, before, _ in both),
+        with_them=Proportion.of((after == right, 1.0) for right, _, after in both),
+        better=better,
+        worse=worse,
+        p=sign_test(better, worse),
+        refused=len(held) - len(both),
+        file=write_examples(job.directory, examples),
+    )
+
+
+def _with(pipeline: Pipeline, examples: list[JudgeExample]) -> Pipeline:
+    judge = pipeline.control.judge
+    panel = [member.model_copy(update={"examples": examples}) for member in judge.panel]
+    return replaced(pipeline, judge.model_copy(update={"examples": [] if panel else examples}), panel)
+
+
+def _levels(job: Job, pipeline: Pipeline, pairs: Sequence[AnsweredPair], budget_usd: float | None) -> list[int | None]:
+    """Return the judge's level of each pair; None where it gives none."""
+
+    async def judge(engine: Llm, pair: AnsweredPair) -> Verdict | Problem:
+        tools = Tools(pipeline, job.prompts, {}, engine)
+        return await judge_pair(tools, pair.item.query_text, prompt_text(pair.item.title, pair.item.text))
+
+    with job.open_store() as store:
+        verdicts = ask_about(pairs, judge, pipeline, store, budget_usd=budget_usd, rules=Flow().scripted)
+    return [verdict.level if isinstance(verdict, Verdict) else None for verdict in verdicts]

@@ -1,0 +1,254 @@
+"""The recognisers that find names of persons: one for each language that has one.
+
+>>> spans("I spoke with Tom Hargreaves.", "en")     # where the model `rampart` has been fetched
+[(13, 27)]
+
+English, French, German, Indonesian, Spanish: Rampart, a small BERT that marks what identifies a person (National Design
+Studio, CC BY 4.0), by ONNX Runtime. Russian: slovnet's recogniser on navec's vectors. Japanese: UniDic's marks of
+family names and given names. Chinese: jieba's marks, if there is a frequent family name with two characters of given
+names. For the other languages no recogniser is available as a package; `find_names` finds names after a courtesy title
+in every language. `benchmarks/names.py` measures the precision and recall of each.
+
+Precision comes first: a missed name leaves the corpus as it was, but a passage whose product, law or disease is masked
+answers nothing. So a name that is part of a term stays: `Parkinson's disease`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from airgen import models
+from airgen.registry import installed, load_extra
+
+Span = tuple[int, int]
+
+RAMPART, SLOVNET = "rampart", "natasha-ner"
+_PURPOSE = "finding names of persons (clean.names)"
+_RECOGNISERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("en", "de", "es", "fr", "id"), (RAMPART, ("onnxruntime", "tokenizers"))),
+    "ru": (SLOVNET, ("navec", "slovnet")),
+    "ja": ("", ("fugashi", "unidic_lite")),
+    "zh": ("", ("rjieba",)),
+}
+"""Language -> the model of the catalogue, and the packages, that find names in it."""
+
+
+def knows(language: str) -> bool:
+    """Return whether names are found in this language without a courtesy title."""
+    return language in _RECOGNISERS
+
+
+def lacks(language: str) -> list[str]:
+    """Return a line for each package and model that is missing to find names in the language."""
+    if language not in _RECOGNISERS:
+        return []
+    model, packages = _RECOGNISERS[language]
+    lines = [line for package in packages for line in installed(package, _PURPOSE)]
+    if model and not models.fetched(model):
+        lines.append(f"clean.names: the model {model} has not been fetched (or set names: keep): airgen fetch {model}")
+    return lines
+
+
+def spans(text: str, language: str) -> list[Span]:
+    """Return the positions of names of persons, in order; none for a language without a recogniser.
+
+    Raises MissingExtra, ModelError if a package or a model is missing.
+    """
+    if language not in _RECOGNISERS:
+        return []
+    model, _ = _RECOGNISERS[language]
+    find = {RAMPART: _rampart, SLOVNET: _slovnet}.get(model) or {"ja": _unidic, "zh": _jieba}[language]
+    return [span for span in find(text) if not _is_term(text, *span)]
+
+
+# A word that makes a name a term where it stands behind one, or before one: a disease, a law, a place.
+_BEHIND = re.compile(
+    r"(?:['’]s?)?[\s-](?i:disease|syndrome|law|act|theorem|equation|effect|test|score|index|scale|method|algorithm|transform"
+    r"|filter|constant|number|inequality|distribution|model|coefficient|bill|amendment|street|avenue|road|university|college"
+    r"|hospital|clinic|institute|foundation|museum|prize|award|inc|ltd|corp|gmbh|company|&|bridge|airport|stadium|river|lake"
+    r"|mountain|island|county|krankheit|syndrom|gesetz|satz|straße|stiftung|preis|gmbh)\b"
+    r"|(?:病|症|定理|定律|变换|変換|综合征|症候群|の定理|の法則|社|株式会社|公司|手机|集团|大学|路|区|市)"
+)
+_BEFORE = re.compile(
+    r"(?i:\b(?:maladie|syndrome|loi|théorème|rue|avenue|lycée|hôpital|université|prix|enfermedad|síndrome|ley|teorema|calle"
+    r"|plan|hospital|universidad|premio|penyakit|sindrom|jalan|болезн\w+|синдром\w*|закон\w*|теорем\w+|улиц\w+|метод\w*"
+    r"|уравнени\w+|преобразовани\w+|morbus|university|lake|mount|port|fort|saint|st\.)\s+(?:d['’]|de\s+|du\s+|von\s+)?)$"
+)
+
+
+def _is_term(text: str, begin: int, end: int) -> bool:
+    first = text[begin:end].split()[0]
+    return bool(
+        _BEHIND.match(text, end) or _BEFORE.search(text, max(begin - 24, 0), begin) or _BEFORE.fullmatch(f"{first} ")
+    )
+
+
+# -- Rampart ----------------------------------------------------------------------------------------------------------
+
+_WINDOW_CHARACTERS, _OVERLAP_CHARACTERS = 480, 64  # characters, as its authors run it
+_MAX_TOKENS = 512
+_MIN_WORD_PROBABILITY = 0.5  # of each word of a name
+_MIN_SINGLE_WORD_PROBABILITY = 0.95  # of a name of a single word
+_WHOLE = re.compile(r"[^\W\d_](?:[\w’'-]*\w)?")
+_PARTICLES = frozenset(
+    ["von", "van", "de", "der", "den", "del", "di", "da", "la", "le", "bin", "al", "el", "dos", "du", "ter"]
+)
+
+
+def _rampart(text: str) -> Iterator[Span]:
+    """Yield neighbouring words in capitals of which the model calls a part a given name or a surname."""
+    odds = [0.0] * len(text)
+    for start in range(0, max(len(text) - _OVERLAP_CHARACTERS, 1), _WINDOW_CHARACTERS - _OVERLAP_CHARACTERS):
+        for begin, end, value in _token_probabilities(text[start : start + _WINDOW_CHARACTERS]):
+            for at in range(start + begin, start + end):
+                odds[at] = max(odds[at], value)
+    # The model reads lower case, and so takes a common word for a name where a sentence is unusual to it.
+    words = [match.span() for match in _WHOLE.finditer(text) if match[0][0].isupper()]
+    at = 0
+    while at < len(words):
+        begin, end = words[at]
+        probability = _mean(odds[begin:end])
+        at += 1
+        if probability < _MIN_WORD_PROBABILITY:
+            continue
+        has_several_words = False
+        while at < len(words):
+            last_begin, last_end = words[at - 1]
+            if not _joins_words(text[end : words[at][0]], initial=last_end - last_begin == 1):
+                break
+            value = _mean(odds[slice(*words[at])])
+            if value < _MIN_WORD_PROBABILITY and (has_several_words or probability < _MIN_SINGLE_WORD_PROBABILITY):
+                break
+            end, has_several_words, at = words[at][1], True, at + 1
+            probability = max(probability, value)
+        if has_several_words or probability >= _MIN_SINGLE_WORD_PROBABILITY:
+            yield begin, end
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _joins_words(text: str, *, initial: bool) -> bool:
+    """Return whether what stands between two words joins them to one name: a space, particles, the dot of an
+    initial."""
+    if initial:
+        text = text.removeprefix(".")
+    return text[:1] in (" ", "\u00a0") and len(text) < 16 and set(text.split()) <= _PARTICLES
+
+
+def _token_probabilities(text: str) -> Iterator[tuple[int, int, float]]:
+    """Yield each token of a window, and how probably it is of a name."""
+    numpy = load_extra("numpy", _PURPOSE)
+    session, tokenizer, names = _load_rampart()
+    encoded = tokenizer.encode(text)
+    array = numpy.array([encoded.ids[:_MAX_TOKENS]], numpy.int64)
+    inputs = {"input_ids": array, "attention_mask": numpy.ones_like(array), "token_type_ids": numpy.zeros_like(array)}
+    logits = session.run(["logits"], inputs)[0][0].astype(numpy.float64)
+    odds = numpy.exp(logits - logits.max(axis=-1, keepdims=True))
+    share = odds[:, names].sum(axis=-1) / odds.sum(axis=-1)
+    for (begin, end), value in zip(encoded.offsets, share.tolist(), strict=False):
+        if end > begin:
+            yield begin, end, value
+
+
+@cache
+def _load_rampart() -> tuple[Any, Any, list[int]]:
+    onnxruntime = load_extra("onnxruntime", _PURPOSE)
+    tokenizers = load_extra("tokenizers", _PURPOSE)
+    folder = models.path(RAMPART)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # the corpus is cleaned on all cores, a part on each
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    labels = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+    return session, tokenizer, [int(key) for key, label in labels.items() if label[2:] in ("GIVEN_NAME", "SURNAME")]
+
+
+# -- slovnet ----------------------------------------------------------------------------------------------------------
+
+
+def _slovnet(text: str) -> Iterator[Span]:
+    """Yield persons of at least two words: a single one is too often a term, a place or a brand."""
+    for span in _load_slovnet()(text).spans:
+        words = text[span.start : span.stop].split()
+        if span.type == "PER" and len(words) > 1:
+            yield span.start, span.stop
+
+
+@cache
+def _load_slovnet() -> Any:
+    navec, slovnet = load_extra("navec", _PURPOSE), load_extra("slovnet", _PURPOSE)
+    folder = models.path(SLOVNET)
+    recogniser = slovnet.NER.load(str(folder / "slovnet_ner.tar"))
+    recogniser.navec(navec.Navec.load(str(folder / "navec.tar")))
+    return recogniser
+
+
+# -- Dictionaries -----------------------------------------------------------------------------------------------------
+
+
+def _unidic(text: str) -> Iterator[Span]:
+    """Yield a family name with a given name behind it, or with an honorific."""
+    tagger, at = _load_unidic(), 0
+    words: list[tuple[int, int, str]] = []
+    for word in tagger(text):
+        begin = text.index(word.surface, at)
+        at = begin + len(word.surface)
+        words.append((begin, at, word.feature.pos4 if word.feature.pos3 == "人名" else ""))
+    for (begin, end, kind), (start, stop, other) in zip(words, [*words[1:], (0, 0, "")], strict=True):
+        if kind == "姓" and other == "名" and start == end:
+            yield begin, stop
+        elif kind in ("姓", "名") and re.match("さん|氏|様|君|先生", text[end : end + 2]):
+            yield begin, end
+
+
+@cache
+def _load_unidic() -> Any:
+    return load_extra("fugashi", _PURPOSE).Tagger()
+
+
+_FAMILY = frozenset(
+    "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾夏"
+    "韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤"
+)
+_GIVEN = frozenset(
+    "伟芳娜敏静丽强磊军洋勇艳杰娟涛超秀霞刚桂英华玉萍红娥玲芬燕云兰凤洁梅琳素珍莉桃颖燕露瑶怡婵雁蓓仪荷丹蓉眉君琴蕊薇菁梦岚苑婕馨瑗琰韵融园艺咏卿聪澜"
+    "纯毓悦昭冰爽琬茗羽希宁欣飘育滢馥筠柔竹霭凝晓欢霄枫芸菲寒伊亚宜可姬舒影荔枝思丽婷雪慧倩琪晶妍茜秋珊莎锦黛青倩婉娴瑾颖斌宇浩凯健俊帆鹏博文志"
+    "建国庆新元海波辉力康星光天达安岩中茂进林有坚和彪诚先敬震振壮会思群豪心邦承乐绍功松善厚裕河哲江超亮政谦亨奇固轮翰朗伯宏言若鸣朋梁栋维启克伦翔旭鹏"
+    "泽晨辰士以家致树炎德行时泰盛雄琛钧冠策腾楠榕航弘民明永世广义兴良海山仁贵福生龙元全胜学祥才发武利清飞彬富顺信子成少基晓小春雨佳嘉诗宗耀祖根长荣"
+)
+_SPLIT = frozenset("·•・")  # between the parts of a foreign name, which are cut at any place
+
+
+def _jieba(text: str) -> Iterator[Span]:
+    """Yield a frequent family name with two characters of given names, which jieba takes for a person.
+
+    Of names of two characters most are words: 王子, 高达, 陆生.
+    """
+    at = 0
+    before: Span | None = None  # a family name that stands alone
+    for word, tag in _load_jieba()(text):
+        begin = text.find(word, at)
+        if begin < 0:
+            continue
+        start, at = begin, begin + len(word)
+        if before is not None and before[1] == begin and len(word) == 2:
+            start = before[0]
+        before = (begin, at) if word in _FAMILY else None
+        name = text[start:at]
+        beside = {text[start - 1 : start], text[at : at + 1]}
+        known = len(name) == 3 and name[0] in _FAMILY and set(name[1:]) <= _GIVEN
+        if known and tag.startswith("nr") and not beside & _SPLIT:
+            yield start, at
+
+
+@cache
+def _load_jieba() -> Callable[[str], list[tuple[str, str]]]:
+    tag: Callable[[str], list[tuple[str, str]]] = load_extra("rjieba", _PURPOSE).tag
+    return tag

@@ -1,0 +1,287 @@
+"""Which columns of a table are id, title and text: a guess from the first rows, for `airgen init`.
+
+guess_fields([{"Ticket Nr": "7", "Betreff": "Login", "Beschreibung": "Ich kann mich nicht ..."}])
+# {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
+guess_fields([{"headline": "Storm", "body": {"text": "A storm came ..."}}])
+# {"id": None, "title": "headline", "text": "body.text"}
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import duckdb
+
+from airgen.corpus.readers.character_encodings import decoded
+from airgen.corpus.readers.delimited import IDS, TEXTS, TITLES, open_table
+from airgen.corpus.readers.files import lines, opened
+from airgen.corpus.readers.tabular import column, text_of
+from airgen.errors import CorpusError
+from airgen.records import storable
+from airgen.sql_connections import Config, in_memory, without_globs
+from airgen.tables import Role, TableColumn, choose, columns_of
+
+_SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # read at the beginning of a file
+_MAX_VALUE_CHARACTERS = 4096  # of a value: a Parquet file of some kilobytes can hold gigabytes
+_MAX_JSON_BYTES = 64 << 20  # a larger JSON file is not inspected
+_DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}
+_HTML = re.compile(
+    r"</(?:p|div|span|li|td|h[1-6]|a|b|i|strong|em|ul|table|code)\s*>|<(?:br|p|div|img|hr)\b[^<>]*>", re.I
+)
+_MARKDOWN = re.compile(r"^#{1,6} \S|\*\*\S[^*\n]*\*\*|\]\((?:https?:|/|#|\.)[^)\s]*\)|^```|^\|[ :]*-{3,}", re.MULTILINE)
+_MIN_MARKUP_SHARE = 0.3  # of the texts with markup, from which a column counts as written in it
+
+Row = Mapping[str, Any]
+
+
+def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
+    """Guess `fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
+
+    `id` and `title` are None if no column looks like one; empty if no column holds text. `markup` is there where
+    the texts are HTML or Markdown, and `each` where they are lists of long texts.
+    """
+    columns = columns_of([_flat(row) for row in rows])
+    choice = choose(columns, _ROLES)
+    by_name = {column.name: column for column in columns}
+    text = choice["text"]
+    if text is None:
+        return {}
+    fields: dict[str, Any] = {"id": choice["id"], "title": choice["title"], "text": text}
+    values = {text: by_name[text].values}
+    if markup := _markup([_joined(value) for value in values[text]]):
+        fields["markup"] = markup
+    items = [item for value in values[text] if isinstance(value, list) for item in value]
+    if items and fmean(map(len, items)) >= 200:
+        fields["each"] = True
+    return fields
+
+
+def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
+    """Return the mean length of each column of texts, or of lists of texts."""
+    return {
+        column.name: fmean(len(_joined(value)) for value in column.values)
+        for column in columns
+        if column.values and all(isinstance(value, str) or _is_texts(value) for value in column.values)
+    }
+
+
+def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """Return the column of the longest texts, those that are called so before others; of a FAQ the answers."""
+    all_lengths = _lengths(columns)
+    lengths = {name: mean for name, mean in all_lengths.items() if mean >= 20 or _is_named(name, TEXTS)} or all_lengths
+    answers = [column for column in columns if column.name in all_lengths and column.words & _ANSWERS]
+    if answers and any(is_question(column.name) for column in columns):
+        return max(answers, key=lambda column: all_lengths[column.name])
+    best = max(lengths, key=lambda name: (lengths[name] * (3 if _is_named(name, TEXTS) else 1), name), default=None)
+    return next((column for column in columns if column.name == best), None)
+
+
+def _find_title_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """Return a column of shorter texts that is called as titles are; of a FAQ the questions, however long."""
+    if (text := chosen.get("text")) is None:
+        return None
+    most = _lengths([text])[text.name]
+    plain = [column for column in columns if column.values and all(isinstance(value, str) for value in column.values)]
+    titles = [column for column in plain if _is_named(column.name, TITLES) and _lengths([column])[column.name] < most]
+    questions = [column for column in plain if is_question(column.name) and text.words & _ANSWERS]
+    return next(iter(questions + titles), None)
+
+
+def _find_id_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    ids = [column for column in columns if _is_named(column.name, IDS) and _identifies(column.values, column.rows)]
+    rank_of = lambda column: next(rank for rank, known in enumerate(IDS) if known in _words(column.name))  # noqa: E731
+    return min(ids, key=rank_of, default=None)
+
+
+_ANSWERS = {
+    "answer",
+    "response",
+    "reply",
+    "antwort",
+    "antworten",
+    "réponse",
+    "reponse",
+    "respuesta",
+    "risposta",
+    "ответ",
+}
+_QUESTIONS = ("question", "frage", "pregunta", "domanda", "вопрос", "问题", "質問")
+_ROLES = {
+    "text": Role("the text", guess=_find_text_column),
+    "title": Role("the title", guess=_find_title_column),
+    "id": Role("the id", guess=_find_id_column),
+}
+
+
+def is_question(name: str) -> bool:
+    """Return whether a column has a usual name for questions."""
+    return any(word in name.casefold() for word in _QUESTIONS)
+
+
+def _joined(value: Any) -> str:
+    return value if isinstance(value, str) else "\n".join(value)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
+
+
+def _markup(texts: Sequence[str]) -> str:
+    """Return what texts are written in, if it is no plain text: html or markdown."""
+    shares = {
+        markup: sum(bool(sign.search(text[:100_000])) for text in texts) / len(texts)
+        for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
+    }
+    if shares["html"] >= _MIN_MARKUP_SHARE and shares["html"] >= shares["markdown"]:
+        return "html"
+    return "markdown" if shares["markdown"] >= _MIN_MARKUP_SHARE else ""
+
+
+def _flat(row: Row, depth: int = 3) -> Row:
+    """Return a row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has
+    body.text, and so has a list of such objects."""
+    flat_row: dict[str, Any] = {}
+    for name, value in row.items():
+        inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
+        if isinstance(value, list) and value and depth and all(isinstance(item, Mapping) for item in value):
+            inner = {below: column(row, f"{name}.{below}") for item in value[:20] for below in item}
+        flat_row.update({f"{name}.{below}": nested for below, nested in inner.items()} or {name: value})
+    return flat_row
+
+
+def _identifies(values: Sequence[Any], rows: int) -> bool:
+    plain = [
+        str(int(value) if isinstance(value, float) and value.is_integer() else value)
+        for value in values
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    ]
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        return False
+    return len(plain) == rows and len(set(plain)) == rows and max(map(len, plain), default=0) <= 200
+
+
+def _words(name: str) -> set[str]:
+    low = name.lower()
+    return {low, *low.replace("-", "_").replace(" ", "_").replace(".", "_").split("_")}
+
+
+def _is_named(name: str, known: Sequence[str]) -> bool:
+    return bool(_words(name) & set(known))
+
+
+def first_rows(path: Path, kind: str) -> list[Row]:
+    """Return the first rows of a CSV, JSON, JSON Lines or Parquet file, as its reader sees them; none where they cannot
+    be read."""
+    try:
+        if kind == "parquet":
+            return [_texts_of(row) for row in _parquet_rows(path)]
+        if kind == "csv":
+            with open_table(path, header=None) as table:
+                return [row.cells for row in islice(table.rows, _SAMPLE_ROWS)]
+        if kind == "json":
+            return json_rows(json_value(path))[1][:_SAMPLE_ROWS]
+        return list(islice(_json_lines(path), _SAMPLE_ROWS))
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error, CorpusError):
+        return []
+
+
+def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return the format of CSV files for the settings of their reader, as far as all files share it."""
+    dialects: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            with open_table(path, header=None) as table:
+                about: dict[str, Any] = {"delimiter": table.dialect.delimiter}
+                about |= {} if table.dialect.header else {"header": False}
+                dialects.append(about | ({} if table.encoding.startswith("utf") else {"encoding": table.encoding}))
+        except CorpusError:
+            continue
+    if not dialects:
+        return {}
+    return {key: value for key, value in dialects[0].items() if all(dialect.get(key) == value for dialect in dialects)}
+
+
+def json_value(path: Path) -> Any:
+    """Return the content of a JSON file. Raises ValueError if it is not JSON or is too large."""
+    with opened(path) as stream:
+        raw = stream.read(_MAX_JSON_BYTES + 1)
+    if len(raw) > _MAX_JSON_BYTES:
+        raise ValueError(f"more than {_MAX_JSON_BYTES >> 20} MB")
+    return json.loads(decoded(raw, "", "").text)
+
+
+def json_rows(value: Any) -> tuple[str, list[Row]]:
+    """Return (where the rows are, the rows) of a JSON value: itself, or the longest list of objects, or object of
+    objects, in it. The members of an object have a column `key`."""
+    best: tuple[str, list[Row]] = "", []
+
+    def search(inner: Any, where: str, depth: int) -> None:
+        nonlocal best
+        rows: list[Row] = []
+        if isinstance(inner, list):
+            rows = [row for row in inner if isinstance(row, dict)]
+        elif isinstance(inner, dict):
+            rows = [{"key": key, **row} for key, row in inner.items() if isinstance(row, dict)]
+            rows = rows if len(rows) > 1 and len(rows) == len(inner) and _alike(rows) else []
+            for name, member in inner.items() if depth else ():
+                if "." not in name or not where:
+                    search(member, f"{where}.{name}" if where else name, depth - 1)
+        if len(rows) > len(best[1]):
+            best = where, rows
+
+    search(value, "", 0 if isinstance(value, list) else 3)
+    return best
+
+
+def _alike(rows: Sequence[Row]) -> bool:
+    """Return whether objects have some names in common, as rows have."""
+    names = [set(row) - {"key"} for row in rows[:50]]
+    return bool(set.intersection(*names))
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    size = 0
+    for _, line in lines(path, _SAMPLE_BYTES):
+        size += len(line or b"")
+        if line and line.strip():
+            row = json.loads(decoded(line, "", "").text)
+            if isinstance(row, dict):
+                yield _texts_of(row)
+        if size > _SAMPLE_BYTES:
+            return
+
+
+def _texts_of(row: Row) -> Row:
+    """Return the row with texts that can be stored: without lone surrogates, and with bytes as the text that they
+    are."""
+    texts = {name: text_of(value) for name, value in row.items()}
+    return {name: storable(value) if isinstance(value, str) else value for name, value in texts.items()}
+
+
+def _parquet_rows(path: Path) -> list[Row]:
+    """Return the first rows of a Parquet file: its texts, cut, its numbers, which may be ids, and small nested
+    values."""
+    with in_memory(files=[path], config=_DUCKDB) as database:
+        name = without_globs(path)
+        types = {row[0]: row[1] for row in database.execute("DESCRIBE FROM read_parquet(?)", [name]).fetchall()}
+        wanted = {}
+        for known, kind in types.items():
+            quoted = '"' + known.replace('"', '""') + '"'
+            if kind == "VARCHAR":
+                wanted[known] = f"left({quoted}, {_MAX_VALUE_CHARACTERS})"
+            elif kind == "BLOB":
+                wanted[known] = f"CASE WHEN octet_length({quoted}) < {_SAMPLE_BYTES} THEN {quoted} END"
+            elif kind.endswith(("INT", "INTEGER", "DOUBLE", "FLOAT")):
+                wanted[known] = quoted
+            elif kind.startswith("STRUCT") or kind.endswith("[]"):
+                wanted[known] = f"CASE WHEN strlen(CAST({quoted} AS VARCHAR)) < {_SAMPLE_BYTES} THEN {quoted} END"
+        if not wanted:
+            return []
+        columns = ", ".join(wanted.values())
+        rows = database.execute(f"SELECT {columns} FROM read_parquet(?) LIMIT {_SAMPLE_ROWS}", [name])
+        return [dict(zip(wanted, row, strict=True)) for row in rows.fetchall()]

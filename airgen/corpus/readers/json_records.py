@@ -1,0 +1,259 @@
+"""Documents that are records: JSON and JSON Lines (plain or packed), BEIR folders, Hugging Face `datasets`.
+
+reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}
+reader: {kind: beir, path: scifact}                          # its corpus, without queries and qrels
+reader: {kind: datasets, path: allenai/c4, config: en}       # from the Hub, or saved on disk
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from airgen.corpus.readers.character_encodings import decoded, encoding_of, is_wide, wide_lines
+from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
+from airgen.corpus.readers.reader import Place, drop, left_out
+from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
+from airgen.errors import CorpusError
+from airgen.mask_secrets import error_words
+from airgen.records import Document, Dropped
+from airgen.registry import load_extra
+from airgen.sequences import batched
+from airgen.settings.base import FILE
+
+_PART_BYTES = 1 << 20  # bytes
+_MAX_JSON_BYTES = 512 * 1024 * 1024
+_MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
+
+
+class JsonLinesReader(PathReader):
+    """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
+
+    class Settings(ChosenRows):
+        """Settings of the JSON Lines reader.
+
+        Attributes:
+            path: A file, glob or folder below the corpus's root.
+        """
+
+        path: Annotated[str, FILE]
+
+    suffixes: tuple[str, ...] = (
+        ".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.zst", ".ndjson", ".ndjson.gz", ".ndjson.zst", ".json"
+    )  # fmt: skip
+
+    def __init__(self, settings: Any, place: Place) -> None:
+        super().__init__(settings, place)
+        self.seen: dict[Path, SeenColumns] = {}  # of files of which not all is read
+        self._encodings: dict[Path, str] = {}  # of files that are no UTF-8
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        yield from super().read_file(path)
+        if path in self.seen:
+            self.seen.pop(path).check(path)
+
+    def raw_file(self, path: Path) -> Iterator[Raw]:
+        """Yield the lines of one file, in pieces of a megabyte."""
+        with opened(path) as stream:
+            wide = is_wide(stream.read(4096))
+        numbered = wide_lines(path, self.settings.max_bytes) if wide else lines(path, self.settings.max_bytes)
+        for part in batched(numbered, _PART_BYTES, lambda line: len(line[1] or b"") + 1):
+            yield Raw(path, lines=part)
+
+    def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
+        """Yield one document for each of these lines of a file, whose columns are noted in `seen`."""
+        limit = self.settings.max_bytes
+        seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.named()))
+        for number, line in raw.lines:
+            where = {"source": raw.path.name, "position": f"line {number}"}
+            if line is None:
+                yield drop("too large", detail=f"more than {limit} bytes", **where)
+                continue
+            line = line.lstrip(b"\x1e")  # of a sequence of JSON texts (RFC 7464)
+            if not line.strip():
+                continue
+            words = self._text(line, raw.path)
+            if words is None:
+                yield drop("broken UTF-8", text=line[:200].decode("utf-8", "replace"), **where)
+                continue
+            try:
+                row = json.loads(words.rstrip().removesuffix(","))
+            except (ValueError, RecursionError) as error:
+                text = line[:200].decode("utf-8", "replace")
+                yield drop("not JSON", detail=str(error)[:200], text=text, **where)
+                continue
+            yield from self.settings.documents(row, seen, self.place, **where)
+
+    def _text(self, line: bytes, path: Path) -> str | None:
+        """Return a line in UTF-8, or in the old encoding that the file's bytes show; None if it is neither."""
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        if path not in self._encodings:
+            try:
+                self._encodings[path] = encoding_of(path, "", self.place.language)[0]
+            except CorpusError:
+                self._encodings[path] = "utf-8"
+        try:
+            return line.decode(self._encodings[path])
+        except UnicodeDecodeError:
+            return None
+
+
+class JsonReader(PathReader):
+    """One JSON file that holds a list of objects, or an object with such a list at `rows`.
+
+    The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
+    """
+
+    class Settings(ChosenRows):
+        """Settings of the JSON reader.
+
+        Attributes:
+            rows: Dotted path to the list in the file. The members of an object are rows with a column `key`.
+        """
+
+        path: Annotated[str, FILE]
+        rows: str = ""
+        fields: Fields = Field(default=Fields(), validate_default=True)
+
+    suffixes = (".json", ".json.gz")
+
+    def read_file(self, path: Path) -> Iterator[Document | Dropped]:
+        seen = SeenColumns(self.settings.named())
+        rows, damaged = self._rows(path)
+        for number, row in enumerate(rows):
+            yield from self.settings.documents(row, seen, self.place, source=path.name, position=f"row {number}")
+        if damaged:
+            yield left_out("bytes that are not in the file's encoding", source=path.name)
+        seen.check(path)
+
+    def _rows(self, path: Path) -> tuple[list[Any], bool]:
+        with opened(path) as stream:
+            raw = stream.read(_MAX_JSON_BYTES + 1)
+        if len(raw) > _MAX_JSON_BYTES:
+            raise CorpusError(
+                f"{path}: more than {_MAX_JSON_BYTES >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)"
+            )
+        if sum(raw.count(mark) for mark in (b",", b"{", b"[")) > _MAX_VALUES:
+            raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
+        try:
+            # Python handles Ctrl-C between two calls of the hook.
+            result = decoded(raw, "", self.place.language)
+            value = json.loads(result.text, object_pairs_hook=lambda pairs: dict(pairs))
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{path}: not JSON: {error}") from error
+        rows = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
+        if isinstance(rows, dict):
+            rows = [
+                {"key": key, **row} if isinstance(row, dict) else {"key": key, "value": row}
+                for key, row in rows.items()
+            ]
+        if not isinstance(rows, list):
+            raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
+        return rows, result.damaged
+
+
+_NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
+
+
+class BeirReader(JsonLinesReader):
+    """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
+
+    class Settings(JsonLinesReader.Settings):
+        """Settings of the BEIR reader.
+
+        Attributes:
+            path: The folder with the corpus file.
+        """
+
+        path: Annotated[str, FILE] = "."
+
+    suffixes = ()
+
+    def list_files(self) -> list[Path | Dropped]:
+        """Return its one file. Raises CorpusError if there is not exactly one."""
+        candidates = files(self.place, self.settings.path, _NAMES, self.settings.skip)
+        wanted = [path for path in candidates if isinstance(path, Path) and path.name in _NAMES]
+        if len(wanted) != 1:
+            raise CorpusError(
+                f"{self.place.root / self.settings.path}: {len(wanted)} files named corpus.jsonl, but one is needed"
+            )
+        return [*wanted]
+
+
+class DatasetsReader:
+    """Splits of a data set, streamed and not downloaded whole. Code in a repository is never run."""
+
+    class Settings(ChosenRows):
+        """Settings of the reader of Hugging Face datasets.
+
+        Attributes:
+            path: Name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote.
+            config: One configuration or several, read one after the other.
+            split: One split or several, read one after the other.
+            files: Globs of files to read as if they were the repository. They have no config, and their only split is
+                `train`.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("datasets",)
+        path: str
+        config: str | list[str] | None = None
+        split: str | list[str] = "train"
+        files: str | list[str] | None = None
+        revision: str | None = None
+        fields: Fields = Fields(id=None, title=None)
+
+        @model_validator(mode="after")
+        def _files_have_no_config(self) -> DatasetsReader.Settings:
+            if self.files is not None and (self.config is not None or self.split != "train"):
+                raise ValueError("files: have no config and no split")
+            return self
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings, self.place = settings, place
+
+    def read(self) -> Iterator[Document | Dropped]:
+        source, seen = self.settings.path, SeenColumns(self.settings.named())
+        for number, row in enumerate(self._rows()):
+            position = f"row {number}"
+            for document in self.settings.documents(row, seen, self.place, source=source, position=position):
+                if isinstance(document, Document) and len(document.text) > self.settings.max_bytes:
+                    yield drop(
+                        "too large", identity=document.id, source=source, position=document.position, text=document.text
+                    )
+                else:
+                    yield document
+        seen.check(f"data set {source!r}")
+
+    def _rows(self) -> Iterator[Any]:
+        config, split = self.settings.config, self.settings.split
+        for name in config if isinstance(config, list) else [config]:
+            for part in [split] if isinstance(split, str) else split:
+                yield from self._split(name, part)
+
+    def _split(self, config: str | None, split: str) -> Iterator[Any]:
+        datasets = load_extra("datasets", "reader 'datasets'")
+        local = self.place.root / self.settings.path
+        try:
+            if (local / "dataset_info.json").is_file() or (local / "dataset_dict.json").is_file():
+                dataset = datasets.load_from_disk(str(local))
+                if isinstance(dataset, datasets.DatasetDict):
+                    dataset = dataset[split]
+            else:
+                name = str(local) if local.is_dir() else self.settings.path
+                more = {} if self.settings.files is None else {"data_files": self.settings.files}
+                revision = self.settings.revision
+                dataset = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True, **more)
+            yield from dataset
+        except (OSError, ValueError, KeyError, RuntimeError) as error:  # the Hub's errors are OSErrors
+            words = error_words(error)
+            raise CorpusError(
+                f"data set {self.settings.path!r}, split {split!r}: cannot be read: {words}; "
+                "a data set of the Hub needs the network, and some also need a login (HF_TOKEN)"
+            ) from error

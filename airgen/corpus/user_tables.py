@@ -1,0 +1,308 @@
+"""Read a table that users bring as a file: queries, labels or scores, in any common form.
+
+    table = read_table(Path("log.csv"), "en", known={"query", "count"})
+    table.rows                      # [(2, {"query": "login fails", "count": "7"}), ...]
+    table.columns()                 # what each column is called, and what it holds
+
+The content decides the form: a JSON value, JSON Lines, TREC topics, delimited text, or a text with one value per line.
+A file from Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-16 or an old code page. Such files are
+read whole, so their size is limited.
+"""
+
+import gzip
+import html
+import io
+import json
+import re
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from airgen.corpus.readers.character_encodings import decoded
+from airgen.errors import DatasetError
+from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
+from airgen.tables.values import VALUE
+
+MAX_BYTES = 256 << 20  # of a file, after inflation
+_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SAMPLE_ROWS = 1000  # rows that are looked at
+_TOPICS_FILE = re.compile(r"\A\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|topic)\b", re.IGNORECASE | re.DOTALL)
+_TOPICS_BEGIN = 5000  # characters in which the first topic begins
+_TOPIC = re.compile(r"<top(?:ic)?\b([^<>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
+_FIELD = re.compile(r"<(num|title|query|question|raw_utterance)\b[^>]*>([^<]*)", re.IGNORECASE)
+_LABEL = re.compile(r"\A\s*(number|topic|query)\s*:", re.IGNORECASE)
+_RATED = re.compile(r"\A(\d+(?:\.\d+)?)\s+qid:(\S+)\s+(?:\d+:\S+\s+)*#\s*(\S+)(?:\s+(.*))?")
+_TOPIC_LINE = re.compile(r"(\d{1,6}):(?!//)(.*\S.*)")
+_NUMBER_OF = re.compile(r"""\b(?:number|id|qid)\s*=\s*["']([^"']+)""")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """The rows of a file, each with the number of its line, from 1.
+
+    Attributes:
+        form: `json`, `jsonl`, `topics`, `table` or `lines`.
+        invented: Whether the names of the columns are invented, because there is no header.
+        notes: Descriptions of irregularities.
+        names: The header, or names by position.
+    """
+
+    path: Path
+    form: str
+    rows: Sequence[tuple[int, Row]]
+    invented: bool = False
+    notes: Sequence[str] = ()
+    names: Sequence[str] = ()
+
+    def columns(self) -> list[TableColumn]:
+        """Return the columns, by the first rows."""
+        return columns_of([row for _, row in self.rows[:_SAMPLE_ROWS]], self.names, invented=self.invented)
+
+    def where(self, number: int) -> str:
+        """Return the place of a row, for messages."""
+        return f"{self.path}: row {number}" if self.form == "json" else f"{self.path}:{number}"
+
+
+def read_text(path: Path, language: str) -> str:
+    """Return the text of a file, gzipped or not, in UTF-8 or the encoding that its bytes show. Raises DatasetError."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(f"{path}: cannot be read: {error}") from error
+    if len(raw) > MAX_BYTES:
+        raise DatasetError(f"{path}: has more than {MAX_BYTES >> 20} MB: use a part of it")
+    if raw[:2] not in _BYTE_ORDER_MARKS and b"\x00" in raw[:4096]:
+        raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
+    try:
+        return decoded(raw, "", language).text.removeprefix("\ufeff")
+    except UnicodeError as error:
+        raise DatasetError(f"{path}: its encoding is not known: save it in UTF-8") from error
+
+
+def read_table(
+    path: Path,
+    language: str,
+    *,
+    known: Collection[str] = (),
+    members: Sequence[str] = (),
+    header: bool | None = None,
+    absorbing: Sequence[str] = (),
+) -> OwnTable:
+    """Read a table. Raises DatasetError for a file that cannot be read, with the line.
+
+    Args:
+        path: the file. A `.txt` or a name without ending is one value a line, unless its lines are a table or JSON.
+        language: of its texts, which helps to know an old encoding.
+        known: usual names of columns, folded: a first row with one of them is a header.
+        members: names of the members that hold the rows, in a JSON object with several.
+        header: whether there is one; None to tell.
+        absorbing: usual names of the column to which surplus cells belong; the last one if there is none.
+    """
+    text = read_text(path, language)
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    start = text.lstrip()[:1]
+    if suffix in (".yaml", ".yml"):
+        return _yaml(path, text, members)
+    if suffix in (".json", ".jsonl", ".ndjson") or start in ("[", "{"):
+        table = _json(path, text, members, sure=suffix in (".json", ".jsonl", ".ndjson"))
+        if table is not None:
+            return table
+    if _TOPICS_FILE.match(text[:_TOPICS_BEGIN]):
+        return _topics(path, text)
+    if rated := _rated_lines(text):
+        return OwnTable(path, "table", rated)
+    if suffix not in (".csv", ".tsv", ".tab") and (numbered := _numbered(text)):
+        return OwnTable(path, "topics", numbered)
+    if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text):
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+        if suffix in _DOCUMENTS:
+            raise DatasetError(f"{path}: is a document: write one value per line in a .txt file, or a table")
+        lines, note = _without_marks(lines)
+        numbered_lines = [(number, {VALUE: line}) for number, line in enumerate(lines, 1)]
+        return OwnTable(path, "lines", numbered_lines, notes=[note] if note else [])
+    tabs = suffix in (".tsv", ".tab") or "\t" in text.split("\n", 1)[0]
+    table_text = DelimitedTable(io.StringIO(text, newline=None), known=known, header=header, tabs=tabs)
+    names = {folded(name): name for name in table_text.names}
+    table_text.absorbing = next((names[name] for name in absorbing if name in names), table_text.absorbing)
+    rows = [(row.line, row.cells) for row in table_text]
+    notes = []
+    if table_text.dialect.skipped:
+        notes.append(f"{table_text.dialect.skipped} lines before the header are left out")
+    if not table_text.dialect.header and len(table_text.names) > 1:
+        notes.append("no header")
+    if table_text.ragged:
+        notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
+    invented = not table_text.dialect.header
+    return OwnTable(path, "table", rows, invented=invented, notes=notes, names=table_text.names)
+
+
+_DOCUMENTS = (".md", ".html", ".htm", ".rst", ".pdf", ".docx", ".xml")
+_BULLET = re.compile(r"\A[ \t]*[-*•][ \t]+(\S.*)")
+_NUMBERED = re.compile(r"\A[ \t]*(\d{1,6})[.)][ \t]+(\S.*)")
+_QUOTED = re.compile(r"\A[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«([^»]+)»)[,;]?[ \t]*")
+
+
+def _without_marks(lines: list[str]) -> tuple[list[str], str]:
+    """Lines without what each of them begins with, as lists have it: a bullet, its number, or quotes around it."""
+    said = [line for line in lines if line.strip()]
+    if len(said) < 2:
+        return lines, ""
+    numbers = [match and int(match[1]) for match in map(_NUMBERED.fullmatch, said)]
+    if numbers == list(range(1, len(said) + 1)):
+        return [match[2] if (match := _NUMBERED.fullmatch(line)) else line for line in lines], "numbers are left out"
+    if all(map(_BULLET.fullmatch, said)):
+        return [match[1] if (match := _BULLET.fullmatch(line)) else line for line in lines], "bullets are left out"
+    if all(map(_QUOTED.fullmatch, said)):
+        plain = [
+            next(filter(None, match.groups())).replace('""', '"').strip()
+            if (match := _QUOTED.fullmatch(line))
+            else line
+            for line in lines
+        ]
+        return plain, "quotes are left out"
+    return lines, ""
+
+
+class _PlainYaml(yaml.SafeLoader):
+    """YAML without aliases, which can grow without end, and whose values are the texts that people wrote."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("it has aliases (*name), which are not read")
+        return super().compose_node(parent, index)
+
+
+_PlainYaml.yaml_implicit_resolvers = {}
+
+
+def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
+    """Return the rows in a YAML value, as those in JSON."""
+    try:
+        value = yaml.load(text, Loader=_PlainYaml)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DatasetError(f"{path}: not YAML ({' '.join(str(error).split())[:200]})") from error
+    if not isinstance(value, list | dict):
+        raise DatasetError(f"{path}: contains neither a list nor a mapping")
+    try:
+        rows = json_rows(value, members)
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    return OwnTable(path, "json", list(enumerate(rows, 1)))
+
+
+def _rated_lines(text: str) -> list[tuple[int, Row]]:
+    """Return labels as learning to rank writes them: `2 qid:7 1:0.5 # d1 the query`; nothing if one line has another
+    form.
+    """
+    rows: list[tuple[int, Row]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _RATED.fullmatch(line.strip())
+        if match is None:
+            return []
+        rows.append(
+            (number, {"rating": match[1], "qid": match[2], "docid": match[3], "query": (match[4] or "").strip()})
+        )
+    named = all(row["query"] for _, row in rows)
+    return [(number, {key: row[key] for key in row if key != ("qid" if named else "query")}) for number, row in rows]
+
+
+def _numbered(text: str) -> list[tuple[int, Row]]:
+    """Return topics of TREC's web track: `51:horse hooves` in each line; nothing if one line has another form."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    matches = [(number, _TOPIC_LINE.fullmatch(line.strip())) for number, line in lines]
+    rows = [(number, {"num": match[1], "query": match[2].strip()}) for number, match in matches if match is not None]
+    different = len({row["num"] for _, row in rows}) == len(rows) == len(lines)
+    return list(rows) if len(rows) > 1 and different else []
+
+
+def _has_tabs(text: str) -> bool:
+    """Return whether all lines have the same number of tabs, one at least."""
+    counts = {line.count("\t") for line in text.split("\n") if line.strip()}
+    return len(counts) == 1 and counts != {0}
+
+
+def _json(path: Path, text: str, members: Sequence[str], *, sure: bool) -> OwnTable | None:
+    """Return a JSON value or JSON Lines; None for something else, where the name of the file promises neither."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return _json_lines(path, text, error, sure=sure)
+    if isinstance(value, dict) and "\n" not in text.strip() and path.name.removesuffix(".gz").endswith("l"):
+        return OwnTable(path, "jsonl", [(1, flat(value))])  # JSON Lines of one line
+    if not isinstance(value, list | dict):
+        if not sure:
+            return None
+        return _json_lines(path, text, ValueError("no list"), sure=True)
+    try:
+        rows = json_rows(value, members)
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from error
+    return OwnTable(path, "json", list(enumerate(rows, 1)))
+
+
+def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTable | None:
+    rows: list[tuple[int, Row]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if not sure:
+                return None
+            if not rows and (several := _concatenated(text)):
+                return OwnTable(path, "jsonl", several)
+            if rows or path.name.removesuffix(".gz").endswith("l"):
+                raise DatasetError(f"{path}:{number}: not JSON ({error})") from error
+            raise DatasetError(f"{path}: not JSON ({whole})") from whole
+        if isinstance(row, list | bool | None):
+            kind = type(row).__name__
+            if not sure:
+                return None
+            raise DatasetError(f"{path}:{number}: holds {kind} where an object was expected")
+        rows.append((number, flat(row) if isinstance(row, dict) else {VALUE: row}))
+    return OwnTable(path, "jsonl", rows)
+
+
+def _concatenated(text: str) -> list[tuple[int, Row]]:
+    """Return objects one after the other, over several lines each, as jq prints them; nothing for anything else."""
+    decoder, place, rows = json.JSONDecoder(), 0, list[tuple[int, Row]]()
+    line, counted = 1, 0
+    while True:
+        while place < len(text) and text[place].isspace():
+            place += 1
+        if place == len(text):
+            return rows
+        line, counted = line + text.count("\n", counted, place), place
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return []
+        if not isinstance(value, dict):
+            return []
+        rows.append((line, flat(value)))
+
+
+def _topics(path: Path, text: str) -> OwnTable:
+    """Return topics of TREC: `<top> <num> Number: 301 <title> ... </top>`, or `<topic number="1"><query>...`."""
+    rows: list[tuple[int, Row]] = []
+    for match in _TOPIC.finditer(text):
+        row: dict[str, Any] = {}
+        if number := _NUMBER_OF.search(match[1]):
+            row["num"] = number[1]
+        for name, value in _FIELD.findall(match[2]):
+            plain = " ".join(_LABEL.sub("", html.unescape(value)).split())
+            if plain:
+                row.setdefault(name.lower(), plain)
+        if row:
+            rows.append((text.count("\n", 0, match.start()) + 1, row))
+    return OwnTable(path, "topics", rows)

@@ -1,0 +1,183 @@
+"""People's answers as labels: a person's label of a pair overrides a model's.
+
+    rows, queries, change = override(rows, queries, [PersonsLabel("q1", "d7", 0)], relevant_from=2)
+
+A query that loses its last relevant passage in this way cannot be measured: it is dropped or, if queries are marked as
+answerable or not, marked as unanswerable. The corpus does not change: a passage that appeared or disappeared with an
+answer would reveal the answer.
+"""
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.content import ANSWERED, QrelRow, QueryRow
+from airgen.dataset.files import write_text
+from airgen.errors import DatasetError
+from airgen.keys import content_key, text_key
+from airgen.text.escaping import json_text
+
+PEOPLE = "people"
+"""Whose label it is, where a person gave it; also the variant `qrels-people`, which has these labels alone."""
+
+NOTE = "labels by people"
+"""The note of a manifest: how many labels people gave, and what they changed."""
+
+CONFIRMED = "labels that people confirm, weighted by stratum"
+"""The figure of an audit that says how far the labels can be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonsLabel:
+    """A person's label of a pair, named by its public ids.
+
+    `why` is the reason in a sentence, `mark` the `pair_mark` of the texts that were read.
+    """
+
+    query: str
+    document: str
+    level: int
+    why: str = ""
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.level) is not int or not 0 <= self.level <= 3:
+            raise ValueError(f"level {self.level!r} is not one of 0 to 3")
+        if not all(isinstance(text, str) for text in (self.query, self.document, self.why, self.mark)):
+            raise ValueError("query, document, why and mark must be strings")
+
+
+def pair_mark(query: str, title: str, text: str) -> str:
+    """Hash the texts of a pair: an answer is about texts, and an id may stay when a text changes."""
+    return text_key("\x1f".join((query, title, text)))[:16]
+
+
+def read_labels(path: Path) -> list[PersonsLabel]:
+    """Read the labels in a file of `write_labels`; none without the file. Raises DatasetError for a damaged file."""
+    # A broken link may point to an unmounted disk, where the labels still exist.
+    if not path.is_file() and (path.exists() or path.is_symlink()):
+        raise DatasetError(f"{path}: is not a file, so people's labels cannot be read: put the file back, or remove it")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+    labels = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("an object is needed")
+            labels.append(PersonsLabel(**row))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DatasetError(
+                f"{path}:{number}: not a person's label ({str(error)[:100]}): correct the line"
+            ) from error
+    return labels
+
+
+def write_labels(path: Path, labels: Iterable[PersonsLabel]) -> None:
+    """Write labels, one a line, sorted by pair."""
+    rows = sorted(labels, key=lambda label: (label.query, label.document))
+    write_text(path, (json_text(dataclasses.asdict(label)) + "\n" for label in rows))
+
+
+def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[PersonsLabel]:
+    """Return all labels; for a pair in both, the new label."""
+    return list({(label.query, label.document): label for label in (*old, *new)}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The effect of people's labels.
+
+    `confirmed` labels agree with the previous ones, `now_relevant` and `now_not_relevant` contradict them, `new` are of
+    pairs without a label; `fallen` are the queries that no longer have a relevant passage.
+    """
+
+    confirmed: int = 0
+    now_relevant: int = 0
+    now_not_relevant: int = 0
+    new: int = 0
+    fallen: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def labels(self) -> int:
+        """Return the number of people's labels."""
+        return self.confirmed + self.now_relevant + self.now_not_relevant + self.new
+
+    def as_note(self) -> dict[str, Any]:
+        """Return the note for the manifest: counts, and what identifies the answers."""
+        return {
+            "labels": self.labels,
+            "confirmed": self.confirmed,
+            "now relevant": self.now_relevant,
+            "now not relevant": self.now_not_relevant,
+            "new": self.new,
+            "queries without a relevant passage": len(self.fallen),
+            "digest": self.digest,
+        }
+
+
+def note_text(note: Any) -> str:
+    """Put the note of a manifest into words; empty for anything else."""
+    if not isinstance(note, dict) or not note.get("labels"):
+        return ""
+    names = ("now relevant", "now not relevant", "new", "confirmed")
+    parts = [f"{note[name]:,} {name}" for name in names if isinstance(note.get(name), int) and note[name]]
+    fallen = note.get("queries without a relevant passage")
+    dropped = f"; {fallen:,} queries have no relevant passage any more" if isinstance(fallen, int) and fallen else ""
+    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{dropped}"
+
+
+def override(
+    rows: Sequence[QrelRow],
+    queries: Sequence[QueryRow],
+    labels: Sequence[PersonsLabel],
+    relevant_from: int,
+    *,
+    absent: Collection[str] = (),
+) -> tuple[list[QrelRow], list[QueryRow], Change]:
+    """Put people's labels in force, and report the changes.
+
+    Args:
+        rows: The existing labels.
+        queries: The queries of the dataset; labels of other queries are ignored.
+        labels: People's labels, at most one per pair.
+        relevant_from: The lowest level that is relevant.
+        absent: Documents that are not in the corpus; their labels are ignored.
+
+    Returns:
+        The new labels, the queries that remain, and the change.
+    """
+    known = {row.id for row in queries}
+    by_pair = {(row.query, row.document): row for row in rows}
+    counts = dict.fromkeys(("confirmed", "now_relevant", "now_not_relevant", "new"), 0)
+    sure = max((row.score for row in rows), default=0) or 1  # what a person calls relevant is as certain as a source
+    used = [label for label in labels if label.query in known and label.document not in absent]
+    for label in used:
+        pair, relevant = (label.query, label.document), label.level >= relevant_from
+        before = by_pair.get(pair)
+        by_pair[pair] = QrelRow(label.query, label.document, relevant * sure, level=label.level, by=PEOPLE)
+        same = before is not None and (before.score > 0) == relevant
+        counts["new" if before is None else "confirmed" if same else f"now_{'not_' * (not relevant)}relevant"] += 1
+    answered = {row.query for row in by_pair.values() if row.score}
+    named = {label.query for label in used}
+    fallen = [row.id for row in queries if row.id in named and row.id not in answered]
+    marked = {row.id for row in queries if ANSWERED in row.metadata}
+    gone = set(fallen)
+    answerable = []
+    for row in queries:
+        if row.id in gone and row.id not in marked:
+            continue
+        if row.id in named and row.id in marked:
+            row = dataclasses.replace(row, metadata={**row.metadata, ANSWERED: row.id in answered})
+        answerable.append(row)
+    left = [row for row in by_pair.values() if row.query not in gone]
+    digest = content_key(sorted([label.query, label.document, label.level] for label in used))[:16]
+    return left, answerable, Change(**counts, fallen=tuple(fallen), digest=digest)

@@ -1,0 +1,382 @@
+"""Results as tables, with notes on one split of one dataset or on many datasets.
+
+compare_results(results).ranks                   # intervals of the ranks
+write_report(Path("results/scifact/test"), results)
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
+from airgen.evaluation.significance import Comparison, SystemPair, compare
+from airgen.json_values import write_json
+from airgen.study import Column, P, Study, Table, columns, span, write_lines
+from airgen.text.escaping import csv_text, md, one_line
+
+SYSTEM = Column("system", lambda result: result.name)
+
+
+def results_csv(results: Sequence[Result]) -> str:
+    """Format every mean with its interval as CSV; one row per dataset, split, system and measure."""
+    rows: list[list[object]] = []
+    for result in results:
+        about = (result.dataset, result.split, result.name)
+        for measure, mean in result.means.items():
+            numbers = [f"{value:.6f}" for value in (mean, *result.intervals[measure])]
+            rows.append([*about, measure, *numbers, result.queries, result.missing])
+        for measure, three in result.answers.items():
+            numbers = [f"{value:.6f}" for value in three]
+            rows.append([*about, measure, *numbers, result.about["queries_with_answers"], ""])
+    header = ["dataset", "split", "system", "measure", "mean", "low", "high", "queries", "missing"]
+    return csv_text(header, rows)
+
+
+def _ranked(
+    results: Sequence[Result], comparison: Comparison, measures: Sequence[Column], *, kept: bool = False
+) -> Table:
+    """Tabulate the systems, best first, with the intervals of score and rank.
+
+    `kept` marks those that did not run again.
+    """
+    headline = results[0].headline
+    by_name = {result.name: result for result in results}
+    ranks = dict(zip(comparison.names, comparison.ranks, strict=True))
+    return Table(
+        [by_name[name] for name in comparison.names],
+        [
+            Column("#", lambda result: comparison.names.index(result.name) + 1),
+            Column(
+                "system", lambda result: result.name + result.mark + " (kept)" * (kept and result.cached), left=True
+            ),
+            Column(headline, lambda result: result.score, ".4f", best=True),
+            Column("95 %", lambda result: result.intervals[headline], ".3f"),
+            Column("rank", lambda result: ranks[result.name]),
+            *measures,
+        ],
+    )
+
+
+def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
+    """Format the systems for a terminal, best first, with the intervals of score and rank."""
+    more = [
+        Column("missing", lambda result: result.missing),
+        Column("ms/query", lambda result: result.costs.batch_ms, ".2f"),
+    ]
+    untimed = [result.name for result in results if result.costs.batch_ms is None]
+    why = f"not timed, since a part of the work was there already, or its run was given: {', '.join(untimed)}"
+    return "\n".join(
+        [_ranked(results, comparison, more, kept=True).text(), *[why] * bool(untimed), *fairness_lines(results)]
+    )
+
+
+def needed_between(pair: SystemPair) -> str:
+    """Format the interval of `queries_needed`; empty if there is none."""
+    if pair.queries_needed is None:
+        return ""
+    high = "no upper end" if pair.needed_high is None else f"{pair.needed_high:,}"
+    return f"{pair.needed_low or 2:,} to {high}"
+
+
+COSTS = (
+    SYSTEM,
+    Column("p50 ms", lambda result: result.costs.latency_p50_ms, ".1f"),
+    Column("p95 ms", lambda result: result.costs.latency_p95_ms, ".1f"),
+    Column("batched ms", lambda result: result.costs.batch_ms, ".2f"),
+    Column("queries/s", lambda result: result.costs.queries_per_second, ",.0f"),
+    Column("index s", lambda result: result.costs.index_seconds, ".1f"),
+    Column("index MB", lambda result: result.costs.index_bytes and result.costs.index_bytes / 1e6, ".1f"),
+    Column("memory MB", lambda result: result.costs.memory_bytes and result.costs.memory_bytes / 1e6, ".0f"),
+    Column("parameters M", lambda result: result.costs.parameters and result.costs.parameters / 1e6, ".1f"),
+    Column("device", lambda result: result.costs.device),
+    Column("dtype", lambda result: result.costs.dtype),
+    Column("ANN recall", lambda result: result.costs.ann_recall, ".3f"),
+    Column("$ per 1,000", lambda result: result.costs.usd_per_1000, ".4f"),
+)
+"""What each system costs, as in BEIR's Table 3, and in money."""
+
+_RARE = {"ANN recall": "ann_recall", "$ per 1,000": "usd_per_1000"}
+
+
+def cost_columns(results: Sequence[Result]) -> list[Column]:
+    """Return the columns of costs in which these results have a value."""
+    known = {title: any(getattr(result.costs, name) is not None for result in results) for title, name in _RARE.items()}
+    return [column for column in COSTS if known.get(column.title, True)]
+
+
+PAIRS = (
+    Column("pair", lambda pair: f"{pair.first} – {pair.second}"),
+    Column("difference", lambda pair: pair.difference, "+.4f"),
+    Column("p Fisher", lambda pair: pair.fisher, P),
+    Column("Fisher, Holm", lambda pair: pair.fisher_holm, P),
+    Column("p t-test", lambda pair: pair.t, P),
+    Column("t-test, Holm", lambda pair: pair.t_holm, P),
+    Column("effect d", lambda pair: pair.effect, ".2f"),
+    Column("queries for power .8", lambda pair: pair.queries_needed, ","),
+    Column("95 %", lambda pair: needed_between(pair)),
+)
+"""Every pair of systems: difference, p-values, and how many queries are needed to detect that difference."""
+
+REFUSALS = (
+    SYSTEM,
+    Column("AUROC", lambda result: result.refusal["auroc"], ".3f"),
+    Column("95 %", lambda result: (result.refusal["auroc_low"], result.refusal["auroc_high"]), ".3f"),
+    Column("threshold", lambda result: result.refusal["threshold"], ".4g"),
+    Column("false refusals", lambda result: result.refusal["false_refusals"], ".1%"),
+    Column("false hits", lambda result: result.refusal["false_hits"], ".1%"),
+)
+"""How well a threshold on the best score tells queries without an answer from the others."""
+
+BIASES = (
+    SYSTEM,
+    Column("Hole@10", lambda result: result.means.get("Hole@10"), ".3f"),
+    Column("top 10 characters", lambda result: result.biases["top_characters"], ".0f"),
+    Column("relevant characters", lambda result: result.biases["relevant_characters"], ".0f"),
+    Column("corpus characters", lambda result: result.biases["corpus_characters"], ".0f"),
+    Column("top 10 word overlap", lambda result: result.biases["top_overlap"], ".2f"),
+    Column("relevant word overlap", lambda result: result.biases["relevant_overlap"], ".2f"),
+    Column("queries with a negative above the best positive", lambda result: _above(result.negatives_above)),
+    Column("rank of the negatives", lambda result: _rank(result.negative_ranks)),
+    Column("of them in the first ten", lambda result: result.negative_ranks.get("first_ten"), ".0%"),
+)
+"""Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
+
+
+def _rank(ranks: Mapping[str, float]) -> str:
+    """Format the median rank of passages judged not relevant; a dash for results that lack it."""
+    if not ranks.get("pairs"):
+        return "–"
+    return f"{ranks['median']:g}" if "median" in ranks else "not found"
+
+
+def _above(counts: Mapping[str, float]) -> str:
+    return f"{counts['share']:.2f} of {counts['queries']:.0f}" if counts["queries"] else "–"
+
+
+def overview_table(results: Sequence[Result]) -> str:
+    """Tabulate many datasets: each system's headline score, the mean, and means by task, domain and language.
+
+    A system gets a mean only if it was evaluated on all datasets of that mean.
+    """
+    sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
+    score_of = {(result.name, result.dataset, result.split): result.score for result in results}
+    groups: list[tuple[str, list[tuple[str, str]]]] = [("mean", sets)] if len(sets) > 1 else []
+    for attribute in ("task", "domain", "language"):
+        members: dict[str, list[tuple[str, str]]] = {}
+        for result in results:
+            value = str(result.about.get(attribute) or "")
+            if value and (result.dataset, result.split) not in members.setdefault(value, []):
+                members[value].append((result.dataset, result.split))
+        if len(members) > 1:
+            groups += [(f"{attribute} {value}", each) for value, each in sorted(members.items())]
+    groups += [(name if split == "test" else f"{name} ({split})", [(name, split)]) for name, split in sets]
+
+    def mean(members: list[tuple[str, str]], system: str) -> float | None:
+        scores = [score_of[system, *member] for member in members if (system, *member) in score_of]
+        return float(np.mean(scores)) if len(scores) == len(members) else None
+
+    names = sorted(
+        dict.fromkeys(result.name for result in results), key=lambda name: -(mean(groups[0][1], name) or 0.0)
+    )
+    means = [Column(title, partial(mean, members), ".4f", best=True) for title, members in groups]
+    return Table(names, [Column("system", str), *means]).markdown()
+
+
+_NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning, or never in its corpus)"}
+
+
+_DOUBTS = {
+    "pages_taken_as_sections": "its hits are pages, each of which counts for the best of its sections by the labels: "
+    "compare it with other systems of pages",
+    "scores_taken_as_distances": "its scores rise from the first hit to the last, so the smallest is taken as the best "
+    "(`best: largest` or `smallest` says it)",
+    "queries_with_equal_scores": "all hits of all queries have one and the same score, so their order says nothing",
+}
+"""What makes a figure doubtful, by the note of a run."""
+
+
+def note_lines(results: Sequence[Result]) -> str:
+    """List each system for which something unusual was counted, such as queries without a result."""
+    lines = [f"- {md(sentence)}" for sentence in fairness_lines(results)]
+    for result in results:
+        counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
+        counts |= {_NOTES.get(name, name.replace("_", " ")): count for name, count in result.notes.items()}
+        if text := ", ".join(f"{count} {md(name)}" for name, count in counts.items() if count):
+            lines.append(f"- {md(result.name)}: {text}")
+    return "\n".join(lines)
+
+
+def rank_text(comparison: Comparison) -> dict[str, str]:
+    """Return the confidence interval of each system's rank, such as `3–9`, or `3` if it is certain."""
+    return {name: span(*ranks) for name, ranks in zip(comparison.names, comparison.ranks, strict=True)}
+
+
+def places_text(comparison: Comparison) -> dict[str, str]:
+    """Return, for each system, the places of the systems that it does not differ from significantly: `1, 3–7`."""
+    place = {name: at for at, name in enumerate(comparison.names, 1)}
+    texts = {}
+    for name, others in zip(comparison.names, comparison.together, strict=True):
+        runs: list[list[int]] = []
+        for at in sorted(place[other] for other in others):
+            if runs and runs[-1][1] == at - 1:
+                runs[-1][1] = at
+            else:
+                runs.append([at, at])
+        texts[name] = ", ".join(span(low, high) for low, high in runs) or "–"
+    return texts
+
+
+def fairness_lines(results: Sequence[Result]) -> list[str]:
+    """Return a sentence for each reason why some of the systems have an unfair advantage."""
+    lines = []
+    if marked := [f"{result.name} ({', '.join(result.made_labels)})" for result in results if result.made_labels]:
+        lines.append(f"† helped to make the labels, so its score may be too high: {', '.join(marked)}")
+    if lacking := [result for result in results if result.notes.get(NO_NEGATIVES)]:
+        names = ", ".join(result.name for result in lacking)
+        lines.append(
+            f"{names}: none of the {lacking[0].notes[NO_NEGATIVES]} generated hard negatives was found: if the index "
+            "does not have them, add them from corpus.jsonl, or leave them out for all systems: --without-negatives"
+        )
+    for result in results:
+        lines += [f"{result.name}: {words}" for name, words in _DOUBTS.items() if result.notes.get(name)]
+        if count := result.notes.get("unknown_passages"):
+            lines.append(
+                f"{result.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"
+            )
+    if any(result.rules.get("generated_negatives") == "left out" for result in results):
+        lines.append("the generated hard negatives are left out for all systems")
+    return [one_line(line) for line in lines]
+
+
+def pair_text(pair: SystemPair, measure: str) -> str:
+    """Format one comparison of two systems for a terminal."""
+    needed = ""
+    if pair.queries_needed is not None:
+        needed = f"; {pair.queries_needed:,} queries ({needed_between(pair)}) would show it (power .8)"
+    return (
+        f"{measure}: {pair.first} - {pair.second} = {pair.difference:+.4f}  p {pair.fisher:.4f} (Fisher), "
+        f"{pair.t:.4f} (t), after Holm {pair.fisher_holm:.4f}, {pair.t_holm:.4f}; d {pair.effect:.2f}{needed}"
+    )
+
+
+def write_report(folder: Path, results: Sequence[Result]) -> None:
+    """Write `report.md`, `results.csv` and `comparison.json` of one split.
+
+    Raises DatasetError if per-query scores cannot be read.
+    """
+    comparison = compare_results(results)
+    write_json(folder / "comparison.json", comparison)
+    write_lines(folder / "results.csv", results_csv(results))
+    dataset_study(results, comparison).write(folder / "report.md")
+
+
+def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
+    """Build the report of one split for people."""
+    first = results[0]
+    # Hole and Judged say how far the other measures can be trusted, so they have no best value.
+    measures = [
+        # Hole and Judged say how far the other measures can be trusted, so they have no best value.
+        Column(name, partial(_mean_of, name), ".4f", best=not name.startswith(("Hole", "Judged")))
+        for name in first.means
+        if name != first.headline
+    ]
+    parts: list[str | Table] = [
+        f"{first.queries} queries, {first.about['passages']} passages, content hash "
+        f"`{first.about['digest'][:16]}`. Intervals are 95 % bootstrap intervals over queries. `rank` is the "
+        "confidence interval of the rank, from the pairs that differ significantly (Fisher's "
+        f"randomisation test, Holm's correction over all pairs, alpha {comparison.alpha}). The best value of a "
+        "column is bold, the second is underlined.",
+        _ranked(results, comparison, measures),
+        note_lines(results),
+    ]
+    parts += ["## By document", *_by_document(results)]
+    parts += ["## Costs", Table(results, cost_columns(results))]
+    parts += ["## Pairs", Table(comparison.pairs, PAIRS)]
+    parts += ["## By kind of query", _by_kind(results)]
+    parts += ["## Answers in the best passages", *_by_answers(results)]
+    parts += ["## Queries without an answer", *_by_refusal(results)]
+    parts += ["## Bias", Table(results, BIASES)]
+    parts += ["## Rules", "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in first.rules.items())]
+    return Study(f"{first.dataset}, {first.split}", parts)
+
+
+def _mean_of(measure: str, result: Result) -> float:
+    return result.means[measure]
+
+
+def _by_document(results: Sequence[Result]) -> list[str | Table]:
+    """Tabulate scores by document. A document is as good as its best chunk."""
+    headline = results[0].headline
+    ranked = sorted(
+        (result for result in results if result.by_document),
+        key=lambda result: -result.by_document[headline][0],
+    )
+    if not ranked:
+        return []
+
+    def mean(measure: str, result: Result) -> float:
+        return result.by_document[measure][0]
+
+    first, *others = [Column(name, partial(mean, name), ".4f") for name in ranked[0].by_document]
+    interval = Column("95 %", lambda result: result.by_document[headline][1:], ".3f")
+    return [
+        "Passages are chunks. Here, each document has the best score and the highest label of its chunks.",
+        Table(ranked, [SYSTEM, first, interval, *others]),
+    ]
+
+
+def _by_kind(results: Sequence[Result]) -> Table:
+    means = {(result.name, group.attribute, group.value): group.mean for result in results for group in result.groups}
+    rows = [
+        [
+            group.attribute,
+            group.value,
+            str(group.queries),
+            *(means.get((result.name, group.attribute, group.value)) for result in results),
+        ]
+        for group in results[0].groups
+    ]
+    systems = (result.name for result in results)
+    return Table(rows, columns("attribute", "value", "queries", *systems, form=".4f"))
+
+
+def _by_answers(results: Sequence[Result]) -> list[str | Table]:
+    answered = [result for result in results if result.answers]
+
+    def accuracy(measure: str, result: Result) -> str:
+        return "{:.3f} ({:.3f}–{:.3f})".format(*result.answers[measure])
+
+    accuracies = [Column(name, partial(accuracy, name)) for name in (answered[0].answers if answered else ())]
+    parts: list[str | Table] = []
+    if count := results[0].about.get("queries_with_answers"):
+        parts.append(
+            f"Share of the {count} queries with known answers for which an answer occurs in the text of the top k "
+            "passages, labelled or not (DPR's accuracy)."
+        )
+    return [*parts, Table(answered, [SYSTEM, *accuracies])]
+
+
+def _by_refusal(results: Sequence[Result]) -> list[str | Table]:
+    parts: list[str | Table] = []
+    if count := results[0].refusal.get("queries", 0):
+        parts.append(
+            f"{count:.0f} queries that no passage answers. AUROC: the probability that a query with an answer "
+            "has a higher best score than one without. Threshold: the highest that refuses at most 5 % of the "
+            "queries with an answer (false refusals); false hits are the queries without an answer that reach it."
+        )
+    return [*parts, Table([result for result in results if result.refusal], REFUSALS)]
+
+
+def compare_results(results: Sequence[Result]) -> Comparison:
+    """Compare all pairs of one dataset's systems on the headline measure."""
+    return compare([result.name for result in results], as_matrix(results, results[0].headline)[1])
+
+
+def write_overview(out: Path, results: Sequence[Result]) -> None:
+    """Write `results.md` and `results.csv` of many datasets."""
+    headlines = ", ".join(sorted({result.headline for result in results}))
+    parts = ["Best bold, second underlined.", overview_table(results)]
+    Study(f"Results ({headlines})", parts).write(out / "results.md")
+    write_lines(out / "results.csv", results_csv(results))

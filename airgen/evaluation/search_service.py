@@ -1,0 +1,273 @@
+"""A search service over HTTP as a system.
+
+Answers are untrusted: anything malformed, such as a score that is not a number, ends in an error that names the query.
+"""
+
+import itertools
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import regex
+from pydantic import Field, field_validator, model_validator
+
+from airgen.errors import DatasetError
+from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.document_level import PageLookup
+from airgen.evaluation.result import without_secrets
+from airgen.evaluation.user_search import Results, finite_score
+from airgen.http import HttpFailure, JsonClient
+from airgen.retrievers.protocols import Embedder
+from airgen.settings.base import KEY, SPEED
+from airgen.settings.http import Address, Headers, ServiceAccess
+from airgen.settings.spec import Part, build
+
+_LONGEST_ID = 4096  # characters
+_RISING_PAIRS = 4  # pairs of hits whose scores all rise: by chance they do so in one service of sixteen
+_PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
+
+
+class HttpSystem(ServiceAccess):
+    """A search service.
+
+    Attributes:
+        body: The request as JSON, with placeholders; for GET, the parameters. `{filter}` is the query's filter, an
+            object. Without `{query}` or `{vector}` in body or url, `query_field` and `size_field` are added to it.
+        hits_path: Dotted path to the list of hits. A hit can be a bare id.
+        id_path, score_path: Dotted paths within a hit. Without `score_path`, the order of the hits counts.
+        best: Which score is the best: `smallest` for distances. With `auto`, it is the largest, unless the scores of
+            all answers rise from the first hit to the last; then it is the smallest, and a message says so.
+        oversample: Requests this many times more hits.
+        id_pattern: A regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a
+            service that stores chunks). The best hit of a passage counts.
+        level: What a hit is. `document`: a page, which counts for the best of its sections
+            (`airgen.evaluation.document_level`); its id may be an address.
+        unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no
+            hit is in it ends in an error; `error`: the first such hit does.
+    """
+
+    url: Address
+    method: Literal["GET", "POST"] = "POST"
+    body: dict[str, Any] = Field(default={})
+    query_field: str = "query"
+    size_field: str | None = "k"
+    hits_path: str = "hits"
+    id_path: str = "id"
+    score_path: str | None = "score"
+    best: Literal["auto", "largest", "smallest"] = "auto"
+    id_pattern: str | None = None
+    level: Literal["passage", "document"] = "passage"
+    unknown_ids: Literal["error", "skip"] = "skip"
+    oversample: int = Field(default=1, ge=1, le=1000)
+    embedder: Annotated[Any, Part("embedder")] | None = None
+    headers: Annotated[Headers, KEY] = Field(default={})  # a header can choose what is searched
+    timeout_seconds: Annotated[float, SPEED] = Field(default=30.0, gt=0)
+    retries: Annotated[int, SPEED] = Field(default=3, ge=0, le=100)
+    concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
+
+    @field_validator("id_pattern")
+    @classmethod
+    def _one_group(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                groups = regex.compile(pattern).groups
+            except regex.error as error:
+                raise ValueError(f"is not a regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError('has no group: put the passage\'s id in parentheses, for example "^(.+)#[0-9]+$"')
+        return pattern
+
+    @model_validator(mode="after")
+    def _one_way_to_ask(self) -> Self:
+        used = {name for name in _PLACEHOLDERS if _holds([self.url, self.body], name)}
+        fields = self.model_fields_set & {"query_field", "size_field"}
+        if self.is_template and fields:
+            raise ValueError(f"body is a template, so {' and '.join(sorted(fields))} would not be used: remove it")
+        if used == {"{k}"}:
+            raise ValueError("body or url has {k}, but neither {query} nor {vector}: where does the query go?")
+        if ("{vector}" in used) != (self.embedder is not None):
+            raise ValueError("{vector} in body and `embedder` belong together: the embedder makes the query's vector")
+        return self
+
+    @property
+    def is_template(self) -> bool:
+        """Return whether body or url contain a placeholder for the query."""
+        return _holds([self.url, self.body], "{query}") or _holds([self.url, self.body], "{vector}")
+
+
+class SearchService:
+    """A search service that is asked for hits. `ids`, or `pages` for hits that are pages, translates their ids."""
+
+    def __init__(self, options: HttpSystem, ids: IdLookup, pages: PageLookup | None = None) -> None:
+        self._options, self._ids, self._pages = options, ids, pages
+        self.advice = pages.advice if pages else ids.advice
+        self.unknown = ""  # the first hit that is not in the dataset, in words
+        self.distances = options.best == "smallest"
+        self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
+
+    @cached_property
+    def _client(self) -> JsonClient:
+        chosen = self._options
+        return JsonClient(
+            chosen.access, timeout=chosen.timeout_seconds, retries=chosen.retries, connections=chosen.concurrency
+        )
+
+    def search(
+        self, queries: Mapping[str, str], k: int, filters: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> tuple[Results, Counter[str]]:
+        """Send every query. Returns {query id: {passage id: score}} and counted oddities.
+
+        An empty query is not sent and has no hits. Raises DatasetError for an answer that cannot be understood, an
+        unknown passage, a time-out, or a status other than 2xx after all tries.
+        """
+        sent = [(key, text) for key, text in queries.items() if text.strip()]
+        answers = self._client.ask_all(lambda item: self._hits(*item, k, (filters or {}).get(item[0])), sent)
+        without = [answer for answer in answers if isinstance(answer, _NoHits)]
+        if without and len(without) == len(answers):
+            raise without[0]
+        counts = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
+        lists = [hits for hits in answers if not isinstance(hits, _NoHits)]
+        if self._options.best == "auto":
+            self.distances = self.distances or _all_rise([[score for _, score in hits] for hits in lists])
+        sign = -1.0 if self.distances else 1.0
+        counts["scores_taken_as_distances"] = len(lists) if self.distances and self._options.best == "auto" else 0
+        results: Results = {key: {} for key in queries}
+        for (key, text), hits in zip(sent, answers, strict=True):
+            if not isinstance(hits, _NoHits):
+                scored = [(id_, sign * score) for id_, score in hits]
+                results[key] = self._passages(key, text, scored, k=k, counts=counts)
+        return results, +counts
+
+    def _where(self, query_id: str) -> str:
+        return f"{without_secrets(self._options.url)}: query {query_id!r}"
+
+    def _passages(
+        self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, counts: Counter[str]
+    ) -> dict[str, float]:
+        scores: dict[str, float] = {}
+        for id_, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
+            passage = self._ids.find(id_)
+            if self._pages is not None:
+                page = self._pages.find(id_) or (self._pages.find(passage) if passage else None)
+                passage = self._pages.best(page, query_id, text) if page else None
+                counts["pages_taken_as_sections"] += passage is not None
+            if passage is None:
+                where = self._where(query_id)
+                self.unknown = self.unknown or (
+                    f"{where}: the service answered with the id {id_[:100]!r}, which is not in the dataset (never in "
+                    "its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's id)"
+                )
+                if self._options.unknown_ids == "error":
+                    raise DatasetError(f"{self.unknown}: {self.advice}")
+                counts["unknown_passages"] += 1
+            elif passage in scores:
+                counts["joined_hits" if self._options.id_pattern or self._pages else "repeated_hits"] += 1
+            elif len(scores) < k:
+                scores[passage] = score
+        return scores
+
+    def _hits(
+        self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None
+    ) -> "list[tuple[str, float]] | _NoHits":
+        options, where = self._options, self._where(query_id)
+        try:
+            value = self._answer(text, k * options.oversample, wanted)
+        except HttpFailure as failure:
+            raise DatasetError(f"{where}: the service {failure}") from None
+        try:
+            items = _follow(value, options.hits_path, where, "hits_path")
+        except _NoHits as missing:
+            return missing
+        if not isinstance(items, list):
+            raise DatasetError(
+                f"{where}: hits_path {options.hits_path!r} leads to {type(items).__name__}, not to a list"
+            )
+        hits = []
+        for rank, hit in enumerate(items):
+            bare = isinstance(hit, str | int)
+            id_ = str(hit if bare else _follow(hit, options.id_path, where, "id_path"))
+            score: object = -float(rank)
+            if options.score_path and not bare:
+                score = _follow(hit, options.score_path, where, "score_path")
+            hits.append((self._matched(id_, where), finite_score(score, where)))
+        return hits
+
+    def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
+        options = self._options
+        vector = self._embedder.encode([text], "query")[0].tolist() if self._embedder else []
+        values = {"{query}": text, "{k}": k, "{vector}": vector, "{filter}": dict(wanted or {})}
+        fields = _filled(options.body, values)
+        if not options.is_template:
+            fields[options.query_field] = text
+            if options.size_field:
+                fields[options.size_field] = k
+        url = options.url
+        for name, value in values.items():
+            url = url.replace(name, urllib.parse.quote(str(value), safe=""))
+        if options.method == "GET":
+            return self._client.ask(url, parameters=fields or None)
+        return self._client.ask(url, fields)
+
+    def _matched(self, id_: str, where: str) -> str:
+        """Return the part of a service's id that is the passage's id."""
+        if len(id_) > _LONGEST_ID:
+            raise DatasetError(f"{where}: the service answered with an id of {len(id_)} characters")
+        pattern = self._options.id_pattern
+        if pattern is None:
+            return id_
+        try:
+            match = regex.search(pattern, id_, timeout=1.0)
+        except TimeoutError:
+            raise DatasetError(f"{where}: id_pattern takes more than a second for the id {id_[:100]!r}") from None
+        if not match or match[1] is None:
+            raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {id_[:100]!r}")
+        return str(match[1])
+
+
+def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
+    """Return whether the scores rise from the first hit to the last in all answers, given several answers and hits."""
+    long = [scores for scores in lists if len(set(scores)) > 1]
+    pairs = sum(len(scores) - 1 for scores in long)
+    rise = all(before <= after for scores in long for before, after in itertools.pairwise(scores))
+    return pairs >= _RISING_PAIRS and rise
+
+
+class _NoHits(DatasetError):
+    """An answer in which `hits_path` leads to nothing. Vespa answers so when nothing was found."""
+
+
+def _holds(value: Any, placeholder: str) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds(part, placeholder) for part in value.values())
+    if isinstance(value, list):
+        return any(_holds(part, placeholder) for part in value)
+    return isinstance(value, str) and placeholder in value
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """Fill in the placeholders of the template. Texts are put into JSON values, so they cannot change its structure."""
+    if isinstance(value, Mapping):
+        return {name: _filled(part, values) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_filled(part, values) for part in value]
+    if not isinstance(value, str):
+        return value
+    if value in values:
+        return values[value]
+    pattern = "|".join(map(regex.escape, values))
+    return regex.sub(pattern, lambda match: str(values[match[0]]), value)
+
+
+def _follow(value: Any, path: str, where: str, setting: str) -> Any:
+    error: Callable[[str], DatasetError] = _NoHits if setting == "hits_path" else DatasetError
+    for key in path.split(".") if path else []:
+        if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            known = ", ".join(sorted(map(str, value))[:8]) if isinstance(value, dict) else type(value).__name__
+            raise error(f"{where}: {setting} {path!r}: no {key!r} in the answer (it has: {known[:200]})")
+    return value

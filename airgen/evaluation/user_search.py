@@ -1,0 +1,269 @@
+"""A user's own search as a system: a function, a retriever of llama-index or LangChain, or an existing run.
+
+    {name: site, kind: python, version: ...}         # what `airgen.user_functions.named` knows
+
+A function takes (queries, k) and returns a list with the hits of each query. A function whose first parameter is
+`query`, `text` or `question`, or that has no other parameter, is called with a single query. A hit is a passage id,
+(id, score), or an object with an id; {id: score} holds all hits of a query. A parameter `filters` receives the filter
+of each query, and `filter` the filter of the single query.
+
+A Retriever of the package air-benchmark is called as there: ({passage id: {"text": ...}}, {query id: text}) gives
+{query id: {passage id: score}}. `corpus` and `queries` are the names of its parameters.
+
+Answers are untrusted: anything malformed, such as a score that is not a number, ends in an error that names the query.
+"""
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.dataset_split import IdLookup
+from airgen.exact_arithmetic import finite_number
+from airgen.registry import resolve
+from airgen.retrievers.indexed_corpus import Corpus
+from airgen.settings.user_function import OwnSettings
+from airgen.user_functions import foreign, parameters, required, takes
+
+Results = dict[str, dict[str, float]]
+Filters = Mapping[str, Mapping[str, Any]]
+
+MOST_HITS = "hits_at_most_for_a_query"
+"""The note of a search that gives fewer hits than were asked for."""
+
+_ONE = frozenset({"query", "text", "question", "q", "query_text", "query_str"})
+_IDS = ("_id", "id", "id_", "doc_id", "docid", "document_id", "passage_id", "node_id", "ref_doc_id", "key")
+_PLACES = ("source", "url", "path", "file_path", "file_name")  # in the metadata of a hit
+_SCORES = ("score", "_score", "similarity", "relevance_score")
+
+
+class OwnSystem(OwnSettings):
+    """A function, a retriever or a run of Python: `kind: python`."""
+
+
+def finite_score(score: object, where: str) -> float:
+    """Return the score as a number. Raises DatasetError for anything but a finite number."""
+    if (number := finite_number(score)) is None:
+        raise DatasetError(f"{where}: score {short(score)} is not a finite number")
+    return number
+
+
+def short(value: object) -> str:
+    """Return a short `repr` of a foreign value; its own may fail, as for a number of 5,000 digits."""
+    try:
+        words = repr(value)
+    except Exception:  # noqa: BLE001
+        return f"of the type {type(value).__name__}"
+    return words if len(words) <= 60 else f"{words[:60]}..."
+
+
+def is_search(value: Any) -> bool:
+    """Return whether an object can search: a function, or a retriever of llama-index, LangChain or another library."""
+    return any(callable(getattr(value, name, None)) for name in ("retrieve", "invoke", "search")) or callable(value)
+
+
+def takes_corpus(value: Any) -> bool:
+    """Return whether it is called with the whole corpus and the queries, like a Retriever of air-benchmark."""
+    return callable(value) and required(value)[:2] == ["corpus", "queries"]
+
+
+@dataclass(frozen=True)
+class OwnSearch:
+    """A search, with the mapping of its ids to the dataset's. `where` prefixes its errors; `corpus` is searched."""
+
+    own: Any
+    ids: IdLookup
+    where: str
+    corpus: Corpus
+
+    @cached_property
+    def _function(self) -> tuple[Callable[..., Any], bool]:
+        """Return what is called, and whether it takes one query at a time."""
+        for name in ("retrieve", "invoke"):
+            if callable(method := getattr(self.own, name, None)):
+                return method, True
+        function = search if callable(search := getattr(self.own, "search", None)) else self.own
+        needed = required(function)
+        first = needed[0] if needed else "queries"
+        alone = (
+            first in _ONE or (len(needed) == 1 and not first.endswith("s")) or _hint(function, first) in (str, "str")
+        )
+        return function, alone
+
+    def search(
+        self, queries: Mapping[str, str], k: int, filters: Filters | None = None
+    ) -> tuple[Results, Counter[str]]:
+        """Search all queries.
+
+        Args:
+            queries: Texts by query id.
+            k: Number of hits per query, at most.
+            filters: Filters by query id.
+
+        Returns:
+            {query id: {passage id: score}}, and counts of the hits that were left out.
+
+        Raises:
+            DatasetError: An answer has an unexpected form, or none of the hits is in the dataset.
+        """
+        answers = self._answers(queries, k, filters or {})
+        counts: Counter[str] = Counter()
+        results: Results = {}
+        unknown = ""
+        for query_id, hits in zip(queries, answers, strict=True):
+            place = f"{self.where}: query {query_id!r}"
+            scores: dict[str, float] = {}
+            for candidates, score in _hits(hits, place):
+                passage = next(filter(None, map(self.ids.find, candidates)), None)
+                if passage is None:
+                    counts["unknown_passages"] += 1
+                    unknown = unknown or candidates[0]
+                elif score > scores.get(passage, -math.inf):
+                    scores[passage] = score
+            best = sorted(scores, key=lambda key: (-scores[key], key))[:k]
+            results[query_id] = {key: scores[key] for key in best}
+        most = max(map(len, results.values()), default=0)
+        if counts and not most:
+            raise DatasetError(
+                f"{self.where}: none of its {counts['unknown_passages']:,} hits, such as {unknown[:100]!r}, is in the "
+                f"dataset: {self.ids.advice}"
+            )
+        if most and most < min(k, len(self.ids)):
+            counts[MOST_HITS] = most
+        return results, counts
+
+    def _answers(self, queries: Mapping[str, str], k: int, filters: Filters) -> Sequence[Any]:
+        if takes_corpus(self.own):
+            return self._with_corpus(queries)
+        function, alone = self._function
+        if alone:
+            return [
+                self._search_one(function, key, text, k=k, wanted=filters.get(key)) for key, text in queries.items()
+            ]
+        options: dict[str, Any] = {}
+        if takes(function, "filters"):
+            options["filters"] = [filters.get(key) for key in queries]
+        texts = list(queries.values())
+        takes_k = len(required(function)) > 1 or _positional(function) > 1
+        call = partial(function, texts, k, **options) if takes_k else partial(function, texts, **options)
+        answer = foreign(call, self.where, DatasetError)
+        answer = answer.tolist() if hasattr(answer, "tolist") else answer
+        if not isinstance(answer, list | tuple) or len(answer) != len(queries):
+            size = f" of {len(answer)}" if isinstance(answer, list | tuple) else ""
+            raise DatasetError(
+                f"{self.where}: the answer is a {type(answer).__name__}{size}, but a list with the hits of each of the "
+                f"{len(queries)} queries is needed (a function of one query names its parameter `query`)"
+            )
+        return answer
+
+    def _with_corpus(self, queries: Mapping[str, str]) -> Sequence[Any]:
+        answer = foreign(partial(self.own, self._texts, dict(queries)), self.where, DatasetError)
+        if not isinstance(answer, Mapping) or not all(isinstance(hits, Mapping) for hits in answer.values()):
+            raise DatasetError(f"{self.where}: {{query id: {{passage id: score}}}} is needed, not {short(answer)}")
+        if other := sorted(map(str, answer.keys() - queries.keys())):
+            raise DatasetError(f"{self.where}: it returned hits for an unknown query {other[0][:100]!r}")
+        return [answer.get(key, {}) for key in queries]
+
+    @cached_property
+    def _texts(self) -> dict[str, dict[str, str]]:
+        return {id_: {"text": self.corpus.full_text(place)} for place, id_ in enumerate(self.corpus.ids)}
+
+    def _search_one(
+        self, function: Callable[..., Any], key: str, text: str, *, k: int, wanted: Mapping[str, Any] | None
+    ) -> Any:
+        options: dict[str, Any] = {"filter": wanted} if takes(function, "filter") else {}
+        if takes(function, "k"):
+            options["k"] = k
+        call = partial(function, text, **options)
+        if "k" not in options and len(required(function)) > 1:
+            call = partial(function, text, k, **options)
+        return foreign(call, f"{self.where}: query {key!r}", DatasetError)
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """Return how many arguments to pass by position: two if the second is the number of hits."""
+    known = list(parameters(function) or {})
+    return 2 if len(known) > 1 and known[1] in ("k", "top_k", "topk", "n", "limit", "size") else 1
+
+
+def _hint(function: Callable[..., Any], name: str) -> Any:
+    return getattr(function, "__annotations__", {}).get(name)
+
+
+def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
+    """Yield (possible ids, score) of each hit of a query, best first."""
+    wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
+    if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
+        raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+    listed = list(hits.items() if isinstance(hits, Mapping) else hits)
+    for rank, hit in enumerate(listed):
+        score: object = None
+        if isinstance(hit, list | tuple):
+            if len(hit) != 2:
+                raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+            hit, score = hit
+        candidates = _candidates(hit)
+        if not candidates:
+            raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+        if score is None:
+            score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
+        yield candidates, -float(rank) if score is None else finite_score(score, place)
+
+
+def _candidates(hit: Any) -> list[str]:
+    """Return what may be the passage's id in a hit, likeliest first."""
+    if isinstance(hit, str | int) and not isinstance(hit, bool):
+        return [str(hit)]
+    if hasattr(hit, "item") and not hasattr(hit, "metadata"):  # a number of numpy
+        return [str(hit.item())]
+    inner = _part(hit, "node") or hit
+    metadata = _part(inner, "metadata") or {}
+    values = [_part(inner, name) for name in _IDS]
+    values += [metadata.get(name) for name in (*_IDS, *_PLACES)] if isinstance(metadata, Mapping) else []
+    return list(
+        dict.fromkeys(str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
+    )
+
+
+def _part(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return None if isinstance(value, str | int | float) else getattr(value, name, None)
+
+
+def check_search(search: Any, name: str) -> None:
+    """Raise UsageError for what cannot be searched with as it is."""
+    if callable(getattr(search, "as_retriever", None)) and not callable(getattr(search, "retrieve", None)):
+        raise UsageError(f"{name} is a {type(search).__name__}: pass its retriever, .as_retriever(...)")
+    if not is_search(search):
+        raise UsageError(
+            f"{name}: a {type(search).__name__} is not a system: give the name of one, a mapping with its `kind`, "
+            "a run {query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a "
+            "retriever"
+        )
+
+
+def is_retriever_class(value: Any) -> bool:
+    """Return whether it is a class like air-benchmark's Retriever, whose objects are called with corpus and queries."""
+    return inspect.isclass(value) and required(value.__call__)[1:3] == ["corpus", "queries"]
+
+
+def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Callable[..., object]:
+    """Return the function at `module:search` with its settings, or an object of the Retriever class at `module:Class`.
+
+    Raises UsageError if it cannot be called with the settings.
+    """
+    value = resolve("retriever", target, folder)
+    if is_retriever_class(value):
+        retriever: Callable[..., object] = foreign(partial(value, **settings), f"retriever {target}", UsageError)
+        return retriever
+    try:
+        inspect.signature(value).bind(["a query"], 10, **settings)
+    except TypeError as error:
+        raise UsageError(f"{target}: {error}: it must take (queries, k)") from error
+    return partial(value, **settings)

@@ -1,0 +1,59 @@
+"""Drafts of one query (`generation.candidates`): several answers to one prompt, and the choice of the best.
+
+The prompt is the same for all, so the prompt cache covers its document. The draft that finds its source best is kept.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from airgen.control.votes import DRAFT_DEPTH
+from airgen.keys import row_key
+from airgen.llms.askers import together
+from airgen.records import Candidate
+from airgen.steps.lineage import Lineage
+from airgen.steps.step import Problem, Tools
+
+Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
+
+
+def one_line(value: Any) -> str:
+    """Return the query of an answer, with single spaces."""
+    return " ".join(value["query"].split())
+
+
+async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
+    """Return the rows of all drafts, in their order.
+
+    `draw(k)` asks for the draft number k, once. One that repeats an earlier one in any letters has a problem. Without
+    `tools.find`, every score is 0.
+    """
+    answers = await together(*(draw(place) for place in range(tools.pipeline.generation.candidates)))
+    drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem
+    for answer in answers:
+        if isinstance(answer, Problem):
+            drafts.append((answer.answer, answer.reason))
+            continue
+        text = one_line(answer[0])
+        drafts.append((text, "repeats an earlier draft" if text.casefold() in seen else ""))
+        seen.add(text.casefold())
+    usable = [text for text, problem in drafts if not problem]
+    leads = await tools.find(lineage, usable, DRAFT_DEPTH) if tools.find is not None and usable else ()
+    scores, fp = dict(zip(usable, leads, strict=False)), tools.plan["query"]
+    return [
+        Candidate(
+            key=row_key("candidate", parent, fp, place),
+            parent=parent,
+            fingerprint=fp,
+            ordinal=place,
+            text=text,
+            problem=problem,
+            score=0.0 if problem else scores.get(text, 0.0),
+        )
+        for place, (text, problem) in enumerate(drafts)
+    ]
+
+
+def best_of(drafts: list[Candidate]) -> Candidate | None:
+    """Return the usable draft of the greatest score, of equal ones the first; None if none is usable."""
+    usable = [draft for draft in drafts if not draft.problem]
+    return max(usable, key=lambda draft: (draft.score, -draft.ordinal), default=None)

@@ -1,0 +1,217 @@
+"""Learn from a server's refusals and answers what a model accepts in a chat request, and how much it thinks.
+
+    dialect = Dialect()
+    body = dialect.body(request)
+    dialect.learn(body, "Unsupported value: 'temperature' does not support 0 with this model.")   # a line for the user
+    dialect.body(request)                                                                         # no temperature
+
+A refused request is not billed, so each lesson costs one short round trip, once per model. Only what has an
+alternative is learnt: a parameter that merely shapes the answer is left out, a strict format gives way to a looser one,
+a system message goes into the first user message. Everything else stays an error, with the server's words.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from airgen.json_values import kept_of
+from airgen.llms.base import Backend, Reply, Request
+from airgen.llms.chat import closed, is_strict
+
+FORMATS = ("json_schema", "json_object", "none")
+"""The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
+
+FIRST_ROOM = 4096  # tokens for thinking, once a model is seen to think; doubled when they are used up
+MOST_ROOM = 32_768
+
+_DEFAULT_OUTPUT = 4096  # tokens of an answer whose request names no maximum; without one, nothing bounds its cost
+_OPTIONAL = (
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "logprobs",
+    "top_logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_QUOTED = {"stop"}  # also ordinary words: they count only in quotation marks, or before "parameter"
+_UNSUPPORTED = re.compile(
+    r"unsupported|not (?:be )?support|n't support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|"
+    r"not available|not enabled|not implemented|extra (?:fields|inputs)|only (?:the )?default|only support|may only be|"
+    r"deprecated|removed|invalid (?:param|argument|field)|can(?:not|'t) be (?:set|used|specified)|cannot both|"
+    r"must be (?:omitted|unset|1\b)|not a valid (?:param|field|argument)|disabled|remove",
+    re.IGNORECASE,
+)
+_FORMAT = re.compile(
+    r"response_format|json_schema|json_object|json schema|guided|grammar|structured output|"
+    r"output_(?:config|format)|response_(?:json_)?schema|response_?mime_?type|responseJsonSchema",
+    re.IGNORECASE,
+)
+_SYSTEM = re.compile(r"\bsystem\b|\bdeveloper\b", re.IGNORECASE)
+_TOO_LONG = re.compile(r"max_(?:completion_|output_)?tokens|context|maximum", re.IGNORECASE)
+_TOO_MANY = re.compile(r"too (?:large|many|long)|exceed|at most|greater|maximum|reduce", re.IGNORECASE)
+_MOST_ALTERNATIVES = re.compile(r"(?:max|most|than|below|to|<=?)\D{0,20}(\d{1,3})\b", re.IGNORECASE)
+
+
+def most_output(request: Request) -> int:
+    """Return the most tokens that the answer itself may have."""
+    return int(request.params.get("max_tokens") or _DEFAULT_OUTPUT)
+
+
+@dataclass
+class Dialect:
+    """What a model accepts, as far as it is known.
+
+    Attributes:
+        form: Place in `FORMATS` of the strictest format that is accepted.
+        limit: The name of the maximum of tokens.
+        dropped: Parameters that are left out.
+        system: Whether there are system messages.
+        alternatives: The maximum number of log-probabilities per token.
+        room: Tokens for thinking beyond a request's maximum; 0 for a model that was never seen to think.
+        extra: Members of the body that the user set; they replace others.
+    """
+
+    form: Annotated[int, Field(ge=0, lt=len(FORMATS))] = 0
+    limit: str = "max_tokens"
+    dropped: list[str] = field(default_factory=list)
+    system: bool = True
+    alternatives: int | None = None
+    room: Annotated[int, Field(ge=0, le=MOST_ROOM)] = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def known(self) -> dict[str, Any]:
+        """Return what was learnt, as JSON values."""
+        return {name: value for name, value in asdict(self).items() if name != "extra"}
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """Take over what another process has learnt, unless it is damaged."""
+        try:
+            learnt = kept_of(Dialect, known)
+        except ValueError:
+            return
+        for name in self.known().keys() & known.keys():
+            setattr(self, name, getattr(learnt, name))
+
+    def body(self, request: Request, room: int | None = None) -> dict[str, Any]:
+        """Return the request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        given = {name: value for name, value in request.params.items() if name not in self.dropped}
+        given.pop("max_tokens", None)
+        given[self.limit] = most_output(request) + (request.room if room is None else room)
+        if self.alternatives is not None and "top_logprobs" in given:
+            given["top_logprobs"] = min(self.alternatives, given["top_logprobs"])
+        if request.schema is not None and (form := FORMATS[self.form]) != "none":
+            given["response_format"] = {"type": form}
+            if form == "json_schema":
+                schema = closed(request.schema)
+                named = {"name": request.stage or "answer", "schema": schema, "strict": is_strict(schema)}
+                given["response_format"]["json_schema"] = named
+        messages = messages if self.system else _without_system(messages)
+        return {"model": request.model, "messages": messages, **given, **self.extra}
+
+    def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
+        """Return what the server's refusal of `sent` teaches, as a line for the user; "" if it was known already.
+
+        None if nothing can be learnt: the refusal stands.
+        """
+        if "max_completion_tokens" in message and "max_tokens" in sent and not _TOO_MANY.search(message):
+            return self._set("limit", "max_completion_tokens", "takes max_completion_tokens in place of max_tokens")
+        form = sent.get("response_format")
+        if form and "response_format" not in self.extra and _FORMAT.search(message):
+            place = FORMATS.index(form["type"]) + 1 if form.get("type") in FORMATS else len(FORMATS) - 1
+            effect = {
+                "json_object": "gets a JSON object without a schema",
+                "none": "gets no JSON format, only the prompt",
+            }
+            return self._set(
+                "form", max(place, self.form), f"does not take {form.get('type')}: it {effect[FORMATS[place]]}"
+            )
+        roles = {part["role"] for part in sent["messages"]}
+        if "system" in roles and "role" in message and (_SYSTEM.search(message) or "alternate" in message):
+            return self._set("system", False, "takes no system message: it goes into the first user message")
+        if "top_logprobs" in sent and "logprobs" in message:
+            numbers = map(int, _MOST_ALTERNATIVES.findall(message))
+            fewer = [number for number in numbers if 0 < number < sent["top_logprobs"]]
+            if fewer:
+                return self._set("alternatives", min(fewer), f"gives at most {min(fewer)} alternatives a token")
+        if not _UNSUPPORTED.search(message):
+            return None
+        named = [name for name in _OPTIONAL if name in sent and name not in self.extra and _names(message, name)]
+        if not named:
+            return None
+        # "temperature and top_p cannot both be specified": one of them is enough
+        refused = named[-1:] if "both" in message else named
+        refused += ["top_logprobs"] if "logprobs" in refused else []
+        new = [name for name in refused if name not in self.dropped]
+        self.dropped += new
+        return (
+            f"does not take {', '.join(f'{name}={sent[name]!r}' for name in new if name in sent)}: left out"
+            if new
+            else ""
+        )
+
+    def cut_off(self, request: Request, reply: Reply) -> bool:
+        """Learn from an answer how much the model thinks; True if thinking used up the tokens and more room is set."""
+        requested, ended = most_output(request), reply.finish_reason == "length"
+        # Some servers hide the thinking completely: all tokens were used, and no text came.
+        hidden = ended and not reply.text and reply.completion_tokens >= requested + request.room
+        if not (reply.thinking_tokens or hidden):
+            return False
+        thought = 2 * reply.thinking_tokens if reply.completion_tokens > requested + request.room else 0
+        self.room = max(self.room, min(max(FIRST_ROOM, thought), MOST_ROOM))
+        if not ended or (reply.text and reply.completion_tokens - reply.thinking_tokens >= requested):
+            return False
+        self.room = max(self.room, min(2 * request.room, MOST_ROOM))
+        return self.room > request.room
+
+    def _set(self, name: str, value: Any, words: str) -> str:
+        if getattr(self, name) == value:
+            return ""
+        setattr(self, name, value)
+        return words
+
+
+class LearningBackend(Backend):
+    """A backend that learns what its model accepts."""
+
+    def __init__(self, dialect: Dialect | None = None) -> None:
+        self.dialect = dialect or Dialect()
+
+    def known(self) -> dict[str, Any]:
+        """Return what was learnt, as JSON values."""
+        return self.dialect.known()
+
+    def remember(self, known: Mapping[str, Any]) -> None:
+        """Adopt what an earlier process has learnt."""
+        self.dialect.remember(known)
+
+    def room(self, request: Request) -> int:
+        """Return the tokens that the model may need for thinking."""
+        return self.dialect.room
+
+
+def too_much(message: str, room: int) -> bool:
+    """Return whether a refusal can be about the room for thinking: then less of it may be accepted."""
+    return room > 0 and bool(_TOO_LONG.search(message) and _TOO_MANY.search(message))
+
+
+def _names(message: str, name: str) -> bool:
+    if name in _QUOTED:
+        return bool(
+            re.search(rf"['\"`]{name}['\"`]|\b{name} (?:sequences?|param|is)|param\w*:? {name}\b", message, re.I)
+        )
+    return bool(re.search(rf"(?<![A-Za-z_]){name}(?![A-Za-z_])", message))
+
+
+def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the messages with the system's text at the beginning of the first user message."""
+    system = [part["content"] for part in messages if part["role"] == "system"]
+    others = [part for part in messages if part["role"] != "system"]
+    if not system or not others:
+        return [{**part, "role": "user"} for part in messages]
+    return [{**others[0], "content": "\n\n".join([*system, others[0]["content"]])}, *others[1:]]

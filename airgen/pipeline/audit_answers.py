@@ -1,0 +1,83 @@
+"""What people said of a job's labels: the answers that are in force, and how many labels they confirm.
+
+    runs/NAME/people.jsonl     people's labels, which count in every dataset that is exported from now on
+    runs/NAME/checked.json     the figures of the last audit, and of which labels
+
+An answer is to two texts. Where one of them has changed since, it counts no more; where they are the same, it counts
+whatever became of the model's label.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from airgen.dataset.human_labels import PersonsLabel, pair_mark, read_labels
+from airgen.json_values import DAMAGE, read_json, write_json
+from airgen.keys import file_sha256
+from airgen.steps.accepted import Accepted
+from airgen.steps.public_ids import PublicIds
+from airgen.steps.step import Plan
+from airgen.store import Store
+
+LABELS, CHECKED = "people.jsonl", "checked.json"
+
+
+def labels_digest(directory: Path) -> str | None:
+    """Return what identifies the answers in force; None where there are none."""
+    path = directory / LABELS
+    return file_sha256(path) if path.is_file() else None
+
+
+def labels_in_force(
+    directory: Path, store: Store, plan: Plan, accepted: Accepted, ids: PublicIds
+) -> tuple[list[PersonsLabel], int]:
+    """People's labels whose texts are those of today, and how many are not.
+
+    A label whose query or passage is not here is one of the latter. Raises DatasetError for a damaged file.
+    """
+    labels = read_labels(directory / LABELS)
+    if not labels:
+        return [], 0
+    queries = {ids.query(lineage): lineage.final.text for lineage in accepted.lineages}
+    texts = document_texts(store, plan, accepted=accepted, ids=ids, wanted={label.document for label in labels})
+    valid = [
+        label
+        for label in labels
+        if label.query in queries
+        and label.document in texts
+        and label.mark in ("", pair_mark(queries[label.query], *texts[label.document]))
+    ]
+    return valid, len(labels) - len(valid)
+
+
+def document_texts(
+    store: Store, plan: Plan, accepted: Accepted, ids: PublicIds, wanted: set[str]
+) -> dict[str, tuple[str, str]]:
+    """Title and text of documents by their public id."""
+    texts = {}
+    for passage in store.passages(plan["corpus"]):
+        if (name := ids.document(passage.id)) in wanted:
+            texts[name] = (passage.title, passage.text)
+    for lineage in accepted.lineages:
+        for row in lineage.hard_negatives:
+            if (name := ids.document(row.id)) in wanted:
+                texts[name] = (row.title, row.text)
+    return texts
+
+
+def keep_checked(directory: Path, decisions: str, figures: dict[str, Any]) -> None:
+    """Keep the figures of an audit, which are of the labels with this fingerprint."""
+    write_json(directory / CHECKED, {"decisions": decisions, "figures": figures})
+
+
+def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
+    """Return the figures of the last audit; None if it was of other labels, or if there was none."""
+    try:
+        value = read_json(directory / CHECKED)
+        return dict(value["figures"]) if value["decisions"] == decisions else None
+    except DAMAGE:
+        return None  # there is none, or it is damaged: `airgen audit score` writes it anew
+
+
+def has_answers(directory: Path) -> bool:
+    """Return whether people have answered about this job, whatever became of its labels."""
+    return (directory / CHECKED).is_file() or bool(labels_digest(directory))

@@ -1,0 +1,187 @@
+"""How long the models on this machine take for a job: a few of its passages are read by each of them.
+
+    for one in local_work(job, samples=133, queries=100):
+        one.what, one.seconds                     # "the re-rankers", 2280.0
+
+An LLM's calls are not in it: `airgen.pipeline.estimate` knows their number, `check --probe` their speed.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from airgen import models
+from airgen.control.votes import DEPTH, DRAFT_DEPTH
+from airgen.corpus import prepare
+from airgen.errors import AirgenError
+from airgen.evaluation.systems import load_systems
+from airgen.guard import guarded
+from airgen.pipeline.job import Job
+from airgen.records import Passage
+from airgen.retrievers import Component
+from airgen.settings.needs import located
+from airgen.settings.spec import Spec, part_fields
+from airgen.text.escaping import dollars
+
+READ = 8  # passages that each model reads
+MOST_COUNTED = 50_000  # passages of a large corpus that are counted; the rest makes the estimate a least one
+NEW = 0.75  # share of the hits of two retrievers that only one of them has
+QUERY = "how is this done"
+BUSY = 2.0  # processes for each core from which on the times say more of the others than of this job
+
+_PAIRWISE = frozenset({"cross-encoder", "flag-reranker", "onnx-cross-encoder", "python"})
+
+RERANKERS, ENCODING, SYSTEMS = "the re-rankers", "encoding the corpus", "the systems' re-rankers"
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What one local model reads. seconds: None where it is not here to be measured."""
+
+    what: str
+    model: str
+    texts: int
+    seconds: float | None
+
+
+def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
+    """Yield what the local models of a job read, and how long they take at the speed of this machine now.
+
+    Args:
+        job: a job that has not begun; what it has already is not taken off.
+        samples: documents for which queries are tried.
+        queries: accepted queries.
+    """
+    passages = (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
+    first_passages = list(islice(passages, READ))
+    if not first_passages:
+        return []
+    count = len(first_passages) + sum(1 for _ in islice(passages, MOST_COUNTED))
+    texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in first_passages]
+    speeds: dict[str, float | None] = {}
+
+    def work(kind: str, spec: Spec, read: float) -> Iterator[LocalWork]:
+        name = _model(spec)
+        if not name or read < 1:
+            return
+        if name not in speeds:
+            speeds[name] = _seconds_a_text(spec, texts)
+        speed = speeds[name]
+        yield LocalWork(kind, name, round(read), None if speed is None else speed * read)
+
+    control, generation = job.pipeline.control, job.pipeline.generation
+    retrievers = (not control.recall.pools_only) + len(control.pools)
+    depth = min(control.recall.top_k, count)
+    candidates = min(count, depth * (1 + NEW * (retrievers - 1)))
+    pairs = queries * candidates
+    if job.pipeline.queries is None and (generation.candidates > 1 or not control.judge.members):
+        drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
+        pairs += samples * min(count, drafts + DEPTH)
+    encoded: set[str] = set()
+    done: list[LocalWork] = []
+    if not control.recall.pools_only:
+        encoded.add(_model(control.recall.model))
+        done += work(ENCODING, control.recall.model, count)
+    for spec in control.rerankers:
+        if not _model(spec):
+            continue
+        reads_once = _is_encoder(spec)
+        if reads_once and _model(spec) in encoded:
+            continue  # its encodings are kept
+        encoded |= {_model(spec)} if reads_once else set()
+        done += work(RERANKERS, spec, min(count, pairs) if reads_once else pairs)
+    if (path := job.systems_file) is not None:
+        for system in load_systems(path):
+            options = system.options
+            held = (getattr(options, name) for name, _ in part_fields(type(options)))
+            for spec in (value for value in held if isinstance(value, Spec)):
+                model = _model(spec)
+                if spec.part == "embedder" and model not in encoded:
+                    encoded.add(model)
+                    done += work(ENCODING, spec, count)
+                elif spec.part == "reranker":
+                    pairs = queries * getattr(options, "top", 100)
+                    done += work(SYSTEMS, spec, min(count, pairs) if _is_encoder(spec) else pairs)
+    return done
+
+
+def _model(spec: Spec) -> str:
+    """Return the name of a part's model; empty if it has none or if the model runs on a service."""
+    specs = [inner for _, inner in spec.all_parts()]
+    if any(hasattr(inner.settings, "base_url") or hasattr(inner.settings, "url") for inner in specs):
+        return ""
+    return next((inner.model for inner in specs if inner.model), "")
+
+
+def _is_encoder(spec: Spec) -> bool:
+    """Return whether a re-ranker reads each passage once, and not with each query."""
+    return spec.kind not in _PAIRWISE
+
+
+def _seconds_a_text(spec: Spec, texts: list[str]) -> float | None:
+    """Return the faster of two readings; None for a model that is not on this machine."""
+    name = _model(spec)
+    here = models.fetched(name) if name in models.catalogue() else located(name, spec.folder).exists()
+    if not here and not models.on_hub(name).here:
+        return None
+    try:
+        with guarded(f"{spec.part} {name}"):
+            part = spec.make()
+            try:
+                return min(_reading(part, texts) for _ in range(2)) / len(texts)
+            finally:
+                if isinstance(part, Component):
+                    part.release()
+    except AirgenError:
+        return None  # a run says what is wrong
+
+
+def _reading(part: Any, texts: list[str]) -> float:
+    began = time.perf_counter()
+    if hasattr(part, "encode"):
+        part.encode(texts, "passage")
+    else:
+        part.score([(QUERY, text) for text in texts])
+    return time.perf_counter() - began
+
+
+def load_of_machine() -> float:
+    """Processes that want a core, for each core; 0 where the operating system does not tell it."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+
+
+def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork], load: float = 0.0) -> str:
+    """Return one line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
+
+    Args:
+        usd: what all calls cost; None where a price is unknown.
+        calls: seconds of all calls to LLMs; None where no LLM was probed.
+        work: what the local models read.
+        load: processes that wanted each core while the models were measured.
+    """
+    money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
+    kinds = {row.what: 0.0 for row in work}
+    for row in work:
+        kinds[row.what] += row.seconds or 0.0
+    total = sum(kinds.values()) + (calls or 0.0)
+    line = f"about {money} and {_minutes(total)}" if work or calls is not None else f"about {money}"
+    if kinds and (largest := max(kinds, key=lambda kind: kinds[kind])) and kinds[largest] > 60:
+        part, whole = _minutes(kinds[largest]), _minutes(total)
+        unit = " hours" if whole.endswith(" hours") else " minutes"
+        line += f", of which {part.removesuffix(unit)} for {largest} on this machine"
+        if load > BUSY:
+            line += f", which is busy now ({load:.0f} processes for each core)"
+    if calls is None:
+        line += ", besides the LLM's own time (--probe asks it)"
+    if missing := list(dict.fromkeys(row.model for row in work if row.seconds is None)):
+        line += f"; not measured, as it is not here yet: {', '.join(missing)}"
+    return line
+
+
+def _minutes(seconds: float) -> str:
+    if seconds >= 2 * 3600:
+        return f"{seconds / 3600:,.1f} hours"
+    return "less than a minute" if seconds < 60 else f"{seconds / 60:,.0f} minute{'s' if seconds >= 90 else ''}"

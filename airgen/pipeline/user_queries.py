@@ -1,0 +1,526 @@
+"""The user's own queries in place of generated ones, as rows and lineages; and labels that exist already.
+
+    run_whole(OWN_QUERIES, QueriesSource(...))            # once for each state of the files
+    accepted = own_accepted(store, flow, plan, pipeline)                      # what quality control works on
+
+The key of a query follows from its text alone, so votes and judgments stay when the file grows. Its place in the order
+in which queries are drawn follows from its key, its count and the seed: a larger `target` keeps the first ones. A label
+names a query by its id, as qrels do, or by its text, as Quepid and OpenSearch do.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airgen.control.judgment import OWN
+from airgen.control.table2 import BROUGHT
+from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
+from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.user_tables import read_table
+from airgen.dataset.beir import read_qrels
+from airgen.errors import DatasetError
+from airgen.generation.flow import Flow
+from airgen.keys import file_sha256, rng, row_key, text_key
+from airgen.pipeline.user_query_files import Line, files_behind, read_queries
+from airgen.records import Document, Judgment, OwnQuery, Query, Row, Sample, Skip
+from airgen.settings import LabelFile, Pipeline, QueriesSettings
+from airgen.settings.base import answer_settings
+from airgen.steps.accepted import Accepted
+from airgen.steps.lineage import NO_PASSAGE, Lineage
+from airgen.steps.load_lineages import with_rows
+from airgen.steps.step import Plan, RowBatch, Step, Whole
+from airgen.store import Store
+from airgen.tables import Guess, Role, TableColumn, choose
+from airgen.text.escaping import one_line
+from airgen.text.language_check import wrong_language
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+
+RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
+_QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid", "topic", "topicid", "key")
+_DOCUMENTS = (
+    "docid",
+    "documentid",
+    "doc",
+    "document",
+    "corpusid",
+    "passageid",
+    "passage",
+    "pid",
+    "innerkey",
+    "_id",
+    "id",
+)
+_RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label", "rel", "gain", "value")
+_MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
+_HIGHEST_RATING = 10  # of ratings in a column whose name says nothing
+
+
+def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
+    """Return the roles of the columns of labels, by their names, or else by the ids of the queries and documents."""
+
+    def of(known: Collection[str], place: int) -> Guess:
+        def guess(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+            columns = [column for column in columns if column.plain]
+            best = max(columns, key=lambda column: (column.has(known), -column.place), default=None)
+            if best is not None and best.has(known) > 0:
+                return best
+            return next((column for column in columns if column.invented and column.place >= place), None)
+
+        return guess
+
+    def ratings(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+        few = [
+            column
+            for column in columns
+            if column.counts
+            and len(column.counts) == column.rows
+            and len(set(column.counts)) < 7
+            and max(column.counts) <= _HIGHEST_RATING
+        ]
+        # In TREC's qrels the column before the document is 0 throughout.
+        few = [column for column in few if column.invented or min(column.counts) == 0]
+        return max(few, key=lambda column: (len(set(column.counts)) > 1, column.place), default=None)
+
+    return {
+        "query": Role("the query", _QUERIES, guess=of(queries, 0), needed=True),
+        "document": Role("the document's id", _DOCUMENTS, guess=of(documents, 1), needed=True),
+        "rating": Role("the rating", _RATINGS, guess=ratings),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One label: `query` is an id or a text, `level` is 0 to 3, `where` is its file and line."""
+
+    query: str
+    document: str
+    level: int
+    where: str
+
+
+def read_labels(
+    settings: LabelFile,
+    path: Path,
+    language: str,
+    *,
+    queries: Collection[str] = (),
+    documents: Collection[str] = (),
+    about: Callable[[str], object] = len,
+) -> Iterator[Label]:
+    """Yield the labels of a file, in its order; pairs without a rating are left out.
+
+    queries, documents: ids, which identify the columns whose names do not. about: gets the roles of the columns.
+
+    Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks;
+    UsageError where a column cannot be found.
+    """
+    known = ", ".join(f"{level:g}" for level in sorted(settings.levels))
+    for where, query, document, label in _ratings(path, language, queries=queries, documents=documents, about=about):
+        if not settings.levels:
+            yield Label(query, document, RELEVANT if label >= settings.relevant_from else 0, where)
+        elif label in settings.levels:
+            yield Label(query, document, settings.levels[label], where)
+        else:
+            raise DatasetError(f"{where}: the label {label:g} is not in queries.labels.levels (it has {known})")
+
+
+def _ratings(
+    path: Path, language: str, queries: Collection[str], documents: Collection[str], about: Callable[[str], object]
+) -> Iterator[tuple[str, str, str, float]]:
+    """(where, query, document, rating) of qrels, of Quepid's CSV and of OpenSearch's judgment lists. A document without
+    a rating was not judged. In a table without ratings, such as a FAQ, each row is a query and the document that
+    answers it."""
+    table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
+    if table.form == "lines":  # columns between spaces, as TREC writes them
+        for query, ratings in read_qrels(path).labels.items():
+            yield from ((str(path), query, document, label) for document, label in ratings.items())
+        return
+    choice = choose(table.columns(), _roles(queries, documents), where=str(path))
+    about("; ".join([choice.line(), *table.notes]))
+    rating = choice["rating"]
+    for number, row in table.rows:
+        where = table.where(number)
+        given = 1 if rating is None else row.get(rating)
+        if given is not None and str(given).strip():
+            yield where, _id_of(row, choice["query"]), _id_of(row, choice["document"]), _number(given, where)
+
+
+_KNOWN = {*_QUERIES, *_DOCUMENTS, *_RATINGS} - {"value"}
+
+
+def _id_of(row: Mapping[str, Any], column: str | None) -> str:
+    value = row.get(column or "")
+    return "" if value is None else str(value).strip()
+
+
+def _number(value: object, where: str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        number = float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise DatasetError(f"{where}: the rating {one_line(repr(value), 60)} is not a number")
+    return number
+
+
+LABELS = "own_label"
+"""The stage of labels that were left out."""
+
+
+def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:
+    """Return what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with
+    labels also the corpus, which must have their documents. Raises DatasetError for a missing file."""
+    assert pipeline.queries is not None
+    settings = answer_settings(pipeline.queries)
+    settings.pop("file")
+    settings["labels"] = [{**label, "file": Path(label["file"]).name} for label in settings["labels"]]
+    clean = corpus.clean
+    return {
+        "settings": settings,
+        "language": pipeline.query_language,
+        "seed": plan["sample"],
+        "files": [file_sha256(path) for path in files_behind(pipeline.queries, folder)],
+        "clean": [clean.personal_data, corpus.identity["clean"]["names"], clean.offensive_share],
+        "corpus": plan["corpus"] if pipeline.queries.labels else None,
+    }
+
+
+@dataclass
+class _Group:
+    """Lines that are one query. The first has its text and id."""
+
+    line: Line
+    key: str = ""
+    count: int = 0
+    lines: int = 0
+    names: list[str] = field(default_factory=list)  # ids and normal forms of all its lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueriesSource(Whole):
+    """The files of a pipeline's own queries and labels. Relative paths start at `folder`."""
+
+    pipeline: Pipeline
+    corpus: CorpusSettings
+    folder: Path
+
+
+def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
+    """Yield the file and the labels, in one transaction.
+
+    Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or a label fits
+    nothing.
+    """
+    store, pipeline, plan, say = source.store, source.pipeline, source.plan, source.display.say
+    settings, fp = pipeline.queries, source.fingerprint
+    assert settings is not None
+    groups, left_out = _read(pipeline, source.corpus, source.folder, say)
+    skips = [_skip(OWN, f"line {line.line}", fp, reason) for line, reason in left_out]
+    rows = _rows(groups, settings, plan, fp)
+    names = {name: group.key for group in groups for name in group.names}
+    for line, _ in left_out:
+        for name in _names(line, normalise_line(line.text), pipeline.query_language):
+            names.setdefault(name, "")
+    labels = list(_labels(store, pipeline, plan=plan, folder=source.folder, names=names, skips=skips, say=say))
+    lines = len(left_out) + sum(group.lines for group in groups)
+    note = f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else "")
+    yield RowBatch([*rows, *skips, *labels], lines, note)
+
+
+def _complete(store: Store, fingerprint: str) -> bool:
+    return bool(store.rows(OwnQuery, "t.fingerprint = ?", [fingerprint]))
+
+
+OWN_QUERIES = Step(
+    OWN,
+    (),
+    OwnQuery,
+    1,
+    work=_work,
+    parts=_parts,
+    whole=True,
+    beside=(Judgment,),
+    label="own queries",
+    complete=_complete,
+)
+
+
+def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:
+    """Return the texts of the queries that will be drawn, or of as many others: for the estimate, before
+    anything is run.
+    """
+    groups, _ = _read(pipeline, corpus, folder)
+    return [group.line.text for group in groups][: pipeline.target]
+
+
+def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
+    """Return {id of a query in its file: the documents that the files of labels call relevant for it}."""
+    settings = pipeline.queries
+    assert settings is not None
+    path, *labels = files_behind(settings, folder)
+    lines = read_queries(settings, path, pipeline.query_language).lines
+    answers: dict[str, set[str]] = {line.id: set() for line in lines if line.id}
+    for file, path in zip(settings.labels, labels, strict=True):
+        for label in read_labels(file, path, pipeline.query_language, queries=answers):
+            if label.level and label.query in answers:
+                answers[label.query].add(label.document)
+    return answers
+
+
+def _read(
+    pipeline: Pipeline, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
+) -> tuple[list[_Group], list[tuple[Line, str]]]:
+    """Return the queries of the file, and the lines that are left out, each with the reason. `say` is told which
+    column is which."""
+    settings, language = pipeline.queries, pipeline.query_language
+    assert settings is not None
+    path = files_behind(settings, folder)[0]
+    own = read_queries(settings, path, language)
+    lines = own.lines
+    say(f"queries of {path.name}: {own.about}")
+    cleaned, left_out = _cleaned(lines, settings, language, corpus)
+    if not cleaned:
+        reasons = Counter(reason for _, reason in left_out)
+        why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        raise DatasetError(f"{path}: no query is left of {len(lines):,} lines ({why})")
+    return _joined(cleaned, settings, language), left_out
+
+
+def _cleaned(
+    lines: Sequence[Line], settings: QueriesSettings, language: str, corpus: CorpusSettings
+) -> tuple[list[Line], list[tuple[Line, str]]]:
+    """Return the lines with cleaned texts, and those that are left out, each with the reason."""
+    left_out: list[tuple[Line, str]] = []
+    remaining: list[tuple[Line, Item]] = []
+    for line in lines:
+        text = normalise_line(line.text) if len(line.text) <= 2 * settings.max_length else line.text
+        if not text:
+            left_out.append((line, "empty"))
+        elif not line.count:
+            left_out.append((line, "never asked"))
+        elif len(text) > settings.max_length:
+            left_out.append((line, "too long"))
+        elif settings.other_language == "skip" and wrong_language(text, language):
+            left_out.append((line, "other language"))
+        else:
+            remaining.append((line, Item(Document(str(line.line), text))))
+    for step in _steps(corpus, language):
+        verdicts = [step(item) for _, item in remaining]
+        left_out += [(line, v.reason) for (line, _), v in zip(remaining, verdicts, strict=True) if not v.keep]
+        remaining = [pair for pair, verdict in zip(remaining, verdicts, strict=True) if verdict.keep]
+    return [replace(line, text=normalise_line(item.document.text)) for line, item in remaining], left_out
+
+
+def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], CleanResult]]:
+    """Yield the corpus's cleaners that fit a query: of personal data and of offensive words."""
+    clean = corpus.clean
+    if clean.personal_data != "off":
+        from airgen.corpus.cleaning.mask_personal_data import judge_personal, mask_item
+
+        judge = mask_item if clean.personal_data == "mask" else judge_personal
+        yield partial(judge, names=corpus.names, language=language)
+    if (share := clean.offensive_share) is not None and has_list(language):
+        yield lambda item: judge_offensive(item.document.text, language, share)
+
+
+def _form(text: str, language: str) -> str:
+    """Return a query's normal form: its words in lower case, in NFKC; of a text without words, the text."""
+    return " ".join(folded_words(text, language)) or text.casefold()
+
+
+def _names(line: Line, text: str, language: str) -> list[str]:
+    """Return the names by which a label can refer to a line: its id, and its normal form after a sign that
+    no id has.
+    """
+    return [*([line.id] if line.id else []), "\n" + _form(text, language)]
+
+
+def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> list[_Group]:
+    """Join repetitions into one query, which has the most frequent text."""
+    groups: dict[str, _Group] = {}
+    texts: Counter[str] = Counter()
+    for line in sorted(lines, key=lambda entry: (-entry.count, entry.line)):
+        form = _form(line.text, language)
+        number = texts[line.text] if settings.duplicates == "keep" else 0
+        texts[line.text] += 1
+        name = f"{line.text}\x1f{number}" if settings.duplicates == "keep" else form
+        wanted = _filter_text(line)  # the same words within another product are another query
+        name += wanted
+        group = groups.setdefault(name, _Group(line))
+        text = f"{line.text}\x1f{number}" if number else line.text
+        group.key = group.key or text_key(f"{text}\x1f{wanted}" if wanted else text)
+        _add(group, line.count, 1, _names(line, line.text, language))
+    if settings.duplicates != "near":
+        return list(groups.values())
+    counts = Counter(word for group in groups.values() for word in set(folded_words(group.line.text, language)))
+    joined: list[_Group] = []
+    seen: dict[str, tuple[NearDuplicateIndex, list[_Group]]] = {}  # by filter
+    for group in sorted(groups.values(), key=lambda group: (-group.count, group.line.line)):
+        wanted = _filter_text(group.line)
+        index, of_filter = seen.setdefault(wanted, (NearDuplicateIndex(language, counts=counts), []))
+        if (place := index.find(group.line.text)) is None:
+            index.add(group.line.text)
+            of_filter.append(group)
+            joined.append(group)
+        else:
+            _add(of_filter[place], group.count, group.lines, group.names)
+    return joined
+
+
+def _filter_text(line: Line) -> str:
+    return json.dumps(line.filter, sort_keys=True, ensure_ascii=False) if line.filter else ""
+
+
+def _add(group: _Group, count: int, lines: int, names: Sequence[str]) -> None:
+    group.count += count
+    group.lines += lines
+    group.names += [name for name in names if name not in group.names[-2:]]
+
+
+def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: str) -> list[OwnQuery]:
+    """Return the queries in the order in which they are drawn, by weighted sampling without replacement: of
+    exponential times with the counts as rates, the smallest first (Efraimidis and Spirakis, Information Processing
+    Letters 97, 2006)."""
+
+    def time(group: _Group) -> float:
+        weight = group.count if settings.draw_by == "count" else 1
+        return -math.log(1 - rng("own query", plan["sample"], group.key).random()) / weight
+
+    ordered = sorted(groups, key=lambda group: (time(group), group.key))
+    return [
+        OwnQuery(
+            key=row_key(OWN, group.key, fp),
+            parent=group.key,
+            fingerprint=fp,
+            ordinal=place,
+            text=group.line.text,
+            id=group.line.id,
+            count=group.count,
+            lines=group.lines,
+            line=group.line.line,
+            filter=_filter_text(group.line),
+        )
+        for place, group in enumerate(ordered)
+    ]
+
+
+def _labels(
+    store: Store,
+    pipeline: Pipeline,
+    plan: Plan,
+    folder: Path,
+    names: Mapping[str, str],
+    skips: list[Skip],
+    say: Callable[[str], object],
+) -> Iterator[Judgment]:
+    """Yield the labels of kept queries and known passages, each pair once: of two labels the first one counts."""
+    settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
+    assert settings is not None
+    known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
+    done: set[str] = set()
+    forms: dict[str, str] = {}
+    for file in settings.labels:
+        path = folder / Path(file.file).expanduser()
+        odd: dict[str, list[str]] = {"unknown query": [], "unknown passage": []}
+        count = 0
+        about = partial(_say_labels, say, path.name)
+        for label in read_labels(file, path, language, queries=names, documents=known, about=about):
+            count += 1
+            form = forms.get(label.query) or forms.setdefault(label.query, "\n" + _form(label.query, language))
+            key = names.get(label.query, names.get(form))
+            pair, reason = f"{key}/{label.document}", ""
+            if key is None:
+                reason = "unknown query"
+                odd[reason].append(f"{one_line(repr(label.query), 80)} ({label.where})")
+            elif label.document not in known:
+                reason = "unknown passage"
+                odd[reason].append(f"{one_line(repr(label.document), 80)} ({label.where})")
+            elif not key:
+                reason = "of a query that was left out"
+            elif pair in done:
+                reason = "repeats another one"
+            if reason:
+                skips.append(_skip(LABELS, f"{file.file} {count}", fp, reason))
+                continue
+            done.add(pair)
+            yield Judgment(
+                key=row_key(LABELS, pair, fp),
+                parent=key or "",
+                fingerprint=fp,
+                ordinal=0,
+                id=label.document,
+                level=label.level,
+                probability=None,
+                judge=f"{BROUGHT}{path.name}",
+            )
+        for reason, labels in odd.items():
+            if labels and (file.unknown == "error" or len(labels) == count):
+                where = "the corpus" if reason == "unknown passage" else "the queries"
+                kind = f"{reason}s" if reason == "unknown passage" else "unknown queries"
+                raise DatasetError(
+                    f"{path}: {len(labels):,} of {count:,} labels are of {kind}: {labels[0]} is not in {where}; "
+                    f"{_advice(store, plan, reason, labels[0])}"
+                )
+
+
+def _say_labels(say: Callable[[str], object], name: str, about: str) -> None:
+    say(f"labels of {name}: {about}")
+
+
+def _advice(store: Store, plan: Plan, reason: str, example: str) -> str:
+    end = "or set unknown: skip for these labels"
+    if reason == "unknown query":
+        return f"give the file of queries that they were made for, {end}"
+    ids = [id_ for _, id_ in zip(range(1), (name for _, name in store.passage_names(plan["corpus"])), strict=False)]
+    example_id = one_line(repr(ids[0]), 80) if ids else ""
+    return (
+        f"ids of the corpus look like {example_id} (`airgen show corpus --dropped` lists what its cleaners removed), "
+        f"{end}"
+    )
+
+
+def _skip(stage: str, parent: str, fp: str, reason: str) -> Skip:
+    return Skip(
+        key=row_key(f"skip/{stage}", parent, fp),
+        parent=parent,
+        fingerprint=fp,
+        ordinal=0,
+        stage=stage,
+        reason=reason,
+        detail="",
+        cause="settings",
+    )
+
+
+def own_accepted(store: Store, flow: Flow, plan: Plan, pipeline: Pipeline) -> Accepted:
+    """Return the queries that are drawn, as lineages with every row that was made from them. None is rejected here."""
+    order, target = "t.ordinal", pipeline.target
+    rows = store.rows(OwnQuery, "t.fingerprint = ? AND t.ordinal < ?", [plan[OWN], target], order)
+    ((every,),) = store.query("SELECT count(*) FROM own_query WHERE fingerprint = ?", [plan[OWN]]) if rows else ((0,),)
+    lineages = with_rows(store, [_lineage(row) for row in rows], flow.every, plan)
+    return Accepted(lineages, [], every - len(rows), False)
+
+
+def _lineage(own: OwnQuery) -> Lineage:
+    sample = Sample(own.parent, "", own.fingerprint, own.ordinal)
+    rows: tuple[Row, ...] = (
+        own,
+        Query(
+            key=own.parent,
+            parent=own.parent,
+            fingerprint=own.fingerprint,
+            ordinal=0,
+            text=own.text,
+            length="",
+            type="",
+            information="",
+        ),
+    )
+    return Lineage(NO_PASSAGE, sample, rows)

@@ -1,0 +1,260 @@
+"""The queries of a file that people bring: a text with a query a line, a table, JSON, topics, or a BEIR folder.
+
+own = read_queries(QueriesSettings(file="log.csv"), Path("log.csv"), "en")
+own.lines                       # [Line(2, "login fails", "", 7), ...]
+own.about                       # "query = 'question', count = 'searches' (not used: 'hits')"
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airgen.corpus.user_tables import OwnTable, read_table
+from airgen.dataset.beir import filter_of
+from airgen.dataset.content import check_id
+from airgen.errors import DatasetError
+from airgen.settings import QueriesSettings
+from airgen.tables import Choice, Role, TableColumn, choose, folded, whole_number
+from airgen.text.escaping import one_line
+
+Row = Mapping[str, Any]
+MAX_LINES = 2_000_000
+_TEXTS = (
+    "query",
+    "querytext",
+    "querystring",
+    "question",
+    "userinput",
+    "userquery",
+    "searchterm",
+    "searchquery",
+    "searchphrase",
+    "search",
+    "q",
+    "keywords",
+    "keyword",
+    "utterance",
+    "input",
+    "prompt",
+    "topic",
+    "suchbegriff",
+    "suchanfrage",
+    "anfrage",
+    "frage",
+    "requête",
+    "requete",
+    "consulta",
+    "pregunta",
+    "запрос",
+    "查询",
+    "查詢",
+    "検索語",
+    "クエリ",
+    "검색어",
+    "title",
+    "text",
+    "value",
+)
+_IDS = ("_id", "id", "qid", "queryid", "topicid", "num", "number", "key")
+_COUNTS = (
+    "count",
+    "frequency",
+    "freq",
+    "searches",
+    "times",
+    "n",
+    "anzahl",
+    "häufigkeit",
+    "nombre",
+    "cantidad",
+    "количество",
+    "次数",
+    "回数",
+    "횟수",
+    "total",
+    "volume",
+    "impressions",
+    "hits",
+)
+_MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "examples", "samples", "rows", "data")
+
+
+def _is_text(column: TableColumn) -> bool:
+    return column.letters >= 0.5 and not column.like_ids
+
+
+def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """Return the one column of texts; of several, one whose texts are less than half as long as those of the others."""
+    texts = sorted(
+        (column for column in columns if column.plain and _is_text(column) and column.several_words >= 0.2),
+        key=lambda column: column.length,
+    )
+    if not texts and len(columns) == 1 and columns[0].invented:
+        return columns[0]
+    single = [column for column in columns if column.plain and _is_text(column) and column.invented]
+    texts = texts or (single if len(single) == 1 else [])
+    alone = len(texts) == 1 or (len(texts) > 1 and texts[0].length < texts[1].length / 2)
+    return texts[0] if alone else None
+
+
+def _names_rows(column: TableColumn) -> bool:
+    """Return whether a column called so is an id. The id of a user or a session is called so in part, and
+    comes again.
+    """
+    return column.identifies(0.5 if folded(column.name) in _IDS else 1.0)
+
+
+def _beside_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """Return a column of ids in a table without a header, where numbers must stand before the query's text; or one
+    that is called like a text."""
+    text = chosen.get("query")
+    named = [
+        column for column in columns if folded(column.name) in _TEXTS and column.identifies() and not _is_text(column)
+    ]
+    ids = [
+        column
+        for column in columns
+        if column.invented and column.identifies() and (column.like_ids or len(column.counts) == column.rows)
+    ]
+    before = [column for column in ids if len(column.counts) < column.rows or (text and column.place < text.place)]
+    return next(iter(named + before), None)
+
+
+def _counts(column: TableColumn) -> bool:
+    """Numbers; one that is not whole is an error. `hits` often is the number of results found, and then some are 0."""
+    return column.numbers >= 0.9 and (column.name.casefold() != "hits" or 0 not in column.counts)
+
+
+def _after_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """In a table without a header: whole numbers after the query's text."""
+    text = chosen.get("query")
+    after = [
+        column
+        for column in columns
+        if column.invented and text and column.place > text.place and len(column.counts) == column.rows
+    ]
+    return after[0] if len(after) == 1 else None
+
+
+ROLES = {
+    "query": Role("the query's text (queries.column)", _TEXTS, _is_text, _the_only_text, needed=True),
+    "id": Role("the id", _IDS, _names_rows, _beside_the_text),
+    "count": Role("the count", _COUNTS, _counts, _after_the_text),
+}
+KNOWN = frozenset(name for role in ROLES.values() for name in role.names) - {"n", "q", "value", "total", "number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One query of the file. `id` is empty where the file has none; `count` says how often it was asked.
+
+    `filter` has the values that the metadata of its passages must have: columns `filter.NAME`, or an object `filter`,
+    of the row or of its `metadata`.
+    """
+
+    line: int
+    text: str
+    id: str = ""
+    count: int = 1
+    filter: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OwnLines:
+    """The queries in the order of the file, also those without text. `about`: which column is which, what was odd."""
+
+    lines: Sequence[Line]
+    about: str
+
+
+def queries_path(path: Path) -> Path:
+    """Return the file itself, or `queries.jsonl` of a folder in BEIR format. Raises DatasetError."""
+    if not path.is_dir():
+        return path
+    for name in ("queries.jsonl", "queries.jsonl.gz"):
+        if (path / name).is_file():
+            return path / name
+    raise DatasetError(f"{path}: has no queries.jsonl: name a file of queries, or a folder in BEIR format")
+
+
+def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
+    """Return the file of the queries, then those of labels. Raises DatasetError where one is missing."""
+    files = [queries_path(folder / Path(settings.file).expanduser())]
+    files += [folder / Path(labels.file).expanduser() for labels in settings.labels]
+    for path in files:
+        if not path.is_file():
+            raise DatasetError(f"queries: {path}: no such file")
+    return files
+
+
+def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLines:
+    """Return the queries of a file.
+
+    Raises DatasetError for a file that cannot be read, has more than 2,000,000 queries, or gives a bad count or id;
+    UsageError for a column that is not there.
+    """
+    path = queries_path(path)
+    table = read_table(path, language, known=KNOWN, members=_MEMBERS, absorbing=_TEXTS)
+    if len(table.rows) > MAX_LINES:
+        raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: take a part of it")
+    if table.form == "lines":
+        lines = [Line(number, row["value"]) for number, row in table.rows]
+        about = "; ".join(["a query a line", *table.notes])
+    else:
+        lines, about = _table_lines(settings, table)
+    seen: dict[str, int] = {}
+    for line in lines:
+        if line.id:
+            check_id(line.id, f"{table.where(line.line)}: query")
+            if seen.setdefault(line.id, line.line) != line.line:
+                before = f"{'row' if table.form == 'json' else 'line'} {seen[line.id]}"
+                raise DatasetError(f"{table.where(line.line)}: the id {line.id!r} is that of {before}, too")
+    if not any(line.text.strip() for line in lines):
+        raise DatasetError(f"{path}: contains no query")
+    return OwnLines(lines, about)
+
+
+def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line], str]:
+    if not table.rows:
+        raise DatasetError(f"{table.path}: contains no query")
+    named = {"query": settings.column, "id": settings.id_column, "count": settings.count_column}
+    choice = choose(table.columns(), ROLES, named=named, where=str(table.path))
+    lines = [
+        Line(
+            line=number,
+            text=_value(row, choice["query"], at),
+            id=_value(row, choice["id"], at).strip(),
+            count=_count(row, choice, at),
+            filter=_filter(row, at),
+        )
+        for number, row in table.rows
+        for at in [table.where(number)]
+    ]
+    return lines, "; ".join([choice.line(), *table.notes])
+
+
+def _value(row: Row, column: str | None, where: str) -> str:
+    value: Any = row.get(column) if column is not None else None
+    if isinstance(value, bool | list | dict):
+        raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
+    return "" if value is None or value != value else str(value)  # NaN, as data frames write nothing
+
+
+def _filter(row: Row, where: str) -> dict[str, Any]:
+    metadata = row.get("metadata")
+    named = {**(filter_of(metadata, where) if isinstance(metadata, dict) else {}), **filter_of(row, where)}
+    wanted = {name: value for name, value in named.items() if value == value}  # NaN, as data frames write nothing
+    for name, value in wanted.items():
+        if not isinstance(value, str | int | float | bool) or value in (math.inf, -math.inf):
+            raise DatasetError(f"{where}: the filter {one_line(name, 60)} must be a text, a number, or true or false")
+    return wanted
+
+
+def _count(row: Row, choice: Choice, where: str) -> int:
+    text = _value(row, choice["count"], where).strip()
+    number = whole_number(text) if text else 1
+    if number is None:
+        raise DatasetError(f"{where}: the count {one_line(repr(text), 60)} is not a whole number of 0 or more")
+    return number

@@ -1,0 +1,200 @@
+"""A user's own embedders and re-rankers: functions, and models of other libraries, unchanged.
+
+    Dense(my_embed)                                  # texts -> one vector for each
+    Dense(SentenceTransformer("..."))                # or what LangChain, llama-index or model2vec encode with
+    {"kind": "python", "name": "my_embed", ...}      # as settings name it (`airgen.user_functions.named`)
+
+Output is checked as soon as it is returned: the number of vectors, their dimension, finite numbers. An error in such
+code becomes one line with the location.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airgen.errors import ModelError, UsageError
+from airgen.retrievers.component import Component
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_output import checked_scores, finite, unit_rows
+from airgen.retrievers.protocols import TextKind
+from airgen.settings.user_function import PYTHON, OwnSettings
+from airgen.user_functions import foreign, named, required, takes
+
+Encode = Callable[[list[str], TextKind], Any]
+
+
+class Own(Component):
+    """The base of wrappers of a user's function or object."""
+
+    class Settings(Component.Settings, OwnSettings):
+        """See `OwnSettings`."""
+
+    settings: Settings
+
+    @classmethod
+    def of(cls, value: Any, folder: Path | None = None) -> Self:
+        """Wrap a function or an object. Raises UsageError for anything else."""
+        component = cls(folder=folder, **named(value))
+        component.check()
+        return component
+
+    def set_up(self) -> None:
+        self.name = self.settings.name
+
+    def check(self) -> None:
+        """Raise UsageError if the object is nothing that can be called here."""
+
+    @cached_property
+    def own(self) -> Any:
+        """Return the function or the object itself."""
+        return self.settings.found(self.folder)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Of a model of torch its parameters and device; else nothing is known."""
+        if callable(getattr(self.own, "parameters", None)) and hasattr(self.own, "state_dict"):
+            from airgen.retrievers.dense.embedders import torch_facts
+
+            return torch_facts(self.own)
+        return ModelFacts(device=None)
+
+    def describe(self) -> Mapping[str, object]:
+        return self.described(PYTHON, *(name for name in type(self.settings).model_fields if name != "place"))
+
+
+class OwnEmbedder(Own):
+    """Texts to vectors: a function of texts, or an object with `encode`, `embed_documents` or the like."""
+
+    class Settings(Own.Settings):
+        """Settings of your own embedder.
+
+        Attributes:
+            similarity: With `dot`, vectors keep their lengths. Default: what the model defines, else cosine.
+        """
+
+        similarity: Literal["cosine", "dot"] | None = None
+
+    settings: Settings
+
+    def check(self) -> None:
+        if _encoder(self.own) is None:
+            raise UsageError(
+                f"{self.name}: a {type(self.own).__name__} embeds no texts: give a function of texts, or an object "
+                "with encode(texts), such as a SentenceTransformer"
+            )
+
+    @cached_property
+    def _encode(self) -> Encode:
+        encode = _encoder(self.own)
+        if encode is None:
+            raise UsageError(f"{self.name}: a {type(self.own).__name__} cannot embed texts")
+        return encode
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of a vector; two texts are embedded to find it out."""
+        return int(self.encode(["one text", "another text"], "passage").shape[1])
+
+    def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
+        """Encode texts to vectors, float32 (n, dim).
+
+        Args:
+            texts: n texts.
+            kind: Whether they are queries or passages.
+
+        Raises:
+            ModelError: The function failed, or returned another number of vectors or another dimension.
+        """
+        inputs = list(texts)
+        if not inputs:
+            return np.zeros((0, self.dim), np.float32)
+        output = foreign(lambda: self._encode(inputs, kind), f"the embedder {self.name}", ModelError)
+        vectors = finite(self._array(output, len(inputs)), self.name)
+        dot = (self.settings.similarity or getattr(self.own, "similarity_fn_name", None)) == "dot"
+        return vectors if dot else unit_rows(vectors)
+
+    def _array(self, output: Any, count: int) -> NDArray[np.float32]:
+        wanted = f"one vector for each text is needed, ({count}, dim)"
+        array = foreign(lambda: _numbers(output), f"the embedder {self.name}: {wanted}", ModelError)
+        if array.ndim != 2 or len(array) != count or not array.shape[1]:
+            raise ModelError(
+                f"the embedder {self.name} returned numbers of shape {array.shape} for {count} texts: {wanted}"
+            )
+        if "dim" in self.__dict__ and array.shape[1] != self.dim:
+            raise ModelError(
+                f"the embedder {self.name} returned vectors of {array.shape[1]} numbers after vectors of {self.dim}"
+            )
+        return array
+
+
+def _numbers(output: Any) -> NDArray[np.float32]:
+    """Convert an array, a tensor on any device, or a list of tensors to fp32."""
+    if hasattr(output, "detach"):
+        output = output.detach()
+    if hasattr(output, "cpu"):
+        output = output.cpu()
+        return np.asarray(output.float() if hasattr(output, "float") else output, np.float32)
+    if isinstance(output, list | tuple) and any(hasattr(item, "cpu") for item in output):
+        return np.stack([_numbers(item) for item in output])
+    return np.asarray(output, np.float32)
+
+
+def _encoder(value: Any) -> Encode | None:
+    """Return how an object embeds texts of a kind, or None if it does not."""
+    sides = {"query": "encode_query", "passage": "encode_document"}
+    if all(callable(getattr(value, name, None)) for name in sides.values()):  # sentence-transformers
+        return lambda texts, kind: getattr(value, sides[kind])(texts)
+    if callable(encode := getattr(value, "encode", None)) and not isinstance(value, str | bytes):
+        return encode if takes(encode, "kind") else lambda texts, kind: encode(texts)
+    if callable(documents := getattr(value, "embed_documents", None)):  # LangChain
+        return lambda texts, kind: [value.embed_query(text) for text in texts] if kind == "query" else documents(texts)
+    if callable(batch := getattr(value, "get_text_embedding_batch", None)):  # llama-index
+        queries = value.get_query_embedding
+        return lambda texts, kind: [queries(text) for text in texts] if kind == "query" else batch(texts)
+    if callable(value):
+        return (
+            (lambda texts, kind: value(texts, kind=kind)) if takes(value, "kind") else lambda texts, kind: value(texts)
+        )
+    return None
+
+
+class OwnReranker(Own):
+    """Scores of (query, passage) pairs by a function of a query and passages, or of pairs, or by `predict`."""
+
+    def check(self) -> None:
+        if not callable(getattr(self.own, "predict", None)) and not callable(self.own):
+            raise UsageError(
+                f"{self.name}: a {type(self.own).__name__} scores no pairs: give a function of (query, passages), or "
+                "an object with predict(pairs), such as a CrossEncoder"
+            )
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+        """Return one score per pair, shape (n,).
+
+        Raises ModelError for another number of scores, and for errors inside.
+        """
+        where = f"the re-ranker {self.name}"
+        if not pairs:
+            return np.zeros(0, np.float32)
+        if callable(predict := getattr(self.own, "predict", None)):
+            output = foreign(partial(predict, [tuple(pair) for pair in pairs]), where, ModelError)
+            return self._checked(output, len(pairs), where)
+        if len(required(self.own)) == 1:
+            return self._checked(foreign(lambda: self.own(list(pairs)), where, ModelError), len(pairs), where)
+        scores = []
+        for query, group in groupby(pairs, key=lambda pair: pair[0]):
+            passages = [passage for _, passage in group]
+            output = foreign(partial(self.own, query, passages), where, ModelError)
+            scores.append(self._checked(output, len(passages), where))
+        return np.concatenate(scores)
+
+    def _checked(self, output: Any, count: int, where: str) -> NDArray[np.float32]:
+        numbers = foreign(
+            lambda: _numbers(output), f"{where}: one number for each of {count} passages is needed", ModelError
+        )
+        return checked_scores(numbers, count, self.name)

@@ -1,0 +1,38 @@
+"""The settings of the user's own function or object: its name and its version stand for it.
+
+{kind: python, name: my_search, version: 5c9e0f12ab34cd56, place: "mine:my_search"}
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from airgen.errors import UsageError
+from airgen.settings.base import SPEED, Settings
+from airgen.user_functions import find
+
+PYTHON = "python"
+"""The kind of a component, a system, a judge or a backend that is the user's own function."""
+
+
+class OwnSettings(Settings):
+    """Identity of a Python function, as returned by `airgen.user_functions.named`.
+
+    Attributes:
+        place: `module:name`, if another process can import it.
+    """
+
+    name: str
+    version: str
+    place: Annotated[str, SPEED] = ""
+
+    def lacks(self, folder: Path | None) -> list[str]:
+        """Return one line if the function is neither known to this process nor importable."""
+        try:
+            self.found(folder)
+        except UsageError as error:
+            return [str(error)]
+        return []
+
+    def found(self, folder: Path | None = None) -> Any:
+        """Return the function or object itself. Raises UsageError."""
+        return find(self.name, self.version, self.place, folder)

@@ -1,0 +1,260 @@
+"""Decide which column is which, by its name and its content.
+
+    choice = choose(columns_of(rows), {"query": QUERY, "count": COUNT}, where="log.csv")
+    choice.columns                  # {"query": "Suchbegriff", "count": "Anzahl"}
+    choice.line()                   # query = 'Suchbegriff', count = 'Anzahl'
+
+A role rates how well a column fits it. A name alone proves nothing: a column `query` of numbers holds ids.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from airgen.errors import UsageError
+from airgen.registry import meant
+from airgen.text.escaping import one_line
+
+_NUMBER = re.compile(r"[+-]?(?:\d[\d\u00a0\u202f ,.']*|\.\d+)(?:[eE][+-]?\d+)?")
+_MAX_ID_CHARACTERS = 200  # characters
+
+
+def folded(name: str) -> str:
+    """Return a column's name as names are compared: lower case, without spaces and the like."""
+    return "".join(character for character in name.casefold() if character.isalnum()) or name
+
+
+def is_number(text: str) -> bool:
+    """Return whether a cell is a number, however it is grouped."""
+    return bool(_NUMBER.fullmatch(text.strip().removesuffix("%").rstrip()))
+
+
+def whole_number(text: str) -> int | None:
+    """Return a cell as a whole number of 0 or more, also where thousands are grouped (1,234 or 1.234); None for
+    others.
+    """
+    plain = re.sub(r"[\u00a0\u202f ']", "", text)
+    parts = plain.replace(".", ",").split(",")
+    if len(parts) > 1 and all(len(part) == 3 for part in parts[1:]):
+        plain = "".join(parts)
+    try:
+        value = float(plain)
+    except ValueError:
+        return None
+    return int(value) if math.isfinite(value) and 0 <= value < 1e15 and value == int(value) else None
+
+
+@dataclass(frozen=True, eq=False)
+class TableColumn:
+    """A column of a sample: its name, its place from 0, the values that are not empty, and the number of rows.
+
+    Attributes:
+        invented: The table has no header, and the name says its place alone.
+    """
+
+    name: str
+    place: int
+    values: Sequence[Any]
+    rows: int
+    invented: bool = False
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Return the folded words of the column's name, each as it is and in the singular."""
+        parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).casefold())
+        return {word for part in parts if part for word in (part, re.sub("ies$", "y", part).removesuffix("s"))}
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Return the plain values as text."""
+        return [str(value).strip() for value in self.values if not isinstance(value, bool | list | dict)]
+
+    @cached_property
+    def plain(self) -> bool:
+        """Return whether nearly all rows have a plain value."""
+        return bool(self.values) and len(self.texts) >= 0.9 * len(self.values)
+
+    @cached_property
+    def numbers(self) -> float:
+        """Return the share of values that are numbers."""
+        return sum(map(is_number, self.texts)) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Return the values that are whole numbers of 0 or more."""
+        return [number for text in self.texts if (number := whole_number(text)) is not None]
+
+    @cached_property
+    def distinct(self) -> float:
+        """Return the share of values that are different from those before."""
+        return len(set(self.texts)) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def letters(self) -> float:
+        """Return the share of values with a letter, of whatever script."""
+        return sum(any(map(str.isalpha, text)) for text in self.texts) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def length(self) -> float:
+        """Mean characters of a value."""
+        return fmean(map(len, self.texts)) if self.texts else 0.0
+
+    @cached_property
+    def several_words(self) -> float:
+        """Return the share of values of two words or more. Of scripts without spaces, four characters are two words."""
+        multiword = (len(text.split()) > 1 or (not text.isascii() and len(text) > 3) for text in self.texts)
+        return sum(multiword) / len(self.texts) if self.texts else 0.0
+
+    @cached_property
+    def like_ids(self) -> bool:
+        """Return whether each value is one short word, different from the others, and most have a digit or are long."""
+        if not self.texts or self.distinct < 1 or len(self.texts) < self.rows:
+            return False
+        short = all(len(text.split()) == 1 and len(text) <= _MAX_ID_CHARACTERS for text in self.texts)
+        return short and sum(any(map(str.isdigit, text)) for text in self.texts) >= 0.9 * len(self.texts)
+
+    def identifies(self, share: float = 1.0) -> bool:
+        """Return whether (nearly) every row has a distinct value that can be an id."""
+        enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
+        return bool(self.texts) and enough and max(map(len, self.texts)) <= _MAX_ID_CHARACTERS
+
+    def has(self, known: Collection[str]) -> float:
+        """Return the share of values that are among the known ones."""
+        return sum(text in known for text in self.texts) / len(self.texts) if self.texts else 0.0
+
+    def named(self, names: Sequence[str]) -> int | None:
+        """Return the place of its name among usual names: the whole name first, then a word of it.
+
+        None for no usual name.
+        """
+        if self.invented:
+            return None
+        whole = folded(self.name)
+        if whole in names:
+            return names.index(whole)
+        last = folded(self.name.rpartition(".")[2])  # {"vars": {"question": ..}}
+        if last in names:
+            return len(names) + names.index(last)
+        return next((2 * len(names) + place for place, name in enumerate(names) if name in self.words), None)
+
+
+Guess = Callable[[Sequence["TableColumn"], Mapping[str, "TableColumn"]], "TableColumn | None"]
+
+
+def nothing(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
+    """Make no guess: without a usual name, there is no such column."""
+    return None
+
+
+def anything(column: TableColumn) -> bool:
+    """Accept any content."""
+    return True
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a column can be. `what`: for messages, with the setting that names it.
+
+    Attributes:
+        names: Usual names, folded, the most usual first.
+        fits: Whether what a column holds can be that.
+        guess: The column among the free ones (also those of lists), given those that are chosen, where none has a usual
+            name and fits.
+        needed: It must be there.
+    """
+
+    what: str
+    names: tuple[str, ...] = ()
+    fits: Callable[[TableColumn], bool] = anything
+    guess: Guess = nothing
+    needed: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which column has which role; None for none."""
+
+    columns: Mapping[str, str | None]
+    known: Sequence[str]
+
+    def __getitem__(self, role: str) -> str | None:
+        return self.columns[role]
+
+    def line(self) -> str:
+        """Return which column is which, and which are not used, on one line."""
+        used = [f"{role} = {one_line(repr(name), 60)}" for role, name in self.columns.items() if name is not None]
+        unused = [name for name in self.known if name not in self.columns.values()]
+        return ", ".join(used) + (f" (not used: {list_columns(unused, 6)})" if unused else "")
+
+
+def columns_of(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str] = (), *, invented: bool = False
+) -> list[TableColumn]:
+    """Return the columns of some rows.
+
+    Args:
+        rows: Values by column.
+        names: The header; its columns come first, then others in the order in which they first occur.
+        invented: Whether the names only state the position, because the table has no header.
+    """
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    for row in rows:
+        for name, value in row.items():
+            filled = values.setdefault(name, [])
+            if value is not None and value != "" and not (isinstance(value, str) and not value.strip()):
+                filled.append(value)
+    return [
+        TableColumn(name, place, filled, rows=len(rows), invented=invented)
+        for place, (name, filled) in enumerate(values.items())
+    ]
+
+
+def choose(
+    columns: Sequence[TableColumn],
+    roles: Mapping[str, Role],
+    *,
+    named: Mapping[str, str] | None = None,
+    where: str = "",
+) -> Choice:
+    """Give each role the column that fits it best, in the order of the roles.
+
+    Args:
+        columns: The columns of the table.
+        roles: What columns can be, by name.
+        named: Columns that settings name, by role; an empty name counts as none.
+        where: The table, for messages.
+
+    Raises:
+        UsageError: A named column is not there, or a required role has no column.
+    """
+    known, by_name = [column.name for column in columns], {column.name: column for column in columns}
+    chosen: dict[str, TableColumn] = {}
+    for role in roles:
+        if name := (named or {}).get(role, ""):
+            if name not in known:
+                hint = meant(name, known) or f" (it has {list_columns(known)})"
+                raise UsageError(f"{where}: there is no column {name!r}{hint}")
+            chosen[role] = by_name[name]
+    for role, spec in roles.items():
+        if role in chosen:
+            continue
+        free = [column for column in columns if column not in chosen.values()]
+        places = [(place, column) for column in free if (place := column.named(spec.names)) is not None]
+        usual = [column for _, column in sorted(places, key=lambda pair: (pair[0], pair[1].place))]
+        best = next((column for column in usual if column.plain and spec.fits(column)), None)
+        best = best or spec.guess(free, chosen) or (usual[0] if usual and spec.needed else None)
+        if best is not None:
+            chosen[role] = best
+        elif spec.needed:
+            raise UsageError(f"{where}: which column is {spec.what}? It has {list_columns(known)}: name one of them")
+    return Choice({role: chosen[role].name if role in chosen else None for role in roles}, known)
+
+
+def list_columns(names: Sequence[str], most: int = 12) -> str:
+    """Return the first names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(one_line(repr(name), 60) for name in names[:most]) + more if names else "no column"

@@ -1,0 +1,373 @@
+"""Systems that make their model, or what it writes, before they search: those of BEIR without a public checkpoint.
+
+    {kind: trained, train: deepct, dataset: msmarco, base: bert-base-uncased}     trained once, then searched everywhere
+    {kind: genq, writer: MODEL, base: MODEL}             an encoder adapted to each corpus by written queries (GenQ)
+    {kind: doct5query, writer: MODEL, queries: 40}       BM25 over the passages and the queries that MODEL writes
+
+What is made is kept in the cache (`AIRGEN_CACHE`/trained) by what it depends on, and a stopped command goes on. What it
+will cost is said before the first system runs (`makes_first`): counts, and hours by 2 (writing) or 6 (training) times
+parameters times tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError, UsageError
+from airgen.keys import content_key, text_key
+from airgen.paths import cache_dir, fetched_collection, locked
+from airgen.records import flat_text
+from airgen.registry import load_extra
+from airgen.retrievers.component import Component
+from airgen.retrievers.hits import Hits
+from airgen.retrievers.indexed_corpus import Corpus, non_empty
+from airgen.retrievers.lexical.bm25 import BM25Settings
+from airgen.retrievers.lexical.expanded import Expanded, read_expansions
+from airgen.retrievers.load import load_retriever
+from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.protocols import Retriever
+from airgen.settings.base import MODEL, SPEED, answer_settings
+from airgen.settings.needs import located
+from airgen.training import task_class, train
+from airgen.training.mining.expansion import Seq2Seq, expand
+from airgen.training.mining.pairs import MinedPair, SourcePassage
+from airgen.training.mining.sources import write_pairs
+from airgen.training.recipe import TrainingRequest
+from airgen.training.task import read_card
+
+_PASSAGE_TOKENS, _QUERY_TOKENS = 180, 12  # for the estimate: means of BEIR's sets are near these
+_GPU_OPERATIONS, _CORE_OPERATIONS = (
+    1e14,
+    5e10,
+)  # operations a second: a third of an A800's peak; a core's products in fp32
+_SEED = 42
+
+
+def _home() -> Path:
+    return cache_dir("trained")
+
+
+def hours(parameters: float | None, tokens: float, operations: int) -> str:
+    """Return how long this many tokens take, in words; "" for a model of unknown size."""
+    if parameters is None:
+        return ""
+    work, cores = operations * parameters * tokens, os.cpu_count() or 1
+    gpu, cpu = (work / speed / 3600 for speed in (_GPU_OPERATIONS, _CORE_OPERATIONS * cores))
+    return f", about {_short(gpu)} hours of a GPU or {_short(cpu)} of {cores} cores"
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def _size(model: str, folder: Path | None, millions: float | None) -> float | None:
+    """Return the number of parameters of a model, by the settings or by its file of weights, which is in fp32."""
+    if millions is not None:
+        return millions * 1e6
+    place = located(model, folder)
+    weights = [*place.glob("*.safetensors"), *place.glob("pytorch_model*.bin")] if place.is_dir() else []
+    return sum(path.stat().st_size for path in weights) / 4 or None
+
+
+class _Made(Component):
+    """A retriever that depends on the corpus: `make` builds it."""
+
+    _inner: Any = None
+
+    def make(self, corpus: Corpus) -> Retriever:
+        """Build the system that searches, not yet indexed."""
+        raise NotImplementedError
+
+    def index(self, corpus: Corpus) -> None:
+        """Make what is missing, and index. Raises what training, writing and the system raise."""
+        self._inner = self.make(non_empty(corpus))
+        self._inner.index(corpus)
+
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """Return the k best passages of each query. Raises UsageError before `index`."""
+        hits: Hits = self.indexed(self._inner).search(queries, k)
+        return hits
+
+    def release(self) -> None:
+        """Release this system, and the one that it built."""
+        if isinstance(self._inner, Component):
+            self._inner.release()
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Return the size of the trained system's index."""
+        facts: ModelFacts = getattr(self._inner, "facts", ModelFacts(device=None))
+        return facts
+
+    @property
+    def index_bytes(self) -> int | None:
+        """Return the size of the trained system's index."""
+        size: int | None = getattr(self._inner, "index_bytes", None)
+        return size
+
+    def describe(self) -> Mapping[str, object]:
+        """Return the settings and, after `index`, the description of the system that was built."""
+        inner = dict(self._inner.describe()) if self._inner is not None else {}
+        return {"family": self.name, **answer_settings(self.settings), "made": inner}
+
+    def key(self, *more: object) -> str:
+        """Return what the trained or written files depend on."""
+        return content_key([self.name, answer_settings(self.settings), *more])[:16]
+
+
+class TrainedSystem(_Made):
+    """A system that is trained on a dataset, once."""
+
+    name = "trained"
+
+    class Settings(Component.Settings):
+        """Settings of a system that is trained first.
+
+        Attributes:
+            train: The kind of `airgen train` whose model is the system.
+            dataset: A dataset in BEIR format, or a fetched one.
+            set: Settings of its recipe.
+            millions: Millions of parameters of the base, to estimate the cost.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        train: Literal["augment", "encoder", "cross-encoder", "splade", "deepct", "sparta", "colbert"]
+        dataset: str
+        base: Annotated[str, MODEL]
+        split: str = "train"
+        set: dict[str, Any] = Field(default={})
+        device: Annotated[str | None, SPEED] = None
+        millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
+
+        def lacks(self, folder: Path | None) -> list[str]:
+            """Say that the dataset to train on is missing, if it is."""
+            if _dataset_place(self.dataset, folder) is not None:
+                return []
+            return [
+                f"{self.train} is trained on {self.dataset}, which is not here: airgen fetch beir --only {self.dataset}"
+            ]
+
+        def makes_first(self, passages: int, folder: Path | None) -> str:
+            """Say what is trained, and how long that takes."""
+            place = _dataset_place(self.dataset, folder)
+            if place is None or read_card(_home() / _model_name(self, place)) is not None:
+                return ""
+            request = TrainingRequest(place, self.base, Path(), changes=_assignments(self.set))
+            recipe: Any = request.recipe_of(task_class(self.train).RECIPE)
+            queries = len({query for query, _, _ in BeirDataset.open(place).label_rows(self.split)})
+            steps = max(1, queries // recipe.batch_size) * recipe.epochs
+            steps = min(steps, recipe.max_steps or steps)
+            texts = steps * recipe.batch_size * (1 + recipe.hard_negatives)
+            tokens = texts * min(_PASSAGE_TOKENS, getattr(recipe, "max_length", _PASSAGE_TOKENS))
+            time = hours(_size(self.base, folder, self.millions), tokens, 6)
+            return (
+                f"trains {self.train} from {self.base} on {queries:,} queries of {self.dataset}, at most {steps:,} "
+                f"steps of {recipe.batch_size}{time}; kept for all datasets"
+            )
+
+    settings: Settings
+
+    def make(self, corpus: Corpus) -> Retriever:
+        """Train the system, unless that is done."""
+        chosen = self.settings
+        place = _dataset_place(chosen.dataset, self.folder)
+        if place is None:
+            raise UsageError(chosen.lacks(self.folder)[0])
+        home = _home() / _model_name(chosen, place)
+        card = _train(
+            chosen.train,
+            place,
+            chosen.base,
+            home,
+            changes=chosen.set,
+            split=chosen.split,
+            device=chosen.device,
+            folder=self.folder,
+        )
+        return load_retriever(_spec_of(card, home))
+
+
+def _dataset_place(on: str, folder: Path | None) -> Path | None:
+    place = located(on, folder)
+    return place if place.is_dir() else fetched_collection(on)
+
+
+def _model_name(settings: TrainedSystem.Settings, place: Path) -> str:
+    stamp = [[path.name, path.stat().st_size] for path in sorted(place.glob("*")) if path.is_file()]
+    return f"{settings.train}-{content_key([answer_settings(settings), stamp])[:16]}"
+
+
+def _spec_of(card: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return the system of a trained folder; a re-ranker works over BM25."""
+    spec = dict(card["system"])
+    if spec.get("kind") == "rerank":
+        spec["first"] = {"kind": "bm25"}
+    return {name: str(home) if str(value).endswith(home.name) else value for name, value in spec.items()}
+
+
+def _assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{name}={json.dumps(value)}" for name, value in values.items())
+
+
+def _train(
+    kind: str,
+    on: Path,
+    base: str,
+    home: Path,
+    *,
+    changes: Mapping[str, Any],
+    split: str = "train",
+    device: str | None = None,
+    folder: Path | None = None,
+) -> dict[str, Any]:
+    """Return the card of the model in `home`, training it unless it exists; an interrupted training is continued."""
+    local = located(base, folder)
+    start = str(local) if local.exists() else base
+    with locked(home.with_name(f"{home.name}.lock"), wait=True):
+        if (card := read_card(home)) is None:
+            train(
+                kind,
+                TrainingRequest(
+                    on, start, home, changes=_assignments(changes), split=split, device=device, resume=True, quiet=True
+                ),
+            )
+            card = read_card(home)
+    if card is None:
+        raise AirgenError(f"{home}: the training did not produce a model")
+    return card
+
+
+class _Writing(_Made):
+    """What has queries written for every passage of its corpus."""
+
+    class Settings(BM25Settings):
+        """Settings of a system that generates queries first.
+
+        Attributes:
+            writer: A sequence-to-sequence model.
+            queries: Number of queries per passage.
+            millions: Millions of its parameters, to estimate the cost.
+        """
+
+        packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+        writer: Annotated[str, MODEL]
+        queries: int = Field(default=40, ge=1)
+        device: Annotated[str | None, SPEED] = None
+        millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
+
+        def writing(self, passages: int, folder: Path | None) -> str:
+            """Say how many queries are written, and how long that takes."""
+            tokens = passages * (_PASSAGE_TOKENS + self.queries * _QUERY_TOKENS)
+            time = hours(_size(self.writer, folder, self.millions), tokens, 2)
+            return f"writes {passages * self.queries:,} queries for {passages:,} passages with {self.writer}{time}"
+
+        def makes_first(self, passages: int, folder: Path | None) -> str:
+            """Say what is written."""
+            return self.writing(passages, folder)
+
+    settings: Settings
+
+    def written(self, corpus: Corpus, places: Sequence[int]) -> Path:
+        """Return the file of queries for these passages, which is written unless it exists."""
+        name = content_key([self.settings.writer, self.settings.queries, *_texts(corpus, places)])[:16]
+        out = _home() / f"queries-{name}.jsonl"
+        with locked(out.with_name(f"{out.name}.lock"), wait=True):
+            if not out.is_file():
+                titles = corpus.titles or [""] * len(corpus)
+                passages = (SourcePassage(corpus.ids[place], corpus.texts[place], titles[place]) for place in places)
+                place = located(self.settings.writer, self.folder)
+                writer = Seq2Seq(str(place) if place.exists() else self.settings.writer, device=self.settings.device)
+                report = self.progress
+                expand(
+                    passages,
+                    writer,
+                    out,
+                    count=self.settings.queries,
+                    seed=_SEED,
+                    progress=(lambda done: report(done, len(places))) if report else None,
+                )
+        return out
+
+
+def _texts(corpus: Corpus, places: Iterable[int]) -> Iterator[str]:
+    return (text_key(f"{corpus.ids[place]}\x1f{corpus.full_text(place)}") for place in places)
+
+
+class DocT5Query(_Writing):
+    """docT5query (Nogueira and Lin, 2019; BEIR's section 4): passages are indexed with queries that they may answer."""
+
+    name = "doct5query"
+
+    def make(self, corpus: Corpus) -> Retriever:
+        """Build BM25 over passages and queries."""
+        chosen = self.settings
+        file = self.written(corpus, range(len(corpus)))
+        bm25 = {name: getattr(chosen, name) for name in BM25Settings.model_fields if name in chosen.model_fields_set}
+        return Expanded(file, queries=chosen.queries, folder=self.folder, **bm25)
+
+
+class GenQ(_Writing):
+    """GenQ (BEIR's section 4): an encoder trained further on queries written for the corpus that it searches."""
+
+    name = "genq"
+
+    class Settings(_Writing.Settings):
+        """Settings of GenQ.
+
+        Attributes:
+            base: The encoder.
+            passages: Number of passages, drawn at random, for which queries are generated (BEIR: 100,000).
+            set: Settings of the encoder's recipe.
+        """
+
+        queries: int = Field(default=5, ge=1)
+        passages: int = Field(default=100_000, ge=2)
+        base: Annotated[str, MODEL]
+        base_millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
+        set: dict[str, Any] = Field(default={})
+
+        def makes_first(self, passages: int, folder: Path | None) -> str:
+            """Say what is written and trained."""
+            passages = min(passages, self.passages)
+            recipe: Any = TrainingRequest(Path(), "", Path(), changes=_assignments(self.set)).recipe_of(
+                task_class("encoder").RECIPE
+            )
+            pairs = passages * self.queries * recipe.epochs
+            tokens = pairs * (1 + recipe.hard_negatives) * min(_PASSAGE_TOKENS, recipe.max_length)
+            time = hours(_size(self.base, folder, self.base_millions), tokens, 6)
+            return f"{self.writing(passages, folder)}; then trains {self.base} on {pairs:,} pairs{time}"
+
+    settings: Settings
+
+    def make(self, corpus: Corpus) -> Retriever:
+        """Build dense search with the adapted encoder."""
+        chosen, size = self.settings, len(corpus)
+        numpy = load_extra("numpy", "GenQ")
+        order = numpy.random.default_rng(_SEED).permutation(size)[: chosen.passages]
+        places = sorted(order.tolist())
+        file = self.written(corpus, places)
+        home = _home() / f"genq-{self.key(text_key(file.name))}"
+        pairs = home.with_name(f"{home.name}.pairs")
+        with locked(home.with_name(f"{pairs.name}.lock"), wait=True):
+            if read_card(home) is None and not (pairs / "manifest.json").is_file():
+                about = {"info": {"name": "written queries", "language": corpus.language}}
+                write_pairs(_pairs(corpus, places, file), pairs, about, {})
+        card = _train("encoder", pairs, chosen.base, home, changes=chosen.set, device=chosen.device, folder=self.folder)
+        return load_retriever(_spec_of(card, home))
+
+
+def _pairs(corpus: Corpus, places: Iterable[int], file: Path) -> Iterator[MinedPair]:
+    written, titles = read_expansions(file), corpus.titles
+    for place in places:
+        key = corpus.ids[place]
+        text = flat_text(titles[place] if titles else "", corpus.texts[place])
+        for query in dict.fromkeys(" ".join(line.split()) for line in written.get(key, ())):
+            if query and text.strip():
+                yield MinedPair(query, text, "written", key)

@@ -1,0 +1,117 @@
+"""Systems whose hits are pages, on passages that are sections of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_double import answering
+
+from airgen.control.recall import search_systems
+from airgen.errors import DatasetError
+from airgen.evaluation import evaluate
+from airgen.evaluation.document_level import PageLookup
+from airgen.evaluation.result_tables import note_lines
+from airgen.evaluation.run import read_run
+from airgen.evaluation.systems import SystemSettings
+from airgen.retrievers.indexed_corpus import Corpus
+
+SECTIONS = {
+    "guide/reset#router": "hold the button of the router",
+    "guide/reset#camera": "press the pin of the camera",
+    "guide/sound": "the speaker hums",
+    "faq/sound#left": "the left speaker is silent",
+    "faq/sound#right": "the right speaker is silent",
+}
+QUERIES = {"q1": "reset the camera", "q2": "silent speaker"}
+LABELS = {"q1": {"guide/reset#camera": 1, "guide/reset#router": 0}, "q2": {"faq/sound#right": 1}}
+
+
+@pytest.fixture
+def sections(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": key, "text": text} for key, text in SECTIONS.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"_id": key, "text": text} for key, text in QUERIES.items()]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels = [f"{query}\t{key}\t{label}\n" for query, of in LABELS.items() for key, label in of.items()]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(labels))
+    return folder
+
+
+def lookup(**more: Any) -> PageLookup:
+    corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
+    return PageLookup(corpus, more.get("parents", {}), more.get("labels", {}))
+
+
+@pytest.mark.parametrize(
+    ("own", "page"),
+    [
+        ("guide/reset", "guide/reset"),
+        ("guide/reset#camera", "guide/reset"),
+        ("https://docs.example.org/guide/reset.html", "guide/reset"),
+        ("https://docs.example.org/en/guide/reset/", "guide/reset"),
+        ("/guide/reset/index.html?from=search", "guide/reset"),
+        ("reset.md", "guide/reset"),
+        ("sound", None),  # two pages are called so
+        ("guide/unknown", None),
+        ("https://docs.example.org/other/reset", None),
+        ("", None),
+    ],
+)
+def test_a_page_is_found_by_its_id_or_address(own: str, page: str | None) -> None:
+    assert lookup().find(own) == page
+
+
+def test_the_best_section_is_the_labelled_one_else_the_nearest_in_words() -> None:
+    assert lookup().best("guide/reset", "q1", "where is the pin of my camera") == "guide/reset#camera"
+    assert lookup().best("guide/reset", "q1", "none of these") == "guide/reset#router"  # the first one
+    assert lookup(labels=LABELS).best("guide/reset", "q1", "the button of the router") == "guide/reset#camera"
+    low = {"q1": {"guide/reset#camera": 0, "guide/reset#router": 0}}
+    assert lookup(labels=low).best("guide/reset", "q1", "camera") == "guide/reset#camera"
+    flat = Corpus(["a", "b"], ["x", "y"])
+    assert PageLookup(flat, {"a": "p", "b": "p"}, {}).find("p") == "p"
+    with pytest.raises(DatasetError, match="no two passages of this dataset belong to the same page"):
+        PageLookup(flat, {}, {})
+
+
+def service(url: str, **settings: Any) -> SystemSettings:
+    return SystemSettings.model_validate({"name": "site", "kind": "http", "url": url, **settings})
+
+
+def test_a_search_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
+    def answer(asked: Any) -> tuple[int, Any]:
+        query = asked.json()["query"]
+        first, second = ("guide/sound", "guide/reset") if "reset" in query else ("faq/sound", "guide/sound")
+        address = "https://docs.example.org/{}.html"
+        hits = [address.format(page) for page in (first, second, second)]
+        return 200, {"hits": [{"id": one, "score": 3.0 - rank} for rank, one in enumerate(hits)]}
+
+    with answering(answer) as url:
+        with pytest.raises(DatasetError, match="not in the dataset"):
+            evaluate(sections, [service(url)], tmp_path / "out")
+        (result,) = evaluate(sections, [service(url, level="document")], tmp_path / "out")
+    assert result.means["RR@10"] == pytest.approx((1 / 2 + 1) / 2)
+    run = {query: [key for key, _ in hits] for query, hits in read_run(result.paths.run).ranked().items()}
+    assert run == {"q1": ["guide/sound", "guide/reset#camera"], "q2": ["faq/sound#right", "guide/sound"]}
+    assert "site: its hits are pages, each of which counts for the best of its sections" in note_lines([result])
+
+
+def test_a_run_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
+    path = tmp_path / "site.run"
+    path.write_text("q1 Q0 guide/reset.html 1 2.5 site\nq1 Q0 guide/reset#router 2 1.5 site\nq2 Q0 nowhere 1 1 site\n")
+    value = {"name": "site", "kind": "run", "path": str(path), "level": "document"}
+    (result,) = evaluate(sections, [SystemSettings.model_validate(value)], tmp_path / "out")
+    assert result.means["RR@10"] == pytest.approx(0.5) and result.notes["unknown_passages"] == 1
+    path.write_text("q1 Q0 nowhere 1 2.5 site\n")
+    with pytest.raises(DatasetError, match=r"none of its passages, such as 'nowhere'.*the ids of its pages look like"):
+        evaluate(sections, [SystemSettings.model_validate(value)], tmp_path / "none")
+
+
+def test_before_there_are_labels_the_section_nearest_in_words_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "site.run").write_text("q1 Q0 guide/reset 1 2.5 site\n")
+    (tmp_path / "systems.yaml").write_text("systems: [{name: site, kind: run, path: site.run, level: document}]")
+    corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
+    ((_, hits),) = search_systems(str(tmp_path / "systems.yaml"), None, corpus, QUERIES, "docs", 10)
+    assert [corpus.ids[place] for place in hits.positions[0] if place >= 0] == ["guide/reset#camera"]
