@@ -22,6 +22,7 @@ from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.significance import Interval, resampled_means
+from airgen.evaluation.verdict import FEWEST
 from airgen.paths import EVALUATION
 from airgen.studies.agree.rankings import Side, correlate
 from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks
@@ -100,14 +101,26 @@ def sources_of(dataset: BeirDataset) -> dict[str, dict[str, float]]:
 
 
 def label_sets(dataset: BeirDataset, labels: Labels, runs: Mapping[str, Run], measure: str) -> LabelSets | None:
-    """Compare the two rankings; None where nothing is to be compared.
+    """Compare the ranking by the labels with the ranking by the sources alone.
 
-    That is so below three systems, without a lineage, where no query has another positive than its source, and where
-    all systems score alike. labels: of the queries that count. Raises DatasetError for a lineage that cannot be read.
+    Args:
+        dataset: A generated dataset with its lineage.
+        labels: The labels of the queries that count.
+        runs: The runs of at least three systems, by name.
+        measure: The measure that ranks the systems.
+
+    Returns:
+        The comparison. `None` if there is no lineage, if no query has a positive besides its source, if all systems
+        have equal scores, or if there are too few systems or queries to rank.
+
+    Raises:
+        DatasetError: The lineage cannot be read.
     """
     sources = {key: row for key, row in sources_of(dataset).items() if key in labels}
     positives = {key: {id_ for id_, label in labels[key].items() if label > 0} for key in sources}
-    if len(runs) < LEAST_SYSTEMS or all(positives[key] <= row.keys() for key, row in sources.items()):
+    if len(runs) < LEAST_SYSTEMS or len(sources) < FEWEST:
+        return None
+    if all(positives[key] <= row.keys() for key, row in sources.items()):
         return None
     own = {key: labels[key] for key in sources}
     names = tuple(runs)

@@ -8,11 +8,12 @@ from beir_folder import write_beir
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.run import run_from_dict, write_run
+from airgen.evaluation.verdict import FEWEST
 from airgen.studies.inspect.checks import CHECKS
 from airgen.studies.inspect.inspect_dataset import inspect_dataset
 from airgen.studies.label_sets import ALIKE, UNLIKE, label_sets, sources_of
 
-QUERIES = [f"q{place}" for place in range(6)]
+QUERIES = [f"q{place}" for place in range(FEWEST)]
 LABELS = {key: {f"s-{key}": 1.0, f"x-{key}": 1.0, f"y-{key}": 1.0} for key in QUERIES}
 # Each system's hits of each query: s is the source; x and y are what quality control added.
 HITS = {"a": "snmkl", "b": "nsmxy", "c": "xysnm"}
@@ -41,7 +42,7 @@ def folder(tmp_path):
 def test_opposite_rankings_by_hand(folder):
     found = label_sets(BeirDataset.open(folder), LABELS, runs(**HITS), "nDCG@10")
     # The source alone: a 1, b .63, c .5. With x and y: a .47, b .71 and c 1.
-    assert (found.systems, found.queries, found.positives) == (3, 6, 3.0)
+    assert (found.systems, found.queries, found.positives) == (3, 25, 3.0)
     assert (found.spearman.value, found.spearman.low, found.spearman.high) == pytest.approx((-1, -1, -1))
     assert found.differ and found.moved == ("a", 3.0, 1.0)
     assert "differently: Spearman -1.00 [-1.00, -1.00]" in found.sentence
@@ -54,11 +55,15 @@ def test_the_same_rankings_are_no_warning(folder):
     assert "alike" in found.sentence and "audit" not in found.sentence
 
 
-@pytest.mark.parametrize("case", ["two systems", "no lineage", "nothing added", "all alike", "other queries"])
+@pytest.mark.parametrize(
+    "case", ["two systems", "24 queries", "no lineage", "nothing added", "all alike", "other queries"]
+)
 def test_nothing_is_said_where_nothing_can_be_compared(folder, case):
     labels, hits = LABELS, dict(HITS)
     if case == "two systems":
         del hits["c"]
+    if case == "24 queries":
+        labels = {key: LABELS[key] for key in QUERIES[1:]}
     if case == "no lineage":
         (folder / "private" / "lineage.jsonl").unlink()
     if case == "nothing added":

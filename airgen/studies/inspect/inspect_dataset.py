@@ -215,7 +215,7 @@ def inspect_dataset(
 
 def _label_sets(sets: LabelSets | None) -> Finding:
     if sets is None:
-        return not_measured("label sets", "no lineage, no positive beside the sources, or too few systems")
+        return not_measured("label sets", "no lineage, no positive besides the sources, or too few systems or queries")
     return finding("label sets", sets.spearman.value, sets.sentence)
 
 
