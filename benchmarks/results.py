@@ -55,12 +55,12 @@ def main() -> None:
     parts = [
         START,
         "## Systems that run offline",
-        f"nDCG@10 with people's labels ({sizes}), by `airgen evaluate` and `pipelines/systems-offline.yaml`; the best "
-        "is bold, the second underlined. The best of so many systems is in part the best by chance.",
+        f"nDCG@10 with human labels ({sizes}), from `airgen evaluate` with `pipelines/systems-offline.yaml`. The best "
+        "figure is bold, and the second best is underlined. Among so many systems, the best is partly best by chance.",
         overview_table([result for results in sets for result in results]),
         f"### Costs on {md(largest[0].dataset)}",
-        "Wall time on two shared cores while other work ran: orders of magnitude. A re-ranker or a hybrid includes "
-        "its systems.",
+        "Wall times on two shared cores while other work ran, which only show orders of magnitude. The time of a "
+        "re-ranker or a hybrid includes its systems.",
         costs(largest),
         END,
     ]
