@@ -7,6 +7,7 @@ adds the small pictures; it formats and computes nothing. The value is column by
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +21,12 @@ class Link:
 
     Attributes:
         to: The first parts of the address, such as ("d0", "query").
-        last: Function that returns the last part for a row; None for a cell without a link.
+        last: Function that returns the last part for a row, or several; None for a cell without a link.
         query: The part after the `?`.
     """
 
     to: tuple[str, ...]
-    last: Callable[[Any], str | None]
+    last: Callable[[Any], str | tuple[str, ...] | None]
     query: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -34,8 +35,10 @@ class Picture:
     """A small picture in each cell of a column.
 
     Attributes:
-        kind: `interval` or `ranks` (in place of the text), `bar` (the same), or `shade` (behind the text).
-        value: Function that returns what is drawn for a row: [value, low, high]; [low, high]; a share.
+        kind: In place of a text, `interval`, `ranks` or `bar`. Of the text, `shade` (behind it), `tag` (its first words
+            on a colour), `strip` (a square for each of its signs) or `pair` (its sign on a colour).
+        value: Function that returns what is drawn for a row: [value, low, high]; [low, high]; a share; a share; [words,
+            colour, what follows]; an explanation of each square; from -1 (worse) to 1 (better).
         axis: What all rows share: [low, high] of intervals, the number of ranks.
     """
 
@@ -56,6 +59,7 @@ class PageColumn(Column):
         role: `place`, `name`, `main`, `bars`, `quiet`: how the pages lay it out. `code`: the cells are commands;
             `money`: they are amounts in words.
         wide: Left out on a phone.
+        width: Pixels, in a table of which only the rows in view are drawn.
         below: Function that returns what a phone shows below the cell, in place of columns that are left out.
         remark: Function that returns an explanation of a cell.
     """
@@ -66,11 +70,45 @@ class PageColumn(Column):
     picture: Picture | None = None
     role: str = ""
     wide: bool = False
+    width: int = 0
     below: Callable[[Any], str] | None = None
     remark: Callable[[Any], str] | None = None
 
 
-def page_table(label: str, table: Table, *, sort: str = "", stack: bool | str = True) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A choice among the rows of a table.
+
+    Attributes:
+        name: Its name in the address of a page.
+        title: Its name on the page.
+        value: Function that returns what a row is chosen by; None or an empty text for a row that no choice shows.
+        words: Function that returns how a value is called.
+        order: Values in the order in which they are listed; the others follow, numbers by size.
+        fewest: Fewest values for which there is something to choose.
+    """
+
+    name: str
+    title: str
+    value: Callable[[Any], str | None]
+    words: Callable[[str], str] = str
+    order: Sequence[str] = ()
+    fewest: int = 2
+
+
+_MOST_CHOICES = 60  # of a filter: more are no choice
+
+
+def page_table(
+    label: str,
+    table: Table,
+    *,
+    sort: str = "",
+    stack: bool | str = True,
+    opens: bool = False,
+    square: bool = False,
+    filters: Sequence[Filter] = (),
+) -> dict[str, Any]:
     """Return a table as plain values for a page.
 
     Args:
@@ -78,9 +116,13 @@ def page_table(label: str, table: Table, *, sort: str = "", stack: bool | str = 
         table: Rows and columns; plain columns of a study will do.
         sort: Title of the column that it is sorted by at first; `-title` for the largest first.
         stack: Whether a phone shows each row as a list: if there are many columns, `always`, or never (False).
+        opens: Whether a click on a row follows the link of its column of the role `main`.
+        square: Whether its rows and columns are the same things, so that it is not sorted.
+        filters: What its rows can be chosen by.
 
     Returns:
-        `label`, `size`, and `columns`: each with its `title` and `texts`, and what else it has.
+        `label`, `size`, and `columns`: each with its `title` and `texts`, and what else it has. A filter has `choices`,
+        each a value and what it is called, and `at`: the place of each row's choice, or -1.
     """
     texts = list(zip(*table.cells(), strict=True)) or [()] * len(table.columns)
     columns = [_column(column, table.rows, list(text)) for column, text in zip(table.columns, texts, strict=True)]
@@ -88,7 +130,33 @@ def page_table(label: str, table: Table, *, sort: str = "", stack: bool | str = 
     if sort:
         at = [column.title for column in table.columns].index(sort.removeprefix("-"))
         value["sort"] = f"-{at}" if sort.startswith("-") else str(at)
-    return value if stack is True else {**value, "stack": stack}
+    if stack is not True:
+        value["stack"] = stack
+    value |= {name: True for name, is_so in (("opens", opens), ("square", square)) if is_so}
+    chosen = [choices for each in filters if (choices := _choices(each, table.rows)) is not None]
+    return {**value, "filters": chosen} if filters else value
+
+
+def _choices(each: Filter, rows: Sequence[Any]) -> dict[str, Any] | None:
+    """Return a filter; None where there is nothing to choose."""
+    values = [each.value(row) or "" for row in rows]
+    order = {value: at for at, value in enumerate(each.order)}
+    known = sorted(set(values) - {""}, key=lambda value: (order.get(value, len(order)), *natural(value)))
+    if not each.fewest <= len(known) < _MOST_CHOICES:
+        return None
+    place = {value: at for at, value in enumerate(known)}
+    return {
+        "name": each.name,
+        "title": each.title,
+        "choices": [[value, each.words(value)] for value in known],
+        "at": [place.get(value, -1) for value in values],
+    }
+
+
+def natural(text: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Return what a text is sorted by, as a person would: `2` before `10`, and `b` after `A`."""
+    parts = re.split(r"([0-9]+)", text.casefold())
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part], text
 
 
 def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, Any]:
@@ -119,7 +187,7 @@ def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, 
             "values": [picture.value(row) for row in rows],
             "axis": picture.axis,
         }
-    for name in ("hint", "role", "wide"):
+    for name in ("hint", "role", "wide", "width"):
         if getattr(column, name):
             drawn[name] = getattr(column, name)
     if column.below is not None:

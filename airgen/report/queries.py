@@ -1,7 +1,8 @@
 """The queries of a report: a table of all of them, and the life of each, in blocks.
 
-`d0/queries` has one list for each column of the table, all of one length. The life of query number n is element
-n % 32 of the list `d0/lives-XXX`, where XXX is n // 32. Documents have the ids that they have in the dataset.
+`d0/queries` has the table with its filters, and `block`, the number of lives in a block. The life of query number n is
+element n % block of the list `d0/lives-XXX`, where XXX is n // block. Documents have the ids that they have in the
+dataset.
 """
 
 import json
@@ -17,6 +18,7 @@ from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
 from airgen.report.best_lines import BestLines
+from airgen.report.query_tables import asked_of, queries_table, systems_on_query, tags_of
 from airgen.report.report_files import Pack
 from airgen.report.source import ReportSource, SystemRanks
 from airgen.sql_connections import on_disk
@@ -58,8 +60,7 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
 
 BLOCK = 32
 _HIT_CHARACTERS = 400  # characters of a document that has no label
-_COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "systems")
-_ATTRIBUTES = ("type", "length", "information", "style")
+_COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "attributes")
 _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
 _KNOWN |= {"answer", "hard_negatives", "labels"}
 
@@ -70,8 +71,7 @@ Systems = Mapping[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]
 
 def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
     """Write the table and the lives of the queries, if there are any; return their part of the summary."""
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    extra: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     systems = _systems(source)
     block: list[Life] = []
     number = 0
@@ -84,22 +84,16 @@ def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
 
     with on_disk(_SCHEMA, "the texts of a report") as texts:
         for life in _lives(source, texts, systems):
-            for name in _COLUMNS:
-                columns[name].append(life.get(name))
-            extra.append(life["attributes"])
+            rows.append({name: life.get(name) for name in _COLUMNS})
             block.append(life)
             if len(block) == BLOCK:
                 flush()
         if block:
             flush()
-    if not extra:
+    if not rows:
         return {"queries": 0}
-    names = [name for name in _ATTRIBUTES if any(name in attributes for attributes in extra)]
-    names += sorted({name for attributes in extra for name in attributes} - set(names))
-    columns.update({f"is:{name}": [attributes.get(name) for attributes in extra] for name in names})
-    pack.write(f"{source.key}/queries", columns)
-    outcomes = columns["outcome"]
-    return {"queries": len(extra), "kept": outcomes.count("kept"), "attributes": names}
+    pack.write(f"{source.key}/queries", {"block": BLOCK, "table": queries_table(source.key, rows)})
+    return {"queries": len(rows), "kept": sum(row["outcome"] == "kept" for row in rows)}
 
 
 def _lives(source: ReportSource, texts: Connection, systems: Systems) -> Iterator[Life]:
@@ -254,8 +248,11 @@ def _complete(
     _put(texts, _texts(source, wanted, store))
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     for life in every:
-        life["headline"] = headlines.get(life["split"]) or headlines.get("all")
+        headline = headlines.get(life["split"]) or headlines.get("all")
+        life["headline"] = headline
         life["docs"] = _shown(texts, _documents(life), BestLines(life["text"], source.stopwords, source.language))
+        life |= {"tags": tags_of(life), "asked": asked_of(life["attributes"])}
+        life["systems"] = systems_on_query(life["ranked"], life["labels"], life["docs"], headline or "Score")
         yield life
 
 
@@ -272,7 +269,6 @@ def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[st
         "positives": None if hidden else positives,
         "negatives": None if hidden else negatives,
         "score": sum(scores) / len(scores) if scores else None,
-        "systems": len(scores),
     }
 
 

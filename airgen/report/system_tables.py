@@ -8,9 +8,11 @@ from airgen.evaluation.result import Costs, Result
 from airgen.evaluation.result_tables import PAIRS, cost_columns
 from airgen.evaluation.significance import Comparison
 from airgen.report.page_table import Link, PageColumn, Picture, page_table, shades
-from airgen.study import Column, Table, shown, span
+from airgen.study import Column, P, Table, shown, span
 
 Query = Mapping[str, str]
+
+MINUS = "\N{MINUS SIGN}"
 
 
 def split_query(split: str) -> Query:
@@ -270,6 +272,113 @@ def bias_note(result: Result) -> str:
 def pairs_table(comparison: Comparison) -> dict[str, Any]:
     """Return every pair of systems as `airgen evaluate` reports it."""
     return page_table("Pairs of systems", Table(comparison.pairs, PAIRS), stack=False)
+
+
+def pairs_square(key: str, results: Sequence[Result], comparison: Comparison) -> dict[str, Any]:
+    """Return how each system stands to each other: a sign where the pair differs significantly, a link to the pair."""
+    difference: dict[tuple[str, str], float] = {}
+    p_values: dict[tuple[str, str], float] = {}
+    for pair in comparison.pairs:
+        for names, sign in (((pair.first, pair.second), 1), ((pair.second, pair.first), -1)):
+            difference[names], p_values[names] = sign * pair.difference, pair.fisher_holm
+    most = max((abs(pair.difference) for pair in comparison.pairs), default=0.0) or 1.0
+
+    def is_apart(names: tuple[str, str]) -> bool:
+        return names in p_values and p_values[names] <= comparison.alpha
+
+    def sign(other: str, result: Result) -> str:
+        names = (result.name, other)
+        return "" if not is_apart(names) else MINUS if difference[names] < 0 else "+"
+
+    def strength(other: str, result: Result) -> float | None:
+        names = (result.name, other)
+        if names not in difference:
+            return None
+        return round(difference[names] / most, 4) if is_apart(names) else 0.0
+
+    def remark(other: str, result: Result) -> str:
+        names = (result.name, other)
+        if names not in difference:
+            return ""
+        better = "is worse than" if difference[names] < 0 else "is better than"
+        p = shown(p_values[names], P)
+        return f"{result.name} {better} {other} by {abs(difference[names]):.4f}, p {p}"
+
+    def address(other: str, result: Result) -> tuple[str, str] | None:
+        return (result.name, other) if (result.name, other) in difference else None
+
+    place = {result.name: at for at, result in enumerate(results, 1)}
+    columns: list[Column] = [
+        PageColumn("#", lambda result: place[result.name], role="place"),
+        PageColumn("System", lambda result: result.name, left=True, role="name"),
+    ]
+    columns += [
+        PageColumn(
+            str(place[result.name]),
+            partial(sign, result.name),
+            left=True,
+            hint=result.name,
+            link=Link((key, "compare"), partial(address, result.name), split_query(result.split)),
+            picture=Picture("pair", partial(strength, result.name)),
+            remark=partial(remark, result.name),
+        )
+        for result in results
+    ]
+    return page_table("Every two systems", Table(results, columns), square=True, stack=False)
+
+
+MILLIONTHS = 1e6
+"""Scores by query are whole numbers in a report: they take little room, and six digits separate any two."""
+_NOWHERE = 10**9  # what a query without a relevant hit is sorted by
+
+
+def scores_table(ids: Sequence[str], scores: Mapping[str, float], first: Mapping[str, int]) -> dict[str, Any]:
+    """Return what one system did with each query, of which `compared_table` takes its columns.
+
+    Args:
+        ids: The queries, in the order of the table.
+        scores: Scores by query.
+        first: Rank of the first relevant passage by query, 0 without one.
+    """
+    columns = [
+        PageColumn(
+            "Score",
+            lambda id_: scores.get(id_, 0.0),
+            ".3f",
+            role="score",
+            sort=lambda id_: round(scores.get(id_, 0.0) * MILLIONTHS),
+        ),
+        PageColumn(
+            "First relevant",
+            lambda id_: first[id_] or None,
+            ",",
+            role="score",
+            wide=True,
+            sort=lambda id_: first[id_] or _NOWHERE,
+        ),
+    ]
+    return page_table("Scores by query", Table(ids, columns))
+
+
+def compared_table(ids: Sequence[str], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the table of any two systems, A and B, query by query.
+
+    There are too many pairs for a table each, so a page joins the queries, which are here, with the columns of the two
+    systems' own tables (`scores_table`): `joined` says which, in their order. The difference is the only cell that is
+    made there.
+    """
+    query = PageColumn(
+        "Query", lambda id_: texts.get(id_) or id_, left=True, role="main", link=Link((), lambda id_: id_)
+    )
+    rank = "The rank of the first relevant passage in"
+    joined: list[dict[str, Any]] = [
+        {"title": "A", "of": "a", "column": 0},
+        {"title": "B", "of": "b", "column": 0},
+        {"title": f"A {MINUS} B", "less": 0, "unit": MILLIONTHS, "digits": 3, "role": "difference"},
+        {"title": "Rank in A", "of": "a", "column": 1, "hint": f"{rank} A"},
+        {"title": "Rank in B", "of": "b", "column": 1, "hint": f"{rank} B"},
+    ]
+    return {**page_table("Queries by difference", Table(ids, [query]), opens=True), "joined": joined}
 
 
 def query_column(

@@ -26,12 +26,15 @@ from airgen.report.page_table import PageColumn, page_table
 from airgen.report.source import TOP, ReportSource, SystemRanks
 from airgen.report.system_tables import (
     bias_note,
+    compared_table,
     facts_of,
     holes_table,
     kinds_table,
     measures_table,
+    pairs_square,
     pairs_table,
     query_column,
+    scores_table,
     system_views,
 )
 from airgen.studies.agree.rankings import RankGain
@@ -184,6 +187,7 @@ def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *
             for pair in (comparison.pairs if comparison else ())
         ],
         "pairs_table": pairs_table(comparison) if comparison and comparison.pairs else None,
+        "square": pairs_square(key, results, comparison) if comparison and comparison.pairs else None,
         "by_query": by_query,
         "private": board.private,
         "notes": list(board.notes),
@@ -305,10 +309,7 @@ def _query_chunks(
     texts = {key: text for result in board.results for key, text in result.worst.items()}
     texts |= {key: query.text for key, query in source.queries.items()}
     relevant = {key: sum(label > 0 for label in labels.get(key, {}).values()) for key in ids}
-    yield (
-        f"{folder}/queries",
-        {"ids": ids, "texts": [texts.get(key, "") for key in ids], "relevant": [relevant[key] for key in ids]},
-    )
+    yield f"{folder}/queries", {"table": compared_table(ids, texts), "relevant": [relevant[key] for key in ids]}
     for at, (result, scores) in enumerate(zip(board.results, every, strict=True)):
         hits = rankings.get(result.name, {})
         first = {key: _first(labels.get(key, {}), hits[key]) if key in hits else 0 for key in ids}
@@ -319,9 +320,7 @@ def _query_chunks(
             f"{folder}/system-{at:03}",
             {
                 "name": result.name,
-                # Whole numbers take little room; six digits separate any two scores.
-                "scores": [round(scores.get(key, 0.0) * 1e6) for key in ids],
-                "first": [first[key] for key in ids],
+                "table": scores_table(ids, scores, first),
                 "worst": page_table(
                     "Worst queries",
                     Table(

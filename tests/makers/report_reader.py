@@ -37,9 +37,17 @@ def column(table: dict[str, Any], title: str) -> dict[str, Any]:
     return next(column for column in table["columns"] if column["title"] == title)
 
 
+def choices(table: dict[str, Any], name: str) -> list[str]:
+    """What each row of a table of a page has in a filter; an empty text for none."""
+    values = next(
+        ([value for value, _ in each["choices"]], each["at"]) for each in table["filters"] if each["name"] == name
+    )
+    return [values[0][at] if at >= 0 else "" for at in values[1]]
+
+
 def lives(data: dict[str, Any], key: str = "d0") -> dict[str, dict[str, Any]]:
     """{query id: life} of a dataset, in the order of the table."""
     blocks = [value for name, value in sorted(data.items()) if name.startswith(f"{key}/lives-")]
     every = [life for block in blocks for life in block]
-    assert [life["id"] for life in every] == data[f"{key}/queries"]["id"]
+    assert [life["id"] for life in every] == column(data[f"{key}/queries"]["table"], "Query")["ids"]
     return {life["id"]: life for life in every}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import call
-from report_reader import lives, read_report
+from report_reader import cells, column, lives, read_report
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, UsageError
@@ -25,11 +25,11 @@ def results(dataset: Path, out: Path, split: str = "test") -> Path:
 def test_a_dataset_with_lineage_and_results(dataset: Path, tmp_path: Path) -> None:
     out = results(dataset, tmp_path / "results")
     data = read_report(make_report([dataset, out], tmp_path / "report"))
-    summary, table, each = data["report"], data["d0/queries"], lives(data)
+    summary, table, each = data["report"], data["d0/queries"]["table"], lives(data)
     (about,) = summary["datasets"]
     assert (about["name"], about["state"], about["systems"]) == ("weather-notes", "dataset", {"test": ["bm25", "flat"]})
     assert summary["notes"] == about["notes"] == [] and not summary["public"]
-    assert table["positives"] == [2] * 6 and table["negatives"] == [1] * 6
+    assert column(table, "Pos.")["texts"] == ["2"] * 6 and column(table, "Neg.")["texts"] == ["1"] * 6
     one = each["q-00"]
     assert one["text"].startswith("What is passage 0") and one["scenario"]["chosen"] == "lineage-only-words"
     assert {row["id"]: row["label"] for row in one["labels"]} == {"doc000": 1, "doc001": 1, "doc002": 0}
@@ -58,7 +58,9 @@ def test_a_folder_of_plain_files(tmp_path: Path) -> None:
     (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "bees?"}\n{"_id": "q2", "text": "x"}\n', "utf-8")
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n", encoding="utf-8")
     data = read_report(make_report([folder], tmp_path / "report"))
-    assert data["d0/queries"]["split"] == ["test", ""] and data["d0/queries"]["positives"] == [1, 0]
+    table = data["d0/queries"]["table"]
+    assert cells(table) == [("bees?", "test", "1", "0"), ("x", "–", "0", "0")]
+    assert [each["name"] for each in table["filters"]] == ["positives"]  # one split is no choice
     assert data["report"]["datasets"][0]["name"] == "plain"
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from report_reader import cells, column
 
 from airgen.report.overview_tables import costs_table, splits_table, together_table
-from airgen.report.page_table import Link, PageColumn, Picture, page_table, shades
+from airgen.report.page_table import Filter, Link, PageColumn, Picture, natural, page_table, shades
+from airgen.report.query_tables import asked_of, queries_table, systems_on_query, tags_of
 from airgen.study import Column, Table
 
 NUMBERS = st.one_of(st.none(), st.integers(0, 10**9), st.floats(-1e6, 1e6), st.just(float("nan")))
@@ -85,3 +86,73 @@ def test_a_number_without_end_and_markup_are_plain_values() -> None:
     value = page_table("</script>", table)
     assert json.loads(json.dumps(value, allow_nan=False)) == value
     assert value["columns"][0]["texts"] == cells and value["columns"][1]["sort"] == [None, 1.0]
+
+
+def test_choices_are_in_a_persons_order_and_say_what_each_row_has() -> None:
+    rows = ["10 km", "2 km", "", "beta", "Alpha", "2 km"]
+    filters = [
+        Filter("where", "Where", lambda row: row or None, str.upper, ["beta"]),
+        Filter("one", "One value", lambda row: "x"),
+        Filter("why", "Why", lambda row: "late" if row == "beta" else "", fewest=1),
+        Filter("many", "Many", lambda row: None),
+    ]
+    table = Table([f"{n}" for n in range(70)], [Column("n", str)])
+    assert page_table("Rows", table, filters=[Filter("n", "n", str)])["filters"] == []  # seventy are no choice
+    value = page_table("Rows", Table(rows, [Column("row", str)]), filters=filters)
+    where, why = value["filters"]
+    assert where["choices"] == [["beta", "BETA"], ["2 km", "2 KM"], ["10 km", "10 KM"], ["Alpha", "ALPHA"]]
+    assert where["at"] == [2, 1, -1, 0, 3, 1] and why["at"] == [-1, -1, -1, 0, -1, -1]
+
+
+@given(st.lists(st.text(max_size=6), max_size=6))
+def test_any_texts_can_be_put_into_order(texts: list[str]) -> None:
+    backwards = list(reversed(texts))
+    assert sorted(texts, key=natural) == sorted(backwards, key=natural)
+
+
+def test_the_list_of_queries_by_hand() -> None:
+    base = {"split": "", "outcome": "kept", "why": "", "positives": 2, "negatives": 0, "score": None}
+    rows: list[dict[str, Any]] = [
+        {**base, "id": "q1", "text": "a", "split": "test", "score": 0.4, "attributes": {"length": "lt5", "year": 2024}},
+        {**base, "id": "q2", "text": "", "outcome": "dropped", "why": "control: too vague", "positives": None,
+         "attributes": {"length": "ge20"}},
+        {**base, "id": "q3", "text": "c", "positives": 9, "score": 1.0, "attributes": {"length": "lt5", "year": 900}},
+    ]  # fmt: skip
+    table = queries_table("d0", rows)
+    assert [one["title"] for one in table["columns"]] == ["Query", "Words", "Split", "Pos.", "Neg.", "Score", "Outcome"]
+    assert cells(table) == [
+        ("a", "under 5", "test", "2", "0", "0.400", "kept"),
+        ("no query: q2", "20 or more", "–", "–", "0", "–", "dropped: too vague"),
+        ("c", "under 5", "–", "9", "0", "1.000", "kept"),
+    ]
+    assert column(table, "Outcome")["picture"]["values"] == [None, ["dropped", "bad", "too vague"], None]
+    assert column(table, "Query")["ids"] == ["q1", "q2", "q3"] and table["opens"]
+    filters = {one["name"]: ([value for value, _ in one["choices"]], one["at"]) for one in table["filters"]}
+    assert filters == {
+        "outcome": (["kept", "dropped"], [0, 1, 0]),
+        "why": (["control: too vague"], [-1, 0, -1]),
+        "length": (["lt5", "ge20"], [0, 1, 0]),
+        "year": (["900", "2024"], [1, -1, 0]),
+        "difficulty": (["medium", "easy"], [0, -1, 1]),
+        "positives": (["2", "6 or more"], [0, -1, 1]),
+    }
+    assert tags_of({**rows[0], "attributes": {"length": "lt5", "user_group": "new", "year": 2024}}) == [
+        ("kept", "good", "Outcome"), ("test", "", "Split"), ("under 5 words", "", "Words"), ("new", "", "user group"),
+    ]  # fmt: skip
+    assert asked_of({"type": "claim", "length": "10to20", "style": "formal"}) == "claim, 10 to 20 words"
+
+
+def test_the_systems_on_one_query_by_hand() -> None:
+    labels = [
+        {"id": "p1", "label": 1},
+        {"id": "p2", "label": 0},
+        {"id": "p3", "label": None, "decision": "add_positive"},
+    ]
+    ranked = [
+        {"name": "a", "score": 0.75, "top": ["p2", "p1", "x"], "ranks": {"p1": 2, "p2": 1, "p3": 1200}},
+        {"name": "b", "score": None, "top": [], "ranks": {"p2": 7}},
+    ]
+    table = systems_on_query(ranked, labels, {"p1": {"title": "Bees"}, "x": {"title": ""}}, "nDCG@10")
+    assert table is not None and systems_on_query([], labels, {}, "Score") is None
+    assert cells(table) == [("a", "0.750", "2", "×●·"), ("b", "–", "–", "")]
+    assert column(table, "First ten")["picture"]["values"] == [["1. p2", "2. Bees", "3. x"], []]

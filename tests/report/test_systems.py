@@ -1,5 +1,6 @@
 """Systems in a report: a case worked out by hand, figures as in the files of the results, and what a browser shows."""
 
+import csv
 import json
 import math
 import re
@@ -49,6 +50,11 @@ def results_of(dataset: Path, out: Path, runs: dict[str, Any] = RUNS, **options:
     return out
 
 
+def rows_of(path: Path) -> list[list[str]]:
+    """The rows of a CSV file."""
+    return list(csv.reader(path.read_text("utf-8").splitlines()))
+
+
 def board_of(data: dict[str, Any], place: int = 0) -> dict[str, Any]:
     return data["d0/systems"]["boards"][place]  # type: ignore[no-any-return]
 
@@ -85,11 +91,13 @@ def test_a_system_that_made_labels_is_marked(little: Path, tmp_path: Path) -> No
 def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made: Made) -> None:
     data, out = made.data, made.out
     board = board_of(data)
+    compared = json.loads((out / "little" / "test" / "comparison.json").read_text())
     about = data["d0/overview"]  # no model made it, so a label 0 is no hard negative, and nobody has to check a model
     assert not about["facts"]["generated"] and not about["unchecked"]
     assert [one["name"] for one in board["systems"]] == ["a", "b", "c"]
-    ids = data["d0/board0/queries"]["ids"]
-    assert ids == ["q1", "q2", "q3", "q4"] and data["d0/board0/queries"]["texts"][0] == "query 1"
+    queries = column(data["d0/board0/queries"]["table"], "Query")
+    ids = queries["ids"]
+    assert ids == ["q1", "q2", "q3", "q4"] and queries["texts"][0] == "query 1"
     for at, one in enumerate(board["systems"]):
         folder = out / "little" / "test"
         kept = json.loads((folder / f"{one['name']}.json").read_text())
@@ -104,15 +112,25 @@ def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made:
         ]
         assert column(board["views"]["costs"], "p50 ms")["sort"][at] is kept["costs"]["latency_p50_ms"] is None
         scores = read_scores(folder / f"{one['name']}.parquet", "nDCG@10")
-        chunk = data[f"d0/board0/system-{at:03}"]
-        assert chunk["scores"] == [round(scores[key] * 1e6) for key in ids]
-    compared = json.loads((out / "little" / "test" / "comparison.json").read_text())
+        by_query = column(data[f"d0/board0/system-{at:03}"]["table"], "Score")
+        assert by_query["sort"] == [round(scores[key] * 1e6) for key in ids]
+        assert by_query["texts"] == [f"{scores[key]:.3f}" for key in ids]
     assert [one["ranks"] for one in board["systems"]] == compared["ranks"]
     (types,) = [one for one in board["attributes"] if one["attribute"] == "type"]
     assert [(value["value"], value["queries"]) for value in types["values"]] == [("claim", 2), ("question", 2)]
     assert types["values"][0]["means"] == pytest.approx([0.5, (SECOND + 1) / 2, 0.5])
-    first = {data[f"d0/board0/system-{at:03}"]["name"]: data[f"d0/board0/system-{at:03}"]["first"] for at in range(3)}
-    assert first == {"a": [1, 0, 1, 1], "b": [2, 1, 1, 0], "c": [3, 3, 3, 1]}
+    files = [data[f"d0/board0/system-{at:03}"] for at in range(3)]
+    first = {file["name"]: "".join(column(file["table"], "First relevant")["texts"]) for file in files}
+    assert first == {"a": "1–11", "b": "211–", "c": "3331"}
+    square = board["square"]
+    assert [row[:2] for row in cells(square)] == [("1", "a"), ("2", "b"), ("3", "c")]
+    assert {sign for row in cells(square) for sign in row[2:]} == {""}  # four queries tell nobody apart
+    assert column(square, "2")["ids"] == [["a", "b"], None, ["c", "b"]]
+    assert column(square, "2")["picture"]["values"] == [0.0, None, 0.0]
+    (pair,) = [one for one in compared["pairs"] if {one["first"], one["second"]} == {"a", "b"}]
+    assert column(square, "2")["remarks"][0] == (
+        f"a is better than b by {pair['difference']:.4f}, p {pair['fisher_holm']:.4f}"
+    )
     holes = board["holes"]
     assert holes["shares"] == [2 / 40, 0.0, 5 / 40]  # p5 of q2 and q4; none; p5 of q1, p5 and p1 of q2, p1 and p4 of q3
     assert cells(holes["first"])[0] == ("query 2", "p5", "2", "1") and holes["pairs"] == 6
@@ -178,7 +196,9 @@ def test_results_of_every_split_together(little: Path, tmp_path: Path, browse: A
 def test_without_the_dataset_and_with_scores_that_are_missing(made: Made, tmp_path: Path) -> None:
     data = read_report(make_report([made.out], tmp_path / "alone"))
     assert board_of(data)["by_query"] and "holes" not in board_of(data)
-    assert data["d0/board0/queries"]["texts"] == [f"query {n}" for n in range(1, 5)]  # of the worst queries
+    assert column(data["d0/board0/queries"]["table"], "Query")["texts"] == [
+        f"query {n}" for n in range(1, 5)
+    ]  # of the worst queries
     shutil.copytree(made.out, tmp_path / "results")
     (tmp_path / "results" / "little" / "test" / "b.parquet").unlink()
     board = board_of(read_report(make_report([made.dataset, tmp_path / "results"], tmp_path / "report")))
@@ -288,6 +308,9 @@ def test_what_is_taken_along_and_what_keys_do(made: Made, browse: Any) -> None:
     with page.expect_download() as taken:
         page.get_by_role("button", name="Queries by difference as Markdown").click()
     assert taken.value.path().read_text("utf-8").startswith("| Query | A | B |")
+    lines = taken.value.path().read_text("utf-8").splitlines()
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in lines[2:]}
+    assert list(rows) == ["| query 2"] and rows["| query 2"] == ["0.000", "1.000", "-1.000", "–", "1 |"]
     # Tables that Python made: as they are sorted on the screen, without the pictures; and the square of all pairs.
     page.goto(f"{made.index.resolve().as_uri()}#/d0/systems")
     page.wait_for_selector("table.pairs")
@@ -304,6 +327,10 @@ def test_what_is_taken_along_and_what_keys_do(made: Made, browse: Any) -> None:
         page.get_by_role("button", name="Pairs of systems as CSV").click()
     assert len(taken.value.path().read_text("utf-8").splitlines()) == 4
     with page.expect_download() as taken:
+        page.get_by_role("button", name="Every two systems as CSV").click()
+    lines = taken.value.path().read_text("utf-8").splitlines()
+    assert lines == ["#,System,1,2,3", "1,a,,,", "2,b,,,", "3,c,,,"]
+    with page.expect_download() as taken:
         page.get_by_role("button", name="Pairs of systems as SVG").click()
     assert taken.value.path().read_bytes().count(b"<rect") == 1 + 6
     # The list of queries: found by one and not by another, and the keys that the page names.
@@ -313,6 +340,12 @@ def test_what_is_taken_along_and_what_keys_do(made: Made, browse: Any) -> None:
     page.select_option("select[data-name=misses]", "b")
     page.wait_for_function("document.querySelectorAll('table.virtual td.main').length === 1")
     assert page.inner_text("table.virtual td.main") == "query 4" and "finds=a&misses=b" in page.url
+    with page.expect_download() as taken:  # what is shown of the list
+        page.get_by_role("button", name="Queries as CSV").click()
+    value = made.data["d0/queries"]["table"]
+    shown = dict(zip(column(value, "Query")["ids"], cells(value), strict=True))
+    header = [each["title"] for each in value["columns"]]
+    assert rows_of(taken.value.path()) == [header, list(shown["q4"])]
     page.get_by_role("button", name="Clear").click()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("/")
@@ -324,3 +357,31 @@ def test_what_is_taken_along_and_what_keys_do(made: Made, browse: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("header.query h1")
     assert page.inner_text("header.query h1") == "query 2"
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Systems on this query as CSV").click()
+    systems = made.data["d0/lives-000"][1]["systems"]
+    assert rows_of(taken.value.path())[1:] == [list(row) for row in cells(systems)]
+
+
+def test_pairs_that_differ_lead_to_their_comparison(tmp_path: Path, browse: Any) -> None:
+    """One system finds each of twelve passages, the other none: a sign each way, and a colour."""
+    corpus = [{"_id": f"p{n}", "title": "", "text": f"page {n}"} for n in range(12)]
+    queries = [{"_id": f"q{n}", "text": f"query {n}"} for n in range(12)]
+    labels = [(f"q{n}", f"p{n}", 1) for n in range(12)]
+    dataset = write_beir(tmp_path / "data", corpus, queries, {"test": labels}, name="data")
+    finds = {f"q{n}": [f"p{n}"] for n in range(12)}
+    out = results_of(
+        dataset, tmp_path / "out", {"good": finds, "bad": {f"q{n}": [f"p{(n + 1) % 12}"] for n in range(12)}}
+    )
+    index = make_report([dataset, out], tmp_path / "report")
+    square = board_of(read_report(index))["square"]
+    assert cells(square) == [("1", "good", "", "+"), ("2", "bad", "−", "")]
+    assert column(square, "1")["picture"]["values"] == [None, -1.0]
+    page = browse(f"{index.resolve().as_uri()}#/d0/systems")
+    cell = page.get_by_label("bad is worse than good by 1.0000, p 0.00")
+    cell.wait_for()
+    assert "worse" in cell.get_attribute("class") and cell.inner_text() == "−"
+    cell.click()
+    page.wait_for_selector("#wins")
+    assert page.inner_text("h1") == "Two systems compared" and page.inner_text("#losses") == "12"
+    assert page.locator("tbody tr").first.inner_text().split("\t")[1:] == ["0.000", "1.000", "-1.000", "–", "1"]

@@ -5,6 +5,7 @@
   const LOST = 12; // relevant passages below the first hits that are named
   const [A, B] = ["#0072b2", "#d55e00"]; // of a drawing that is taken along; the page has colours of its own
   const FIRST = 10; // ranks within which a system finds something
+  const MILLIONTHS = 1e6;
   const EQUAL = 1; // millionths: scores that differ by less are equal
 
   const file = (dataset, board, at) => get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`);
@@ -15,18 +16,26 @@
     return at;
   }
 
-  /* The scores of two systems by query, those with the largest difference first. */
+  /* Two systems query by query: the table that Python began, joined with the columns of both, and for the figures each row
+     with its difference; those with the largest come first. */
   async function differences(dataset, board, a, b) {
-    const [{ ids, texts, relevant }, one, other] = await Promise.all([get(`${dataset.key}/${board.key}/queries`), file(dataset, board, a), file(dataset, board, b)]);
-    const rows = ids.map((id, at) => ({
-      id, at, text: texts[at] || id, relevant: relevant[at], a: one.scores[at] / 1e6, b: other.scores[at] / 1e6,
-      difference: one.scores[at] - other.scores[at], firstA: one.first[at], firstB: other.first[at],
-    }));
-    for (const row of rows) {
-      row.winner = Math.abs(row.difference) < EQUAL ? "tie" : row.difference > 0 ? "a" : "b";
-      row.difference /= 1e6;
-    }
-    return rows.sort((x, y) => Math.abs(y.difference) - Math.abs(x.difference) || x.at - y.at);
+    const [{ table, relevant }, one, other] = await Promise.all([get(`${dataset.key}/${board.key}/queries`), file(dataset, board, a), file(dataset, board, b)]);
+    const sides = { a: one.table.columns, b: other.table.columns };
+    const [query, ...rest] = [{ ...table.columns[0], to: [dataset.key, "compare", board.systems[a].name, board.systems[b].name], query: splitOf(board) },
+      ...table.joined.map(({ of, column, less, ...about }) => (of ? { ...sides[of][column], ...about } : difference(sides.a[less], sides.b[less], about)))];
+    const [scoreA, scoreB, less, firstA, firstB] = rest.map((column) => column.sort);
+    const rows = query.ids.map((id, at) => ({ id, at, text: query.texts[at], relevant: relevant[at],
+      a: scoreA[at] / MILLIONTHS, b: scoreB[at] / MILLIONTHS, difference: less[at] / MILLIONTHS, winner: sideOf(less[at]), firstA: firstA[at], firstB: firstB[at] }));
+    rows.sort((x, y) => Math.abs(y.difference) - Math.abs(x.difference) || x.at - y.at);
+    return { rows, table: { ...table, columns: [query, ...rest] } };
+  }
+
+  const sideOf = (difference) => (Math.abs(difference) < EQUAL ? "tie" : difference > 0 ? "a" : "b");
+
+  /* The difference of two columns of whole numbers, as Python says how it is written. */
+  function difference(a, b, { unit, digits, ...about }) {
+    const sort = a.sort.map((value, at) => value - b.sort[at]);
+    return { ...about, number: true, sort, texts: sort.map((value) => (Math.abs(value) < EQUAL ? "0" : `${value > 0 ? "+" : ""}${(value / unit).toFixed(digits)}`)), sides: sort.map((value) => `winner-${sideOf(value)}`) };
   }
 
   function pairOf(board, a, b) {
@@ -103,8 +112,6 @@
     ];
   }
 
-  const rank = (value) => (value ? count(value) : EMPTY);
-
   airgenPage("compare", {
     route: /^\/d\d+\/compare\/[^/]+\/[^/]+$/, under: "systems", title: (params) => `${params.path[2]} against ${params.path[3]}`,
     async draw(main, params) {
@@ -118,29 +125,19 @@
         put(main, notice(board.private ? "The labels of this split are private, so single queries are not shown." : "There are no scores by query, so the two systems cannot be compared.", "info"));
         return;
       }
-      const rows = await differences(dataset, board, a, b);
-      const finds = (rank) => rank > 0 && rank <= FIRST;
+      const { rows, table } = await differences(dataset, board, a, b);
+      const finds = (rank) => rank <= FIRST;
       const only = (row) => (finds(row.firstA) === finds(row.firstB) ? "" : finds(row.firstA) ? "only-a" : "only-b");
       const shown = () => {
         const winner = address().query.get("wins") || "";
         const words = fold(address().query.get("q") || "");
         return rows.filter((row) => (!winner || row.winner === winner || only(row) === winner) && (!words || fold(row.text).includes(words) || row.id.includes(words)));
       };
-      const list = table({
-        label: "Queries by difference", rows: shown(), virtual: rows.length > 40, empty: "No matching queries.",
-        sort: params.query.get("sort") || "", onSort: (sort) => remember({ sort }),
-        href: (row) => link(dataset.key, "compare", params.path[2], params.path[3], row.id, splitOf(board)),
-        columns: [
-          { key: "text", label: "Query", class: "main", cell: (row) => el("a", { class: "line", href: link(dataset.key, "compare", params.path[2], params.path[3], row.id, splitOf(board)) }, foreign(row.text)) },
-          { key: "a", label: "A", number: true, class: "score", cell: (row) => score(row.a, 3) },
-          { key: "b", label: "B", number: true, class: "score", cell: (row) => score(row.b, 3) },
-          { key: "difference", label: "A − B", number: true, class: "difference", cell: (row) => el("span", { class: `winner-${row.winner}` }, row.winner === "tie" ? "0" : figures.signed(row.difference, 3)) },
-          { key: "firstA", label: "Rank in A", number: true, class: "score wide", title: "The rank of the first relevant passage in A", value: (row) => row.firstA || 1e9, cell: (row) => rank(row.firstA) },
-          { key: "firstB", label: "Rank in B", number: true, class: "score wide", title: "The rank of the first relevant passage in B", value: (row) => row.firstB || 1e9, cell: (row) => rank(row.firstB) },
-        ],
-      });
+      const places = (found) => found.map((row) => row.at);
+      const list = drawnTable(table, { shown: places(shown()), virtual: rows.length > 40, empty: "No matching queries.",
+        sort: params.query.get("sort") || "", onSort: (sort) => remember({ sort }) });
       const counter = el("p", { class: "quiet", role: "status" });
-      const update = () => { const now = shown(); list.setRows(now); counter.replaceChildren(`${count(now.length)} of ${count(rows.length)} queries`); };
+      const update = () => { const now = shown(); list.setRows(places(now)); counter.replaceChildren(`${count(now.length)} of ${count(rows.length)} queries`); };
       const search = el("input", { type: "search", value: params.query.get("q") || "", "aria-label": "Search the queries", placeholder: "Search the queries", on: { input: (event) => { remember({ q: event.target.value }); update(); } } });
       put(main, compareChoice(dataset, board, a, b), summary(board, a, b, rows), el("div", { class: "sideways" }, histogram(rows), curve(rows)),
         el("h2", {}, "Queries with the largest differences"),
@@ -158,7 +155,7 @@
       const { boards } = await get(`${dataset.key}/systems`);
       const board = boardOf(boards, params.query);
       const [a, b] = [find(board, left), find(board, right)];
-      const rows = await differences(dataset, board, a, b);
+      const { rows } = await differences(dataset, board, a, b);
       const at = rows.findIndex((row) => row.id === id);
       if (at < 0) throw new Error(`There is no query ${id} on ${board.split}.`);
       const row = rows[at];
@@ -166,7 +163,7 @@
       put(main, el("p", { class: "steps" }, el("a", { href: link(dataset.key, "compare", left, right, splitOf(board)) }, "All queries"), to(rows[at - 1], "← Larger"), to(rows[at + 1], "Smaller →")),
         el("h1", {}, foreign(row.text)),
         el("p", { class: "quiet" }, dataset.has.includes("queries") ? el("a", { href: link(dataset.key, "query", row.id) }, "History of this query") : foreign(row.id), ` · ${count(row.relevant)} relevant ${row.relevant === 1 ? "passage" : "passages"}`));
-      const known = dataset.has.includes("queries") && (await queryRows(dataset)).byId.has(id);
+      const known = dataset.has.includes("queries") && (await queriesOf(dataset)).placeOf.has(id);
       const life = known ? await lifeOf(dataset, id) : null; // in which the hits of all systems are
       put(main, el("div", { class: "beside" }, side(board, a, "A", row.a, life, row.text, dataset), side(board, b, "B", row.b, life, row.text, dataset)));
     },

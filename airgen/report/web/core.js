@@ -5,8 +5,7 @@
    airgenPage(name, page)     a page: {route: /^...$/, title, tab, order, draw(main, params, data)}
    get("d0/queries")          a Promise of the value of data/d0/queries.js, which is loaded once
    el("a", {href: "#/"}, "text", node, ...)     an element; strings become text nodes
-   drawnTable(value)                            a table that Python made: sorted and drawn here
-   table({columns, rows, ...})                  the same of rows of the page's own, of which only those in view are drawn
+   drawnTable(value, {virtual, ...})            a table that Python made: sorted, filtered and drawn here
 
    All text reaches the page as text nodes: nothing is parsed as HTML. */
 
@@ -270,17 +269,9 @@ function compare(a, b) {
   return typeof a === "number" && typeof b === "number" ? a - b : order.compare(String(a), String(b));
 }
 
-/* A table.
-
-   columns: [{key, label, number, value(row), cell(row), title, sortable: false, class, width}]. value gives what is sorted,
-   cell what is shown (a node or text; by default the value). rows: values of any kind. label: for screen readers.
-   sort: the key of a column, "-key" for the other direction. onSort(sort) is told of a change. virtual: draw only the
-   rows in view, which all have one height (for more than some 200 rows). href(row): where a click on the row leads.
-
-   Returns the element with `setRows(rows)` and `shownRows()`. */
 /* A spreadsheet takes a text that begins with one of these signs for a formula. */
 const csvOf = (rows) => `${rows.map((row) => row.map((text) => {
-  const safe = /^[=@\t]|^[+\-](?![\d.]+$)/.test(text) ? `'${text}` : text;
+  const safe = /^[=@\t]|^[+\-](?!$|[\d.]+$)/.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }).join(",")).join("\n")}\n`;
 
@@ -297,16 +288,28 @@ function saveBlob(name, blob) {
   setTimeout(() => URL.revokeObjectURL(place), 0);
 }
 
+const WORDLESS = new Set(["interval", "ranks", "bar"]); // pictures in place of a text
 const STACKED = 4; // columns of a table that a phone shows side by side
 
-function table({ columns, rows, label, sort = "", onSort = null, virtual = false, href = null, empty = "Nothing here.", stack = true }) {
-  const valueOf = (column, row) => (column.value ? column.value(row) : row[column.key]);
+/* A table that Python made (airgen/report/page_table.py): its texts, and what to sort, link and draw. Its rows are places
+   in the columns.
+
+   sort, onSort(sort): the column that it is sorted by, and who is told of a change. virtual: draw only the rows in view,
+   which all have one height (for more than some 200 rows). shown: the rows at first, by default all in their order.
+
+   Returns the element with `setRows(rows)` and `shownRows()`. */
+function drawnTable(value, { sort = value.sort || "", onSort = null, virtual = false, shown: first = null, empty = "Nothing here." } = {}) {
+  const { label, stack = true, square = false } = value;
+  const columns = value.columns.map((column, at) => ({ ...column, key: String(at), fixed: square || !column.title }));
+  const main = value.opens && columns.find((column) => column.role === "main");
+  const valueOf = (column, row) => (column.sort || column.texts)[row];
+  const classOf = (column) => [column.number && "number", column.role, column.wide && "wide"].filter(Boolean).join(" ") || null;
   const body = el("tbody");
   const head = el("tr");
-  const stacked = stack === "always" || (stack && !virtual && columns.filter((one) => one.label).length > STACKED);
-  const made = el("table", { class: virtual ? "virtual" : stacked ? "stacked" : null, "aria-label": label }, columns.some((one) => one.label) ? el("thead", {}, head) : null, body);
+  const stacked = stack === "always" || (stack && !virtual && columns.filter((one) => one.title).length > STACKED);
+  const made = el("table", { class: virtual ? "virtual" : square ? "pairs" : stacked ? "stacked" : null, "aria-label": label }, columns.some((one) => one.title) ? el("thead", {}, head) : null, body);
   const box = el("div", { class: "table" }, made);
-  let given = rows;
+  let given = first || Array.from({ length: value.size }, (_, place) => place);
   let shown = [];
   let height = 0;
   let range = "";
@@ -315,12 +318,11 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
     head.replaceChildren(...columns.map((column) => {
       const down = sort === `-${column.key}`;
       const up = sort === column.key;
-      const words = [column.label, el("span", { class: "arrow", "aria-hidden": "true" }, down ? "▾" : up ? "▴" : "")];
+      const words = [column.title, el("span", { class: "arrow", "aria-hidden": "true" }, down ? "▾" : up ? "▴" : "")];
       return el("th", {
-        scope: "col", class: [column.number && "number", column.class].filter(Boolean).join(" ") || null,
-        style: column.width ? { width: column.width } : null, title: column.title,
+        scope: "col", class: classOf(column), style: virtual && column.width ? { width: `${column.width}px` } : null, title: column.hint,
         "aria-sort": up ? "ascending" : down ? "descending" : null,
-      }, column.sortable === false ? column.label : el("button", { type: "button", on: { click: () => {
+      }, column.fixed ? column.title : el("button", { type: "button", on: { click: () => {
         const first = column.number ? `-${column.key}` : column.key;
         const second = column.number ? column.key : `-${column.key}`;
         sort = sort === first ? second : first;
@@ -370,15 +372,16 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
 
   function rowOf(row, place) {
     const cells = columns.map((column) => {
-      const inside = column.cell ? column.cell(row) : valueOf(column, row);
-      const text = inside === null || inside === undefined || inside === "" ? EMPTY : inside;
-      return el("td", { class: [column.number && "number", column.class].filter(Boolean).join(" ") || null,
-        "data-label": stacked && column.label ? column.label : null }, text);
+      const heads = square && column.role === "name";
+      const inside = drawnCell(column, row, virtual);
+      const text = inside === null || inside === undefined || (inside === "" && !square) ? EMPTY : inside;
+      return el(heads ? "th" : "td", { scope: heads ? "row" : null, class: classOf(column),
+        "data-label": stacked && column.title ? column.title : null }, text);
     });
-    return el("tr", { "aria-rowindex": virtual ? place + 2 : null, on: href ? { click: (event) => {
+    return el("tr", { "aria-rowindex": virtual ? place + 2 : null, on: main ? { click: (event) => {
       if (event.target.closest("a, button, input") || String(getSelection())) return;
-      location.hash = href(row);
-    } } : null, class: href ? "linked" : null }, cells);
+      location.hash = cellLink(main, row);
+    } } : null, class: main ? "linked" : null }, cells);
   }
 
   /* One cell: with fixed columns, a wider one would bring back columns that a narrow screen hides. */
@@ -458,16 +461,12 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
     };
     requestAnimationFrame(start);
   }
-  /* Take the table along: what its cells show, in the order on the screen. */
-  const told = columns.filter((one) => !one.picture);
-  const words = (row) => {
-    const cells = told.every((one) => one.text) ? null : [...rowOf(row, 0).cells];
-    return told.map((one) => (one.text ? one.text(row) : cells[columns.indexOf(one)].textContent.trim()));
-  };
-  const taken = () => [told.map((one) => one.label || one.key), ...shown.map(words)];
+  /* Take the table along: its texts, in the order on the screen, without what is only a picture. */
+  const told = columns.filter((one) => !(one.picture && WORDLESS.has(one.picture.kind)));
+  const taken = () => [told.map((one) => one.title), ...shown.map((row) => told.map((one) => one.texts[row]))];
   const take = (name, ending, type, write) => el("button", { type: "button", class: "take",
     "aria-label": `${label} as ${name}`, on: { click: () => saveText(`${label}.${ending}`, type, write(taken())) } }, name);
-  if (rows.length > 1) {
+  if (value.size > 1) {
     const takes = el("p", { class: "takes" }, take("CSV", "csv", "text/csv", csvOf), " ", take("Markdown", "md", "text/markdown", markdownOf));
     if (virtual) box.prepend(takes); else box.append(takes);
   }
@@ -477,39 +476,30 @@ function table({ columns, rows, label, sort = "", onSort = null, virtual = false
   return box;
 }
 
-/* A table that Python made (airgen/report/page_table.py): its texts, and what to sort, link and draw. The rows are places. */
-function drawnTable(value, { virtual = false, empty = undefined } = {}) {
-  const columns = value.columns.map((column, at) => ({
-    key: String(at), label: column.title, number: column.number, title: column.hint,
-    class: [column.role, column.wide && "wide"].filter(Boolean).join(" "),
-    sortable: column.title ? undefined : false,
-    picture: column.picture && column.picture.kind !== "shade",
-    value: (row) => (column.sort || column.texts)[row],
-    text: (row) => column.texts[row],
-    cell: (row) => drawnCell(column, row),
-  }));
-  return table({ label: value.label, rows: Array.from({ length: value.size }, (_, place) => place), columns, virtual, empty,
-    sort: value.sort || "", stack: value.stack === undefined ? true : value.stack });
-}
-
 /* What is made when it is unfolded: a long table costs nothing before. */
 function unfolded(words, make) {
   const box = el("details", { on: { toggle: () => { if (box.open && box.childElementCount === 1) box.append(make()); } } }, el("summary", {}, words));
   return box;
 }
 
-function drawnCell(column, row) {
+const cellLink = (column, row) => link(...column.to, ...[column.ids[row]].flat(), column.query || {});
+
+function drawnCell(column, row, virtual = false) {
   const text = column.texts[row];
   const picture = column.picture && column.picture.values[row];
   const kind = column.picture && column.picture.kind;
+  const remark = column.remarks && column.remarks[row];
   if (kind === "interval") return picture && figures.interval(picture[0], picture.slice(1), ...column.picture.axis);
   if (kind === "ranks") return picture && figures.ranks(picture, column.picture.axis);
   if (kind === "bar") return figures.bar(picture || 0);
-  const remark = column.remarks && column.remarks[row];
+  if (kind === "strip") return figures.strip(text, picture);
+  if (kind === "tag") return picture ? figures.tag(picture, remark) : el("span", { class: "quiet" }, text);
+  if (kind === "pair") return isNumber(picture) && column.ids[row] ? figures.pair(text, picture, cellLink(column, row), remark) : "";
   let made = column.role === "code" ? el("code", {}, text) : column.number ? text : column.role === "name" ? systemName(text) : foreign(text);
   if (kind === "shade" && isNumber(picture)) made = figures.strong(el("span", { class: "shaded" }, text), picture);
+  if (column.sides) made = el("span", { class: column.sides[row] }, text);
   if (column.bold && column.bold.includes(row)) made = el("strong", {}, made);
-  if (column.ids && column.ids[row] !== null) made = el("a", { href: link(...column.to, column.ids[row], column.query || {}), title: remark, class: column.role === "main" ? "plain" : null }, made);
+  if (column.ids && column.ids[row] !== null) made = el("a", { href: cellLink(column, row), title: remark, class: column.role === "main" ? (virtual ? "line" : "plain") : null }, made);
   return column.below ? [made, el("small", { class: "narrow quiet" }, column.below[row])] : made;
 }
 

@@ -104,6 +104,27 @@ const figures = {
       mark !== null && el("span", { class: "asked", style: { left: percents(mark) } }));
   },
 
+  /* A square for each sign of a text: a relevant passage, one that is not, one without a label. */
+  strip(text, titles) {
+    const kinds = { "●": "good", "×": "bad" };
+    const signs = [...text];
+    const relevant = signs.map((sign, place) => (sign === "●" ? `${place + 1} relevant` : "")).filter(Boolean);
+    return el("span", { class: "strip", role: "img", "aria-label": relevant.join(", ") || "no relevant passage in the top ten" },
+      signs.map((sign, place) => el("span", { class: kinds[sign] || "", title: titles[place] }, sign)));
+  },
+
+  /* Words on a colour, with what follows them. */
+  tag([words, kind, more], remark) {
+    return el("span", { title: remark }, el("span", { class: `tag ${kind}` }, words), more && [" ", el("span", { class: "quiet small wide" }, more)]);
+  },
+
+  /* How two systems stand to each other: -1 to 1, 0 if they do not differ. No stop for the keyboard: there may be hundreds,
+     and the two lists above lead to the same pages. */
+  pair(sign, strength, href, remark) {
+    return figures.strong(el("a", { href, title: remark, "aria-label": remark, tabindex: -1, class: `pair ${sign ? (strength < 0 ? "worse" : "better") : "open"}` }, sign),
+      0.25 + 0.75 * Math.abs(strength));
+  },
+
   /* Parts that stand beside each other: [{share, kind}]. */
   stack(parts) {
     return el("span", { class: "stack", "aria-hidden": "true" },

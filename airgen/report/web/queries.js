@@ -1,82 +1,40 @@
 "use strict";
 /* The table of queries, and the page of each query that tells its life. */
 
-const OUTCOMES = {
-  kept: ["kept", "good"],
-  dropped: ["dropped", "bad"],
-  pending: ["not yet controlled", ""],
-};
-const WORDS = {
-  type: "Type", length: "Words", information: "Information", style: "Style", split: "Split", outcome: "Outcome",
-  why: "Why", positives: "Positives", difficulty: "Difficulty", answered: "Answered",
-};
-const LENGTHS = { lt5: "under 5", lt10: "under 10", "10to20": "10 to 20", ge20: "20 or more" };
-const DIFFICULTY = { hard: [-1, 1 / 3], medium: [1 / 3, 2 / 3], easy: [2 / 3, 2] };
-const BLOCK = 32;
 const NEGATIVE = "hard negative";
 
-function outcomeTag(outcome) {
-  const [words, kind] = OUTCOMES[outcome] || [outcome, ""];
-  return el("span", { class: `tag ${kind}` }, words);
-}
-
-/* How a value of a query's attribute is called. */
-function called(name, value) {
-  if (name === "outcome") return (OUTCOMES[value] || [value])[0];
-  if (name === "answered") return value === "no" ? "without an answer" : "answered";
-  return name === "length" ? LENGTHS[value] || value : value;
-}
-
-/* The rows of the table, with what a search looks at; made once for each dataset. */
-async function queryRows(dataset) {
-  const columns = await get(`${dataset.key}/queries`);
-  if (!columns.rows) {
-    const names = Object.keys(columns).filter((name) => Array.isArray(columns[name]));
-    columns.rows = columns.id.map((_, place) => {
-      const row = { place };
-      for (const name of names) row[name.replace(/^is:/, "")] = columns[name][place];
-      row.difficulty = Object.keys(DIFFICULTY).find((name) => isNumber(row.score) && row.score >= DIFFICULTY[name][0] && row.score < DIFFICULTY[name][1]) || "";
-      row.found = fold(`${row.id} ${row.text}`);
-      return row;
-    });
-    columns.byId = new Map(columns.rows.map((row) => [row.id, row]));
+/* The table of all queries, with the place of each and what a search looks at; made once for each dataset. */
+async function queriesOf(dataset) {
+  const value = await get(`${dataset.key}/queries`);
+  if (!value.placeOf) {
+    const { ids, texts } = value.table.columns[0];
+    value.placeOf = new Map(ids.map((id, place) => [id, place]));
+    value.words = ids.map((id, place) => fold(`${id} ${texts[place]}`));
   }
-  return columns;
+  return value;
 }
 
 /* All that is known of a query. */
 async function lifeOf(dataset, id) {
-  const row = (await queryRows(dataset)).byId.get(id);
-  if (!row) throw new Error(`There is no query ${id} in this report.`);
-  const block = await get(`${dataset.key}/lives-${String(Math.floor(row.place / BLOCK)).padStart(3, "0")}`);
-  return block[row.place % BLOCK];
+  const { placeOf, block } = await queriesOf(dataset);
+  if (!placeOf.has(id)) throw new Error(`There is no query ${id} in this report.`);
+  const place = placeOf.get(id);
+  const lives = await get(`${dataset.key}/lives-${String(Math.floor(place / block)).padStart(3, "0")}`);
+  return lives[place % block];
 }
 
-/* The value of a filter: counts above 5 are one choice. */
-function filterValue(row, name) {
-  const value = row[name];
-  if (name === "positives") return value === null ? "" : value > 5 ? "6 or more" : String(value);
-  return value === null || value === undefined ? "" : String(value);
-}
-
-/* One pass over the rows: those that pass every filter; and for each filter, how many queries each of its choices would
-   show with the other filters as they are. */
-function filtered(rows, words, chosen, names) {
+/* One pass over the rows: those that pass every filter; and for each filter, how many rows each of its choices would show
+   with the other filters as they are. `chosen`: the choice of each filter, by name. */
+function filtered(rows, filters, chosen) {
   const shown = [];
-  const counts = new Map(names.map((name) => [name, new Map()]));
-  const add = (name, row) => {
-    const value = filterValue(row, name);
-    const of = counts.get(name);
-    if (value !== "") of.set(value, (of.get(value) || 0) + 1);
-  };
+  const counts = new Map(filters.map(({ name, choices }) => [name, choices.map(() => 0)]));
+  const active = filters.filter(({ name }) => chosen.has(name));
   for (const row of rows) {
-    if (!words.every((word) => row.found.includes(word))) continue;
     const failed = [];
-    for (const [name, value] of chosen) if (filterValue(row, name) !== value && failed.push(name) > 1) break;
-    if (failed.length === 1) add(failed[0], row);
-    if (failed.length) continue;
-    shown.push(row);
-    for (const name of names) add(name, row);
+    for (const { name, at } of active) if (at[row] !== chosen.get(name) && failed.push(name) > 1) break;
+    if (failed.length > 1) continue;
+    for (const { name, at } of filters) if (at[row] >= 0 && (!failed.length || failed[0] === name)) counts.get(name)[at[row]] += 1;
+    if (!failed.length) shown.push(row);
   }
   return { shown, counts };
 }
@@ -89,17 +47,18 @@ async function findersOf(dataset, query) {
   const { boards } = await get(`${dataset.key}/systems`);
   const board = boards.find((one) => one.by_query && one.systems.length > 1);
   if (!board) return null;
-  const { ids } = await get(`${dataset.key}/${board.key}/queries`);
+  const { ids } = (await get(`${dataset.key}/${board.key}/queries`)).table.columns[0];
   const first = new Map(); // name -> Map(id -> rank)
   const load = async (name) => {
     const at = board.systems.findIndex((one) => one.name === name);
     if (at < 0 || first.has(name)) return;
     const file = await get(`${dataset.key}/${board.key}/system-${String(at).padStart(3, "0")}`);
-    first.set(name, new Map(ids.map((id, place) => [id, file.first[place]])));
+    const ranks = file.table.columns[1].sort;
+    first.set(name, new Map(ids.map((id, place) => [id, ranks[place]])));
   };
   const state = { finds: query.get("finds") || "", misses: query.get("misses") || "" };
   await Promise.all([load(state.finds), load(state.misses)]);
-  const finds = (name, id) => { const rank = first.get(name) && first.get(name).get(id); return rank > 0 && rank <= FOUND; };
+  const finds = (name, id) => { const rank = first.get(name) && first.get(name).get(id); return rank <= FOUND; };
   const known = (name) => !state[name] || first.has(state[name]);
   const list = (name, label) => el("label", {}, label, el("select", { dir: "auto", dataset: { name }, on: { change: async (event) => {
     state[name] = event.target.value;
@@ -109,7 +68,7 @@ async function findersOf(dataset, query) {
   const made = {
     changed: () => {},
     controls: [list("finds", `Found by (first ${FOUND})`), list("misses", "but not by")],
-    passes: (row) => (!state.finds || !known("finds") || finds(state.finds, row.id)) && (!state.misses || !known("misses") || (first.get(state.misses).has(row.id) && !finds(state.misses, row.id))),
+    passes: (id) => (!state.finds || !known("finds") || finds(state.finds, id)) && (!state.misses || !known("misses") || (first.get(state.misses).has(id) && !finds(state.misses, id))),
     active: () => Boolean(state.finds || state.misses),
     address: () => ({ ...state }),
     clear: () => { state.finds = ""; state.misses = ""; for (const label of made.controls) label.querySelector("select").value = ""; },
@@ -121,58 +80,55 @@ airgenPage("queries", {
   route: /^\/d\d+\/queries$/, title: "Queries", tab: "Queries", order: 20, has: (one) => one && one.has.includes("queries"),
   async draw(main, params) {
     const { dataset, query } = params;
-    const { rows } = await queryRows(dataset);
+    const { table, words: texts } = await queriesOf(dataset);
+    const { ids } = table.columns[0];
+    const filters = table.filters;
+    const rows = ids.map((_, place) => place);
     const finders = await findersOf(dataset, query);
-    const names = ["outcome", "why", ...dataset.counts.attributes, "split", "difficulty", "positives"]
-      .filter((name, place, all) => all.indexOf(name) === place)
-      .filter((name) => {
-        const values = new Set(rows.map((row) => filterValue(row, name)));
-        values.delete("");
-        return values.size > (name === "why" ? 0 : 1) && values.size < 60;
-      });
-    const chosen = new Map(names.filter((name) => query.get(name)).map((name) => [name, query.get(name)]));
+    const chosen = new Map(); // by name the place of the choice
+    for (const { name, choices } of filters) {
+      const place = choices.findIndex(([value]) => value === query.get(name));
+      if (place >= 0) chosen.set(name, place);
+    }
     const said = el("span", { class: "quiet small", role: "status", "aria-live": "polite" });
     const search = el("input", { type: "search", placeholder: "Words or id", value: query.get("q") || "", dir: "auto", spellcheck: "false" });
-    const filters = el("div", { class: "filters" });
+    const lists = el("div", { class: "filters" });
     const folding = el("button", { type: "button", class: "fold", "aria-expanded": "false", on: { click: () => {
       folding.setAttribute("aria-expanded", String(controls.classList.toggle("open")));
     } } });
     const controls = el("div", { class: "controls", role: "search" });
     const reset = el("button", { type: "button", class: "quiet" }, "Clear");
 
-    const list = table({
-      label: "Queries", virtual: true, rows, sort: query.get("sort") || "", columns: columnsOf(dataset, rows),
-      onSort: (sort) => remember({ sort }), href: (row) => link(dataset.key, "query", row.id), empty: "No matching queries.",
-    });
+    const list = drawnTable(table, { virtual: true, sort: query.get("sort") || "", onSort: (sort) => remember({ sort }), empty: "No matching queries." });
 
     function apply() {
       const words = fold(search.value).split(/\s+/).filter(Boolean);
-      const { shown, counts } = filtered(finders ? rows.filter(finders.passes) : rows, words, chosen, names);
+      const found = rows.filter((row) => words.every((word) => texts[row].includes(word)) && (!finders || finders.passes(ids[row])));
+      const { shown, counts } = filtered(found, filters, chosen);
       list.setRows(shown);
       said.textContent = shown.length === rows.length ? count(rows.length) : `${count(shown.length)} of ${count(rows.length)}`;
       reset.hidden = !words.length && !chosen.size && !(finders && finders.active());
-      remember({ q: search.value.trim(), ...(finders ? finders.address() : {}), ...Object.fromEntries(names.map((name) => [name, chosen.get(name)])) });
-      airgen.lastQueries = { key: dataset.key, hash: location.hash, ids: () => list.shownRows().map((row) => row.id) };
+      remember({ q: search.value.trim(), ...(finders ? finders.address() : {}),
+        ...Object.fromEntries(filters.map(({ name, choices }) => [name, chosen.has(name) ? choices[chosen.get(name)][0] : ""])) });
+      airgen.lastQueries = { key: dataset.key, hash: location.hash, ids: () => list.shownRows().map((row) => ids[row]) };
       drawFilters(counts);
     }
 
     function drawFilters(every) {
       folding.textContent = chosen.size ? `Filters (${chosen.size})` : "Filters";
-      filters.replaceChildren(...names.map((name) => {
+      lists.replaceChildren(...filters.map(({ name, title, choices }) => {
         const counts = every.get(name);
-        if (chosen.has(name) && !counts.has(chosen.get(name))) counts.set(chosen.get(name), 0);
-        const values = [...counts.keys()].sort(compare);
-        if (name === "why" && !values.length) return "";
-        return el("label", { class: chosen.has(name) ? "active" : null }, WORDS[name] || name.replaceAll("_", " "),
+        const listed = choices.map((choice, place) => [...choice, place]).filter(([, , place]) => counts[place] || chosen.get(name) === place);
+        if (name === "why" && !listed.length) return "";
+        return el("label", { class: chosen.has(name) ? "active" : null }, title,
           el("select", { dir: "auto", on: { change: (event) => {
-            if (event.target.value) chosen.set(name, event.target.value); else chosen.delete(name);
+            if (event.target.value) chosen.set(name, choices.findIndex(([value]) => value === event.target.value)); else chosen.delete(name);
             apply();
-            const again = filters.querySelector(`select[data-name="${CSS.escape(name)}"]`);
+            const again = lists.querySelector(`select[data-name="${CSS.escape(name)}"]`);
             if (again) again.focus();
           } }, dataset: { name } },
             el("option", { value: "" }, "all"),
-            values.map((value) => el("option", { value, selected: chosen.get(name) === value },
-              `${called(name, value)} (${count(counts.get(value))})`))));
+            listed.map(([value, words, place]) => el("option", { value, selected: chosen.get(name) === place }, `${words} (${count(counts[place])})`))));
       }).filter(Boolean), reset);
     }
 
@@ -183,36 +139,12 @@ airgenPage("queries", {
     });
     reset.addEventListener("click", () => { search.value = ""; chosen.clear(); if (finders) finders.clear(); apply(); search.focus(); });
     if (finders) finders.changed = apply;
-    put(controls, el("label", { class: "search" }, "Search", search), folding, finders && finders.controls, filters);
+    put(controls, el("label", { class: "search" }, "Search", search), folding, finders && finders.controls, lists);
     put(main, el("h1", {}, "Queries ", said), dataset.notes.map((note) => notice(note)), controls,
       el("p", { class: "quiet small keys" }, "Keys: ", el("kbd", {}, "/"), " searches, ", el("kbd", {}, "↓"), " and ", el("kbd", {}, "↑"), " move, ", el("kbd", {}, "Enter"), " opens."), list);
     apply();
   },
 });
-
-/* Most queries are kept: only what became of the others is marked. */
-function outcomeCell(row) {
-  if (row.outcome === "kept") return el("span", { class: "quiet" }, "kept");
-  return el("span", { title: row.why }, outcomeTag(row.outcome), " ", el("span", { class: "quiet small wide" }, row.why.replace(/^[^:]*: /, "")));
-}
-
-function columnsOf(dataset, rows) {
-  const some = (name) => rows.some((row) => row[name] !== null && row[name] !== undefined && row[name] !== "");
-  const wide = (key, label, width, more = {}) => some(key) && { key, label, width, class: "wide", ...more };
-  return [
-    { key: "text", label: "Query", class: "main", cell: (row) => el("a", { href: link(dataset.key, "query", row.id), class: "foreign line", dir: "auto" },
-      row.text || `no query: ${row.id}`) },
-    wide("type", "Type", "104px"),
-    wide("length", "Words", "112px", { cell: (row) => called("length", row.length) }),
-    wide("style", "Style", "120px"),
-    wide("split", "Split", "64px"),
-    wide("positives", "Pos.", "64px", { number: true, title: "Documents that are relevant" }),
-    wide("negatives", "Neg.", "64px", { number: true, title: "Documents that are labelled not relevant" }),
-    wide("score", "Score", "80px", { number: true, title: "Mean score of the systems (low: difficult)", cell: (row) => score(row.score) }),
-    rows.some((row) => row.outcome !== "kept") && { key: "outcome", label: "Outcome", width: "184px", class: "outcome",
-      value: (row) => `${row.outcome} ${row.why}`, cell: outcomeCell },
-  ].filter(Boolean);
-}
 
 /* --- one query -------------------------------------------------------------------------------------------- */
 
@@ -241,11 +173,9 @@ function stepBar(dataset, life) {
 }
 
 function header(life) {
-  const attributes = Object.entries(life.attributes).filter(([, value]) => typeof value === "string" && value);
   return el("header", { class: "query" },
     life.text ? foreign(life.text, "h1") : el("h1", { class: "quiet" }, "No query was written"),
-    el("p", { class: "tags" }, outcomeTag(life.outcome), life.split && el("span", { class: "tag" }, life.split),
-      attributes.map(([name, value]) => el("span", { class: "tag", title: WORDS[name] || name }, called(name, value), name === "length" && " words")), el("code", { class: "quiet small" }, life.id)));
+    el("p", { class: "tags" }, life.tags.map(([words, kind, title]) => el("span", { class: `tag ${kind}`, title }, words)), el("code", { class: "quiet small" }, life.id)));
 }
 
 /* The text of a passage with the query's words marked: first the lines with most of them, and the whole when it is asked
@@ -325,31 +255,9 @@ function labelOf(life, row, about) {
     row.own_id && row.own_id !== row.id && el("p", { class: "quiet small" }, el("code", {}, row.own_id)));
 }
 
-/* A square for each of the first ten hits: relevant, hard negative, or without a label. */
-function strip(life, one) {
-  const known = new Map(life.labels.map((row) => [row.id, row]));
-  return el("span", { class: "strip", role: "img", "aria-label": one.top.map((id, place) => {
-    const row = known.get(id);
-    return row && isPositive(row) ? `${place + 1} relevant` : "";
-  }).filter(Boolean).join(", ") || "no relevant passage in the top ten" }, one.top.map((id, place) => {
-    const row = known.get(id);
-    const kind = row && isPositive(row) ? "good" : row && row.label === 0 ? "bad" : "";
-    const title = (life.docs[id] && life.docs[id].title) || id;
-    return el("span", { class: kind, title: `${place + 1}. ${title}` }, kind === "good" ? "●" : kind === "bad" ? "×" : "·");
-  }));
-}
-
 function systemsOf(life, about) {
-  if (!life.ranked.length) return null;
-  const best = (one) => Math.min(...life.labels.filter(isPositive).map((row) => one.ranks[row.id] || Infinity));
-  return el("section", {}, el("h2", {}, "Systems"), table({
-    label: "Systems on this query", rows: life.ranked, columns: [
-      { key: "name", label: "System", cell: (one) => systemName(one.name) },
-      { key: "score", label: life.headline || "Score", number: true, cell: (one) => score(one.score) },
-      { key: "best", label: "First ●", title: "Rank of the first relevant document", number: true, value: (one) => (Number.isFinite(best(one)) ? best(one) : null) },
-      { key: "top", label: "First ten", sortable: false, cell: (one) => strip(life, one) },
-    ],
-  }), el("p", { class: "quiet small" }, `● relevant   × ${about.negative}   · no label`),
+  if (!life.systems) return null;
+  return el("section", {}, el("h2", {}, "Systems"), drawnTable(life.systems), el("p", { class: "quiet small" }, `● relevant   × ${about.negative}   · no label`),
   life.ranked.map((one) => el("details", {}, el("summary", {}, foreign(one.name), ": its first ten"),
     el("ol", { class: "hits" }, one.top.map((id) => {
       const row = life.labels.find((label) => label.id === id);
@@ -380,10 +288,8 @@ function madeOf(life, about) {
         el("ul", {}, others.map((text) => foreign(text, "li")))));
   }
   if (life.original) {
-    const asked = ["type", "length", "information"].filter((name) => life.attributes[name])
-      .map((name) => called(name, life.attributes[name]) + (name === "length" ? " words" : "")).join(", ");
     step("Query", foreign(life.original, "p"), el("p", { class: "quiet small" },
-      [asked && `asked for: ${asked}`, life.attempts > 1 && `${life.attempts} attempts`].filter(Boolean).join("; ")));
+      [life.asked && `asked for: ${life.asked}`, life.attempts > 1 && `${life.attempts} attempts`].filter(Boolean).join("; ")));
   }
   let before = life.original;
   life.rewrites.forEach((one, place) => {

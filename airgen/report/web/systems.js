@@ -45,48 +45,29 @@ function scoreAgainstTime(board, heading = "h3") {
 
 (() => {
   /* A square of all pairs: each cell leads to the comparison of its two systems. */
-  function pairs(dataset, board) {
-    const names = board.systems.map((one) => one.name);
-    if (names.length < 2 || !board.pairs.length) return [];
-    const cells = new Map();
-    for (const [a, b, difference, p] of board.pairs) {
-      cells.set(`${a}-${b}`, { difference, p });
-      cells.set(`${b}-${a}`, { difference: -difference, p });
-    }
-    const most = Math.max(...board.pairs.map((one) => Math.abs(one[2])), 1e-9);
-    const head = el("tr", {}, el("td", {}), names.map((_, at) => el("th", { scope: "col", title: names[at] }, String(at + 1))));
-    const body = names.map((name, row) => el("tr", {}, el("th", { scope: "row" }, el("span", { class: "place" }, `${row + 1} `), foreign(name)),
-      names.map((other, column) => {
-        if (row === column) return el("td", { class: "same" });
-        const { difference, p } = cells.get(`${row}-${column}`) || {};
-        if (difference === undefined) return el("td");
-        const apart = p <= board.alpha;
-        const words = `${name} ${difference < 0 ? "is worse than" : "is better than"} ${other} by ${Math.abs(difference).toFixed(4)}, p ${figures.pValue(p)}`;
-        return el("td", {}, figures.strong(el("a", { href: link(dataset.key, "compare", name, other, splitOf(board)), title: words, "aria-label": words, tabindex: -1, // six hundred stops for the keyboard; the two lists above lead to the same pages
-          class: `pair ${apart ? (difference < 0 ? "worse" : "better") : "open"}` }, apart ? (difference < 0 ? "−" : "+") : ""), 0.25 + 0.75 * Math.abs(difference) / most));
-      })));
+  function pairs(board) {
+    if (!board.square) return [];
     return [el("p", { class: "lead" }, "+ means that the system in the row is significantly better than the one in the column, − that it is significantly worse. Empty cells are not significant. Stronger colours show larger differences. Select a cell to compare the systems by query."),
-      el("div", { class: "table" }, el("table", { class: "pairs" }, el("thead", {}, head), el("tbody", {}, body))),
-      figures.takes("Pairs of systems", () => pairsDrawing(names, cells, board.alpha, most)),
+      drawnTable(board.square),
+      figures.takes("Pairs of systems", () => squareDrawing(board.square.columns)),
       unfolded("The figures", () => drawnTable(board.pairs_table))];
   }
 
   /* The square of all pairs as a drawing. */
-  function pairsDrawing(names, cells, alpha, most) {
+  function squareDrawing([places, systems, ...others]) {
     const [left, top, step] = [210, 30, 26];
     const font = { "font-family": "Liberation Sans, Arial, sans-serif", "font-size": 13, fill: "#1b1f24" };
     const short = (text) => (text.length > 26 ? `${text.slice(0, 25)}…` : text);
-    const [width, height] = [left + names.length * step + 10, top + names.length * step + 10];
+    const [width, height] = [left + others.length * step + 10, top + others.length * step + 10];
     return figures.standalone(el("svg", { viewBox: `0 0 ${width} ${height}` },
-      names.map((_, at) => el("text", { ...font, x: left + (at + 0.5) * step, y: top - 9, "text-anchor": "middle" }, String(at + 1))),
-      names.map((name, row) => [el("text", { ...font, x: left - 10, y: top + row * step + 17, "text-anchor": "end" }, `${short(name)}  ${row + 1}`),
-        names.map((_, column) => {
-          const pair = cells.get(`${row}-${column}`);
-          if (!pair) return null;
-          const apart = pair.p <= alpha;
-          const [x, y] = [left + column * step, top + row * step];
-          return [el("rect", { x: x + 1, y: y + 1, width: step - 2, height: step - 2, fill: !apart ? "#eceef1" : pair.difference < 0 ? "#d55e00" : "#0072b2", "fill-opacity": apart ? (0.25 + 0.55 * Math.abs(pair.difference) / most).toFixed(2) : 1 }),
-            apart ? el("text", { ...font, x: x + step / 2, y: y + 17, "text-anchor": "middle" }, pair.difference < 0 ? "−" : "+") : null];
+      others.map((column, at) => el("text", { ...font, x: left + (at + 0.5) * step, y: top - 9, "text-anchor": "middle" }, column.title)),
+      systems.texts.map((name, row) => [el("text", { ...font, x: left - 10, y: top + row * step + 17, "text-anchor": "end" }, `${short(name)}  ${places.texts[row]}`),
+        others.map((column, at) => {
+          const [sign, strength] = [column.texts[row], column.picture.values[row]];
+          if (!isNumber(strength)) return null;
+          const [x, y] = [left + at * step, top + row * step];
+          return [el("rect", { x: x + 1, y: y + 1, width: step - 2, height: step - 2, fill: !sign ? "#eceef1" : strength < 0 ? "#d55e00" : "#0072b2", "fill-opacity": sign ? (0.25 + 0.55 * Math.abs(strength)).toFixed(2) : 1 }),
+            sign ? el("text", { ...font, x: x + step / 2, y: y + 17, "text-anchor": "middle" }, sign) : null];
         })])));
   }
 
@@ -178,7 +159,7 @@ function scoreAgainstTime(board, heading = "h3") {
         board.private ? notice("The labels of this split are private, so single queries are not shown.", "info") : null,
         systemsTable(dataset, board),
         scoreAgainstTime(board, "h2"),
-        figures.section("pairs", "Pairs of systems", pairs(dataset, board)),
+        figures.section("pairs", "Pairs of systems", pairs(board)),
         figures.section("kinds", "By kind of query", attributes(dataset, board)),
         figures.section("never", "Passages that are never retrieved", never(dataset, board)),
         figures.section("holes", "Holes and biases", holes(dataset, board)),
