@@ -279,8 +279,8 @@ def pairs_square(key: str, results: Sequence[Result], comparison: Comparison) ->
     difference: dict[tuple[str, str], float] = {}
     p_values: dict[tuple[str, str], float] = {}
     for pair in comparison.pairs:
-        for names, sign in (((pair.first, pair.second), 1), ((pair.second, pair.first), -1)):
-            difference[names], p_values[names] = sign * pair.difference, pair.fisher_holm
+        for names, direction in (((pair.first, pair.second), 1), ((pair.second, pair.first), -1)):
+            difference[names], p_values[names] = direction * pair.difference, pair.fisher_holm
     most = max((abs(pair.difference) for pair in comparison.pairs), default=0.0) or 1.0
 
     def is_apart(names: tuple[str, str]) -> bool:
