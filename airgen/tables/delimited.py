@@ -36,6 +36,8 @@ class TableDialect:
         quoted: Whether unnecessary quotation marks are removed from cells.
         skipped: Number of lines above the header.
         width: Number of cells per row.
+        lines: Whether a line that can be a whole row is one, although it may continue a quoted cell. A log with tabs
+            has one row per line, and a mark in it may never be closed.
     """
 
     delimiter: str
@@ -43,6 +45,7 @@ class TableDialect:
     width: int
     quoted: bool = True
     skipped: int = 0
+    lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,8 @@ def _dialect(
         dialect = max(shapes, key=lambda shape: (shape[1], -_DELIMITERS.find(shape[0].delimiter)))[0]
     else:
         dialect = TableDialect("", header=False, width=1, skipped=skipped)
-    dialect = replace(dialect, quoted=dialect.delimiter not in ("\t", "") or _all_quoted(sample, dialect))
+    quoted = dialect.delimiter not in ("\t", "") or _all_quoted(sample, dialect)
+    dialect = replace(dialect, quoted=quoted, lines=tabs and not quoted)
     rows = [cells for _, cells in _records(sample, dialect)]
     return replace(dialect, header=_has_names(rows, known, not tabs) if header is None else header)
 
@@ -342,6 +346,8 @@ class _Grammar:
         """Return the cells of the row that begins with a line; lines that belong to it are taken."""
         width, mark = self._dialect.width, self._dialect.delimiter
         cells, used = self._strict(line, source)
+        if used and self._dialect.lines and self._are_rows([line, *map(source.peek, range(used))]):
+            cells, used = None, 0
         fits = cells is not None and (not width or len(cells) == width or (len(cells) < width and mark != "\t"))
         if cells is not None and (fits or not used):
             if fits:
@@ -355,6 +361,10 @@ class _Grammar:
         # Marks that are not doubled: the reading that gives a row its width is the right one.
         readings = [self._loose(line, self._lazy), self._loose(line, self._greedy), literal]
         return next((reading for reading in readings if len(reading) == width), cells or literal)
+
+    def _are_rows(self, lines: Iterable[str | None]) -> bool:
+        """Return whether each of the lines that a mark joins is a whole row if marks are text."""
+        return all(line is not None and len(self.plain(line)) == self._dialect.width for line in lines)
 
     def _strict(self, line: str, source: _Lines) -> tuple[list[str] | None, int]:
         """Return (cells, lines taken from those that follow); None if a cell that begins with a mark does not end

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airgen.tables import DelimitedTable
@@ -38,6 +38,8 @@ def test_what_a_writer_of_csv_wrote_is_read_back(cells: list[tuple[str, ...]], m
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\t\r\n", codec="utf-8"), min_size=1), min_size=1))
+@example(['"', '"'])
+@example(['"how to', 'quote"', "a"])
 def test_one_line_of_a_log_with_tabs_is_one_row(queries: list[str]) -> None:
     """Whatever quotation marks stand in it: one that is never closed cannot swallow the next line."""
     lines = [f"{1000 + place}\t{query}" for place, query in enumerate(queries)]
