@@ -25,10 +25,20 @@ _exits: list[threading.Event] = []  # one, in a program: set when its end has be
 _pipes: list[int] = []  # one, in a program: signals are written to it
 
 
-def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: None) -> T:
+def interruptible(
+    work: Callable[[], T], cancel: Callable[[], object] = lambda: None, *, seconds: float | None = None
+) -> T:
     """Return the result of `work`, run in another thread; for compiled code that holds no interpreter lock.
 
     After Ctrl-C, `cancel` is called, and `work` gets half a second to end; later results are lost.
+
+    Args:
+        work: What is done.
+        cancel: Asks it to end early.
+        seconds: How long it may take, also where a library waits for a server without end.
+
+    Raises:
+        TimeoutError: It took longer.
     """
     answer: Future[T] = Future()
 
@@ -41,7 +51,7 @@ def interruptible(work: Callable[[], T], cancel: Callable[[], object] = lambda: 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        return answer.result()
+        return answer.result(seconds)
     except BaseException:
         if not answer.done():
             cancel()

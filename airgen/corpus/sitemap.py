@@ -13,7 +13,6 @@ import hashlib
 import html
 import http.client
 import re
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -30,6 +29,7 @@ from airgen.corpus.readers.character_encodings import browsers_encoding, decoded
 from airgen.corpus.readers.files import endings
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import CorpusError
+from airgen.interruptible import interruptible
 from airgen.text.escaping import one_line
 
 _LOCATION = re.compile(
@@ -188,22 +188,11 @@ class _Site:
 
         Raises CorpusError, also for one that is not complete in time, whichever part of it is slow.
         """
-        answers: list[_Answer | CorpusError] = []
-
-        def ask() -> None:
-            try:
-                answers.append(self._get(url, most))
-            except CorpusError as error:
-                answers.append(error)
-
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(_ANSWER_DEADLINE_SECONDS + 1)
-        if not answers:
-            raise _SlowError(f"{one_line(url, 200)}: not complete after {_ANSWER_DEADLINE_SECONDS:.0f} s")
-        if isinstance(answers[0], CorpusError):
-            raise answers[0]
-        return answers[0]
+        try:
+            return interruptible(lambda: self._get(url, most), seconds=_ANSWER_DEADLINE_SECONDS + 1)
+        except TimeoutError as error:
+            reason = f"{one_line(url, 200)}: not complete after {_ANSWER_DEADLINE_SECONDS:.0f} s"
+            raise _SlowError(reason) from error
 
     def _get(self, url: str, most: int) -> _Answer:
         named, end = one_line(url, 200), time.monotonic() + _ANSWER_DEADLINE_SECONDS

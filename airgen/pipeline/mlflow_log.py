@@ -7,16 +7,17 @@ MLflow has is not logged again.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from airgen import __version__
 from airgen.dataset.manifest import Manifest
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, ModelError
 from airgen.evaluation.experiment import results_folder
 from airgen.guard import guarded
+from airgen.interruptible import interruptible
 from airgen.keys import fingerprint
 from airgen.paths import EVALUATION
 from airgen.pipeline.job import Job
@@ -26,6 +27,7 @@ from airgen.steps.ask import money
 from airgen.steps.progress import Display
 
 TAG = "airgen.key"
+_ANSWER_SECONDS = 30.0  # seconds until a call must have its answer
 _ARTEFACTS = ("dataset/manifest.json", "dataset/README.md", "dataset/pipeline.yaml")
 """Below the job's folder, beside the tables of its systems; no text of a document is in them."""
 
@@ -48,13 +50,13 @@ def log_run(
     address = place if urlsplit(place).scheme else f"file:{(job.folder / place).resolve()}"
     key = fingerprint(scores=[dict(row) for row in scores], dataset=manifest.digest if manifest else "")
     with guarded(f"evaluate.mlflow: {place}"):
-        tracking = client.MlflowClient(tracking_uri=address)
+        tracking = _Bounded(client.MlflowClient(tracking_uri=address), f"evaluate.mlflow: {place}")
         experiment = tracking.get_experiment_by_name(job.pipeline.name)
         number = experiment.experiment_id if experiment else tracking.create_experiment(job.pipeline.name)
         if tracking.search_runs([number], filter_string=f"tags.`{TAG}` = '{key}'", max_results=1):
             return ""
         name = f"{job.pipeline.name} {job.pipeline.export.version}"
-        run = tracking.create_run(number, run_name=name, tags={TAG: key, "airgen.verdict": verdict[:5000]})
+        run = tracking.create_run(number, run_name=name, tags={"airgen.verdict": verdict[:5000]})
         parent = run.info.run_id
         try:
             for param, value in _params(job, manifest).items():
@@ -71,12 +73,38 @@ def log_run(
             for file in (tables / "report.md", *(job.directory / name for name in _ARTEFACTS)):
                 if file.is_file():
                     tracking.log_artifact(parent, str(file))
+            tracking.set_tag(parent, TAG, key)  # last: a run without it is logged again, whole
+        except _NoAnswerError:
+            raise
         except BaseException:
-            tracking.delete_tag(parent, TAG)  # the next run of the job logs it whole
             tracking.set_terminated(parent, "FAILED")
             raise
         tracking.set_terminated(parent)
     return name
+
+
+class _NoAnswerError(ModelError):
+    """The server accepts a call and does not answer."""
+
+
+class _Bounded:
+    """A client whose calls end in time. MLflow's own settings let one call wait for 16 minutes, or without end."""
+
+    def __init__(self, client: Any, subject: str) -> None:
+        self._client, self._subject = client, subject
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                return interruptible(lambda: method(*args, **options), seconds=_ANSWER_SECONDS)
+            except TimeoutError as error:
+                raise _NoAnswerError(
+                    f"{self._subject}: no answer in {_ANSWER_SECONDS:g} s; run the same command again to log the run"
+                ) from error
+
+        return call
 
 
 def _params(job: Job, manifest: Manifest | None) -> dict[str, Any]:

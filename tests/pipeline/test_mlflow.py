@@ -1,5 +1,7 @@
 """`evaluate.mlflow`, with the real package and its store of files."""
 
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,30 @@ def test_a_password_in_the_address_and_a_missing_package_are_said(
     with pytest.raises(SettingsError, match="MLFLOW_TRACKING_PASSWORD") as error:
         load_pipeline(tracked)
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_a_server_that_accepts_and_never_answers_costs_seconds_and_one_line(
+    tracked: Path, monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr("airgen.pipeline.mlflow_log._ANSWER_SECONDS", 0.1)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        ended = threading.Event()
+
+        def accept() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(start)
+                ended.wait()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        tracked.write_text(tracked.read_text().replace("mlflow: tracking", f"mlflow: '{address}'"))
+        result = run_pipeline(tracked, runs=tracked.parent / "runs")
+        ended.set()
+        thread.join()
+    (line,) = result.failed
+    assert line == (f"evaluate.mlflow: {address}: no answer in 0.1 s; run the same command again to log the run")
+    assert len(result.scores) == 2
