@@ -54,8 +54,8 @@ BOUNDED = {
     "airgen.corpus.user_tables:_TOPICS_FILE": 5_000,
     "airgen.http:_DURATION": 100,
     "airgen.http:_DURATIONS": 100,
-    "airgen.text.words:_ABBREVIATIONS": 24,
-    "airgen.text.words:_NUMBERED": 24,
+    "airgen.text.sentences:_ABBREVIATIONS": 24,
+    "airgen.text.sentences:_NUMBERED": 24,
 }
 # Patterns that never see a text from outside.
 INSIDE = {
