@@ -19,7 +19,9 @@ import duckdb
 
 from airgen.corpus.readers.character_encodings import decoded
 from airgen.corpus.readers.delimited import IDS, TEXTS, TITLES, open_table
-from airgen.corpus.readers.files import lines, opened
+from airgen.corpus.readers.files import lines
+from airgen.corpus.readers.json_records import json_value, rows_over_lines
+from airgen.corpus.readers.json_values import find_rows
 from airgen.corpus.readers.tabular import column, text_of
 from airgen.errors import CorpusError
 from airgen.records import storable
@@ -184,7 +186,10 @@ def first_rows(path: Path, kind: str) -> list[Row]:
             with open_table(path, header=None) as table:
                 return [row.cells for row in islice(table.rows, _SAMPLE_ROWS)]
         if kind == "json":
-            return json_rows(json_value(path))[1][:_SAMPLE_ROWS]
+            return [_texts_of(row) for row in json_rows(path)[1][:_SAMPLE_ROWS]]
+        rows = rows_over_lines(path, "", _SAMPLE_BYTES)
+        if rows is not None:
+            return [_texts_of(row) for row in rows[:_SAMPLE_ROWS] if isinstance(row, dict)]
         return list(islice(_json_lines(path), _SAMPLE_ROWS))
     except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error, CorpusError):
         return []
@@ -206,42 +211,9 @@ def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
     return {key: value for key, value in dialects[0].items() if all(dialect.get(key) == value for dialect in dialects)}
 
 
-def json_value(path: Path) -> Any:
-    """Return the content of a JSON file. Raises ValueError if it is not JSON or is too large."""
-    with opened(path) as stream:
-        raw = stream.read(_MAX_JSON_BYTES + 1)
-    if len(raw) > _MAX_JSON_BYTES:
-        raise ValueError(f"more than {_MAX_JSON_BYTES >> 20} MB")
-    return json.loads(decoded(raw, "", "").text)
-
-
-def json_rows(value: Any) -> tuple[str, list[Row]]:
-    """Return (where the rows are, the rows) of a JSON value: itself, or the longest list of objects, or object of
-    objects, in it. The members of an object have a column `key`."""
-    best: tuple[str, list[Row]] = "", []
-
-    def search(inner: Any, where: str, depth: int) -> None:
-        nonlocal best
-        rows: list[Row] = []
-        if isinstance(inner, list):
-            rows = [row for row in inner if isinstance(row, dict)]
-        elif isinstance(inner, dict):
-            rows = [{"key": key, **row} for key, row in inner.items() if isinstance(row, dict)]
-            rows = rows if len(rows) > 1 and len(rows) == len(inner) and _alike(rows) else []
-            for name, member in inner.items() if depth else ():
-                if "." not in name or not where:
-                    search(member, f"{where}.{name}" if where else name, depth - 1)
-        if len(rows) > len(best[1]):
-            best = where, rows
-
-    search(value, "", 0 if isinstance(value, list) else 3)
-    return best
-
-
-def _alike(rows: Sequence[Row]) -> bool:
-    """Return whether objects have some names in common, as rows have."""
-    names = [set(row) - {"key"} for row in rows[:50]]
-    return bool(set.intersection(*names))
+def json_rows(path: Path) -> tuple[str, list[Row]]:
+    """Return (where the rows are, the rows) of a JSON file, as its reader takes them. Raises CorpusError."""
+    return find_rows(json_value(path, "", _MAX_JSON_BYTES)[0])
 
 
 def _json_lines(path: Path) -> Iterator[Row]:

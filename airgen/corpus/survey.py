@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.filters import identify
-from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields, is_question, json_rows, json_value
+from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields, is_question, json_rows
 from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.character_encodings import legacy_language
 from airgen.corpus.readers.files import endings, files_below, opened
+from airgen.corpus.readers.json_records import has_json_lines
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.readers.unreadable import advice, ending, no_reader
 from airgen.corpus.settings import CorpusSettings
@@ -272,6 +273,8 @@ def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) 
             fmt.reader.update(csv_settings(fmt.paths[:_MAX_NAMED_TABLES]))
         if not fmt.reader["fields"]:
             fmt.reader["fields"] = {"text": "text"}
+            if fmt.kind == "json" and (problem := _json_problem(fmt.paths[0])):
+                return replace(fmt, problem=problem, unreadable=True, left_out=problem)
             problem = f"{fmt.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
             return replace(fmt, problem=problem, left_out="no column holds text")
         if named and fmt.files > _MAX_NAMED_TABLES:
@@ -303,13 +306,12 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
         if file.name in ("corpus.jsonl", "corpus.jsonl.gz") and (file.parent / "queries.jsonl").exists():
             matching_kinds = ["beir"]
         elif file.name.lower().endswith((".json", ".json.gz")):
-            matching_kinds = ["json" if first_rows(file, "json") else "jsonl"]
+            matching_kinds = ["jsonl" if has_json_lines(file) else "json"]
         if matching_kinds:
-            columns = (
-                guess_fields(first_rows(file, matching_kinds[0]))
-                if matching_kinds[0] in _TABLES and len(files) > 1
-                else {}
-            )
+            columns = {}
+            if matching_kinds[0] in _TABLES and len(files) > 1:
+                columns = guess_fields(first_rows(file, matching_kinds[0]))
+                columns |= _where_rows_are(file) if matching_kinds[0] == "json" else {}
             kinds.setdefault((matching_kinds[0], repr(columns)), []).append(file)
         else:
             others[ending(file.name) or "without an ending"] += 1
@@ -319,10 +321,19 @@ def _formats(path: Path) -> tuple[list[Format], Counter[str]]:
 
 def _where_rows_are(path: Path) -> dict[str, str]:
     try:
-        where, _ = json_rows(json_value(path))
-    except (OSError, ValueError, RecursionError, CorpusError):
+        where, _ = json_rows(path)
+    except CorpusError:
         return {}
     return {"rows": where} if where else {}
+
+
+def _json_problem(path: Path) -> str:
+    """Return why a JSON file cannot be read; empty if it can."""
+    try:
+        json_rows(path)
+    except CorpusError as error:
+        return str(error)
+    return ""
 
 
 def _split(kind: str) -> str:

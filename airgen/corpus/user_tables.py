@@ -109,9 +109,9 @@ def read_table(
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     start = text.lstrip()[:1]
     if suffix in (".yaml", ".yml"):
-        return _yaml(path, text, members)
+        return _yaml(path, text, members, known)
     if suffix in (".json", ".jsonl", ".ndjson") or start in ("[", "{"):
-        table = _json(path, text, members, sure=suffix in (".json", ".jsonl", ".ndjson"))
+        table = _json(path, text, members, known, sure=suffix in (".json", ".jsonl", ".ndjson"))
         if table is not None:
             return table
     if _TOPICS_FILE.match(text[:_TOPICS_BEGIN]):
@@ -182,7 +182,7 @@ class _PlainYaml(yaml.SafeLoader):
 _PlainYaml.yaml_implicit_resolvers = {}
 
 
-def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
+def _yaml(path: Path, text: str, members: Sequence[str], known: Collection[str]) -> OwnTable:
     """Return the rows in a YAML value, as those in JSON."""
     try:
         value = yaml.load(text, Loader=_PlainYaml)
@@ -191,7 +191,7 @@ def _yaml(path: Path, text: str, members: Sequence[str]) -> OwnTable:
     if not isinstance(value, list | dict):
         raise DatasetError(f"{path}: contains neither a list nor a mapping")
     try:
-        rows = json_rows(value, members)
+        rows = json_rows(value, members, known)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     return OwnTable(path, "json", list(enumerate(rows, 1)))
@@ -230,7 +230,7 @@ def _has_tabs(text: str) -> bool:
     return len(counts) == 1 and counts != {0}
 
 
-def _json(path: Path, text: str, members: Sequence[str], *, sure: bool) -> OwnTable | None:
+def _json(path: Path, text: str, members: Sequence[str], known: Collection[str], *, sure: bool) -> OwnTable | None:
     """Return a JSON value or JSON Lines; None for something else, where the name of the file promises neither."""
     try:
         value = json.loads(text)
@@ -243,7 +243,7 @@ def _json(path: Path, text: str, members: Sequence[str], *, sure: bool) -> OwnTa
             return None
         return _json_lines(path, text, ValueError("no list"), sure=True)
     try:
-        rows = json_rows(value, members)
+        rows = json_rows(value, members, known)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     return OwnTable(path, "json", list(enumerate(rows, 1)))

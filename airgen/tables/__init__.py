@@ -8,6 +8,7 @@ choose(columns_of(rows), ROLES, where="log.csv")            # which column is wh
 
 from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, folded, whole_number
 from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
+from airgen.tables.frames import frame_rows, is_usual
 from airgen.tables.values import flat, json_rows, list_of_rows
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "columns_of",
     "flat",
     "folded",
+    "frame_rows",
+    "is_usual",
     "json_rows",
     "list_of_rows",
     "whole_number",

@@ -163,7 +163,7 @@ def _dialect(
     quoted = dialect.delimiter not in ("\t", "") or _all_quoted(sample, dialect)
     dialect = replace(dialect, quoted=quoted, lines=tabs and not quoted)
     rows = [cells for _, cells in _records(sample, dialect)]
-    return replace(dialect, header=_has_names(rows, known, not tabs) if header is None else header)
+    return replace(dialect, header=has_names(rows, known, not tabs) if header is None else header)
 
 
 def _shape(
@@ -228,7 +228,7 @@ def _look_like_names(cells: list[str]) -> bool:
     )
 
 
-def _has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bool:
+def has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bool:
     """Return whether the first row holds names of columns.
 
     Args:

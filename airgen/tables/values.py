@@ -7,8 +7,10 @@ json_rows({"query": ["a", "b"], "id": [1, 2]})              # columns
 json_rows({"q1": {"d7": 1}})                                # labels, as pytrec_eval and ranx take them
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from airgen.tables.frames import frame_rows
 
 Row = dict[str, Any]
 KEY, VALUE, INNER = "key", "value", "inner key"
@@ -39,16 +41,19 @@ def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
     return values
 
 
-def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
+def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = ()) -> list[Row]:
     """Return the rows of a JSON value, flat; a list of plain values has the one column `value`.
 
     Args:
         value: The parsed value.
         wanted: Names of members that hold the rows, if the value is an object with several.
+        known: Usual names of columns, folded.
 
     Raises:
         ValueError: The value contains no rows.
     """
+    if (rows := frame_rows(value, known)) is not None:
+        return [flat(row) for row in rows]
     if isinstance(value, list):
         return [row for place, element in enumerate(value) for row in _rows(element, place)]
     if not isinstance(value, dict):
@@ -57,13 +62,10 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
         return questions
     for name in wanted:
         if isinstance(value.get(name), list | dict):
-            return json_rows(value[name], wanted)
+            return json_rows(value[name], wanted, known)
     if value and all(isinstance(member, list) for member in value.values()):
         columns = dict(value)
         plain = not any(isinstance(item, dict) for items in columns.values() for item in items[:5])
-        sizes = {len(items) for items in columns.values()}
-        if plain and len(columns) > 1 and len(sizes) == 1 and _are_column_names(columns):
-            return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
         if plain and len(columns) > 1:  # the relevant documents of each query
             return [{KEY: name, INNER: item} for name, items in columns.items() for item in items]
     if value and all(isinstance(member, dict) for member in value.values()):
@@ -74,7 +76,7 @@ def json_rows(value: Any, wanted: Sequence[str] = ()) -> list[Row]:
     texts = [(name, items) for name, items in value.items() if isinstance(items, list) and items]
     if texts:
         _, items = max(texts, key=lambda pair: len(pair[1]))
-        return json_rows(items)
+        return json_rows(items, known=known)
     if value and all(not isinstance(member, list | dict) for member in value.values()):
         return [{KEY: name, VALUE: member} for name, member in value.items()]
     raise ValueError("has no list of rows")
@@ -107,17 +109,8 @@ def _rows(item: Any, place: int) -> list[Row]:
     return [{**others, **flat(label)} for label in labels]
 
 
-def _are_column_names(members: Mapping[str, Any]) -> bool:
-    """Return whether the members' names are names of columns and no ids."""
-    return not any(any(map(str.isdigit, name)) for name in members)
-
-
 def _of_objects(value: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Return the rows of an object of objects: columns by row (as pandas writes them), labels by pair, or rows by
-    id."""
-    keys = [tuple(row) for row in value.values()]
-    if len(set(keys)) == 1 and keys[0] and all(key.isdigit() for key in keys[0]) and _are_column_names(value):
-        return [{name: column[key] for name, column in value.items()} for key in keys[0]]
+    """Return the rows of an object of objects: labels by pair, or rows by id."""
     cells = [cell for row in value.values() for cell in row.values()]
     if cells and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells):
         return [{KEY: name, INNER: inner, VALUE: cell} for name, row in value.items() for inner, cell in row.items()]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields
 from airgen.corpus.readers.delimited import open_table
 from airgen.corpus.readers.json_records import JsonLinesReader, JsonReader
+from airgen.corpus.readers.json_values import find_rows
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.errors import CorpusError
@@ -185,10 +186,8 @@ def test_the_markup_of_a_column_is_seen(texts: list[str], markup: str | None) ->
 
 
 def test_rows_deep_in_a_json_file_and_lists_of_texts(tmp_path: Path) -> None:
-    from airgen.corpus.guess_columns import json_rows
-
     nodes = {f"n{n}": {"data": {"text": f"{CANAL} {n}"}} for n in range(12)}
-    where, rows = json_rows({"version": 1, "store": {"docs": nodes, "other": [1, 2]}})
+    where, rows = find_rows({"version": 1, "store": {"docs": nodes, "other": [1, 2]}})
     assert where == "store.docs" and len(rows) == 12
     (tmp_path / "t.json").write_text(json.dumps({"store": {"docs": nodes}}), encoding="utf-16")
     settings = JsonReader.Settings.model_validate(

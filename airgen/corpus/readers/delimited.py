@@ -26,9 +26,9 @@ IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "tic
 TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
 TEXTS = (
     "text", "body", "content", "contents", "description", "passage", "article", "abstract", "answer", "markdown",
-    "html", "context", "page_content",
+    "html", "context", "page_content", "document", "documents",
 )  # fmt: skip
-_KNOWN = frozenset(folded(name) for name in (*IDS, *TITLES, *TEXTS))
+USUAL_NAMES = frozenset(folded(name) for name in (*IDS, *TITLES, *TEXTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def open_table(
                 _with_preamble(_bounded(stream, path, limit), above),
                 delimiter=delimiter,
                 header=header,
-                known=_KNOWN | {folded(name) for name in known},
+                known=USUAL_NAMES | {folded(name) for name in known},
                 tabs=path.name.lower().endswith((".tsv", ".tab")),
             )
             shown = tuple(line.strip() for line in above[: table.dialect.skipped] if line.strip())

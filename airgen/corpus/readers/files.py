@@ -39,11 +39,15 @@ _ADDRESS_ADVICE = "; an address belongs into `fetch`, and reader.path names the 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """What any process can turn into documents: the bytes of a file, or numbered lines (None: too long) of one."""
+    """What any process can turn into documents: the bytes of a file, or numbered lines (None: too long) of one.
+
+    `unit` is what the numbers count.
+    """
 
     path: Path
     data: bytes = b""
     lines: Sequence[tuple[int, bytes | None]] = ()
+    unit: str = "line"
 
     @property
     def size(self) -> int:
@@ -51,7 +55,7 @@ class Raw:
         return len(self.data) + sum(len(line or b"") + 1 for _, line in self.lines)
 
     def __str__(self) -> str:
-        return f"{self.path} from line {self.lines[0][0]}" if self.lines else str(self.path)
+        return f"{self.path} from {self.unit} {self.lines[0][0]}" if self.lines else str(self.path)
 
 
 class PathReader:

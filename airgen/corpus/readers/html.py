@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from airgen.corpus.readers.character_encodings import Decoded, decoded_html
 from airgen.corpus.readers.files import opened
-from airgen.corpus.readers.html_tags import MAX_MARKS, bounded
+from airgen.corpus.readers.html_tags import MAX_MARKS, bounded, is_xhtml
 from airgen.corpus.readers.reader import Place, Unusable
 from airgen.corpus.readers.sections import Block, Page, SectionSettings
 from airgen.corpus.readers.text_files import FileReader, damage
@@ -39,6 +39,7 @@ _ASIDE = {
     "object": "instead of an object", "video": "instead of a video", "audio": "instead of a sound",
     "canvas": "instead of a drawing", "svg": "words of a drawing", "rt": "pronunciation of a word (ruby)",
     "select": "options of a form field", "datalist": "options of a form field", "textarea": "field of a form",
+    "x-template": "template that scripts fill",
 }  # fmt: skip
 _PLACES = {"nav": "navigation", "footer": "footer of the page", "header": "header of the page", "dialog": "dialog"}
 _ROLES = {
@@ -294,26 +295,25 @@ def _letters(text: str) -> str:
 
 
 _TEMPLATE = re.compile(r"<(/?)template\b([^<>]*)>", re.IGNORECASE)
+_TEMPLATE_KIND = re.compile(r"template|markdown|handlebars|mustache|text/(?:html|plain)")  # of a script with text
 _NOFRAMES = re.compile(r"</?noframes\b[^<>]*>", re.IGNORECASE)
 
 
 def _as_shown(html: str) -> str:
     """Return the page with what a browser shows and the parser would not: the shadow tree of an element, CDATA of
-    XHTML, and the page instead of frames.
+    XHTML, and the page instead of frames; and with templates as elements, since the parser hides what is in them.
     """
-    if "shadowroot" in html:
+    if "template" in html.lower():
         opened: list[bool] = []
 
-        def as_block(tag: re.Match[str]) -> str:
+        def as_element(tag: re.Match[str]) -> str:
             if not tag[1]:
                 opened.append("shadowroot" in tag[2].lower())
-            shown = opened[-1] if opened else False
-            if tag[1] and opened:
-                opened.pop()
-            return f"<{tag[1]}div>" if shown else tag[0]
+            shown = opened.pop() if tag[1] and opened else bool(opened) and opened[-1]
+            return f"<{tag[1]}{'div' if shown else 'x-template'}>"
 
-        html = _TEMPLATE.sub(as_block, html)
-    if "<![CDATA[" in html and ("<?xml" in html[:200] or "http://www.w3.org/1999/xhtml" in html[:2000]):
+        html = _TEMPLATE.sub(as_element, html)
+    if "<![CDATA[" in html and is_xhtml(html):
         pieces, at = [], 0
         while (start := html.find("<![CDATA[", at)) >= 0 and (end := html.find("]]>", start)) >= 0:
             words = html[start + 9 : end].replace("&", "&amp;").replace("<", "&lt;")
@@ -529,8 +529,11 @@ class _Walk:
         """Return what to do at the end of an element; None if it is not gone into."""
         attributes: Mapping[str, str | None] = node.attributes
         if tag in _NEVER:
-            if tag == "script" and "math/tex" in (attributes.get("type") or ""):
+            kind = (attributes.get("type") or "").lower() if tag == "script" else ""
+            if "math/tex" in kind:
                 self._held.append(f" {node.text().strip()} ")  # an equation of MathJax
+            elif _TEMPLATE_KIND.search(kind):
+                self.left.append((_ASIDE["x-template"], node.text()))
             return None
         if node.mem_id in self.removed:
             self._leave_out("left out by reader.remove", node)

@@ -3,6 +3,7 @@
     html = bounded(html)        # raises Unusable for too many tags, or too many levels of nested elements
 
 A tag with thousands of attributes loses them: parsers compare each with all before it, and no text is in them.
+In XHTML, each `<title/>` gets its end: a parser of HTML ignores the slash, and takes the rest of the page for a title.
 """
 
 import re
@@ -26,6 +27,10 @@ _DRAWING = frozenset((
     "pattern", "polygon", "polyline", "radialgradient", "rect", "stop", "symbol", "text", "tspan", "use",
 ))  # fmt: skip
 _RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))  # no tags inside
+_VOID = frozenset((
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+))  # fmt: skip
+_XHTML_BEGINS = 2000  # characters in which a page says that it is XHTML
 _OPEN_OR_CLOSE = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,60})(?=[\s/>])([^<>]*+)")
 # A tag as the HTML standard cuts it: names, and values in quotes that may hold anything.
 _ATTRIBUTE = r"(?<![\s/])[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>)))?+"
@@ -40,11 +45,18 @@ def bounded(html: str) -> str:
     """
     if html.count("<") > MAX_MARKS:
         raise Unusable("too large", f"more than {MAX_MARKS:,} tags")
-    _check_depth(html)
-    return _without_long_tags(html)
+    xhtml = is_xhtml(html)
+    _check_depth(html, xhtml)
+    return _mended(html, xhtml)
 
 
-def _check_depth(html: str) -> None:
+def is_xhtml(html: str) -> bool:
+    """Return whether a page is written in XML, as chapters of books are."""
+    beginning = html[:_XHTML_BEGINS]
+    return beginning.lstrip("\ufeff \t\r\n").startswith("<?xml") or "http://www.w3.org/1999/xhtml" in beginning
+
+
+def _check_depth(html: str, xhtml: bool) -> None:
     limit = max(_MAX_DEPTH, _MAX_SIZE_TIMES_DEPTH // max(len(html), 1))
     opened: Counter[str] = Counter()
     depth, drawing = 0, False
@@ -53,7 +65,7 @@ def _check_depth(html: str) -> None:
         alone = match[3].endswith("/")
         # An element of a drawing can close itself (`<path/>`); one of HTML cannot, and ends the drawing.
         drawing = tag in _DRAWING if drawing else tag == "svg" and not match[1] and not alone
-        if tag in _CLOSED or (drawing and alone):
+        if tag in _CLOSED or ((drawing or xhtml) and alone):
             continue
         if not match[1]:
             opened[tag] += 1
@@ -65,20 +77,28 @@ def _check_depth(html: str) -> None:
             depth -= 1
 
 
-def _without_long_tags(html: str) -> str:
+def _mended(html: str, xhtml: bool) -> str:
+    """Return the page without the attributes of tags that have too many, and with an end for each element of XHTML
+    that has none, as one of HTML that is not empty must have.
+    """
     pieces: list[str] = []
     position = 0
-    for tag in _tags(html):
+    for tag, empty in _tags(html, xhtml):
         text = tag[2]
         if len(text) > 2 * _MAX_ATTRIBUTES and sum(1 for _ in _ATTRIBUTE_PATTERN.finditer(text)) > _MAX_ATTRIBUTES:
             pieces += [html[position : tag.start()], f"<{tag[1]}>"]
             position = tag.end()
+        if empty:
+            pieces += [html[position : tag.end()], f"</{tag[1]}>"]
+            position = tag.end()
     return "".join([*pieces, html[position:]]) if pieces else html
 
 
-def _tags(html: str) -> Iterator[re.Match[str]]:
-    """Yield the opening tags of a page, as a parser meets them: not those in comments and scripts."""
-    at = html.find("<")
+def _tags(html: str, xhtml: bool) -> Iterator[tuple[re.Match[str], bool]]:
+    """Yield the opening tags of a page, as a parser meets them: not those in comments and scripts; and whether the
+    element is empty (`<title/>`), which holds in XHTML, and in HTML for those that would take the rest of the page.
+    """
+    at, never_closed = html.find("<"), set[str]()
     while at >= 0:
         if html.startswith("<!--", at):
             end = html.find("-->", at + 4)
@@ -87,11 +107,17 @@ def _tags(html: str) -> Iterator[re.Match[str]]:
         if tag := _TAG.match(html, at):
             if not tag[3]:
                 return  # a tag that does not end before the page does takes all that follows
-            yield tag
-            at = tag.end()
-            name = tag[1].lower()
-            if name in _RAW and (close := re.compile(f"</{name}", re.IGNORECASE).search(html, at)):
-                at = close.start()
+            at, name = tag.end(), tag[1].lower()
+            empty = tag[0].endswith("/>") and not tag[2].endswith("/") and name not in _VOID  # no slash of an address
+            if name in _RAW and not (xhtml and empty):
+                close = None if name in never_closed else re.compile(f"</{name}", re.IGNORECASE).search(html, at)
+                if close is None:
+                    never_closed.add(name)
+                else:
+                    at, empty = close.start(), False
+                yield tag, empty
+            else:
+                yield tag, empty and xhtml
         else:
             at += 1
         at = html.find("<", at)

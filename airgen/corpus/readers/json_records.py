@@ -8,7 +8,7 @@ reader: {kind: datasets, path: allenai/c4, config: en}       # from the Hub, or 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from airgen.corpus.readers.character_encodings import decoded, encoding_of, is_wide, wide_lines
 from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
-from airgen.corpus.readers.reader import Place, drop, left_out
+from airgen.corpus.readers.json_values import as_rows, elsewhere, parsed, rows_at
+from airgen.corpus.readers.reader import MAX_BYTES, Place, drop, left_out
 from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
 from airgen.errors import CorpusError
 from airgen.mask_secrets import error_words
@@ -31,7 +32,10 @@ _MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 
 
 class JsonLinesReader(PathReader):
-    """One JSON object for each line. A line that is not a JSON object is dropped with its reason."""
+    """One JSON object for each line. A line that is not a JSON object is dropped with its reason.
+
+    A file that has no lines in spite of its name, such as a list or objects printed over several lines, is read whole.
+    """
 
     class Settings(ChosenRows):
         """Settings of the JSON Lines reader.
@@ -60,6 +64,12 @@ class JsonLinesReader(PathReader):
         """Yield the lines of one file, in pieces of a megabyte."""
         with opened(path) as stream:
             wide = is_wide(stream.read(4096))
+        if not wide and (rows := rows_over_lines(path, self.place.language, self.settings.max_bytes)) is not None:
+            # The rows are given as lines, because any process can read those.
+            numbered_rows = ((number, json.dumps(row).encode()) for number, row in enumerate(rows))
+            for part in batched(numbered_rows, _PART_BYTES, lambda line: len(line[1]) + 1):
+                yield Raw(path, lines=part, unit="row")
+            return
         numbered = wide_lines(path, self.settings.max_bytes) if wide else lines(path, self.settings.max_bytes)
         for part in batched(numbered, _PART_BYTES, lambda line: len(line[1] or b"") + 1):
             yield Raw(path, lines=part)
@@ -69,7 +79,7 @@ class JsonLinesReader(PathReader):
         limit = self.settings.max_bytes
         seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.named()))
         for number, line in raw.lines:
-            where = {"source": raw.path.name, "position": f"line {number}"}
+            where = {"source": raw.path.name, "position": f"{raw.unit} {number}"}
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
                 continue
@@ -105,58 +115,108 @@ class JsonLinesReader(PathReader):
             return None
 
 
-class JsonReader(PathReader):
-    """One JSON file that holds a list of objects, or an object with such a list at `rows`.
+def rows_over_lines(path: Path, language: str, limit: int) -> list[Any] | None:
+    """Return the rows of a file whose first line is no object, but a list, or the beginning of either.
 
-    The file is read whole and can have at most 512 MB; larger data belongs in JSON Lines.
+    None for JSON Lines, and for a file that is no JSON as a whole either.
+    """
+    for _, line in lines(path, limit):
+        if line is None or not line.strip(b"\x1e \t\r"):
+            continue
+        beginning = line.lstrip(b"\x1e \t\r")
+        try:
+            if not isinstance(json.loads(beginning.rstrip().removesuffix(b",")), list):
+                return None
+        except (ValueError, RecursionError):
+            pass
+        break
+    else:
+        return None
+    if beginning[:1] not in (b"{", b"["):
+        return None
+    try:
+        return as_rows(json_value(path, language)[0])
+    except CorpusError:
+        return None  # the lines say what is wrong
+
+
+def has_json_lines(path: Path) -> bool:
+    """Return whether a file has several lines, the first of which is an object. Raises CorpusError if damaged."""
+    written = (line for _, line in lines(path, MAX_BYTES) if line is None or line.strip())
+    first = next(written, None)
+    try:
+        return first is not None and isinstance(json.loads(first), dict) and next(written, b"") != b""
+    except (ValueError, RecursionError):
+        return False
+
+
+class JsonReader(PathReader):
+    """A JSON file: a list of objects at `rows`, or what other tools write in its place.
+
+    A table of pandas, columns as lists, objects or texts by id, one object, and several objects one after the other
+    are read as rows, too. Texts elsewhere in the file are counted. The file is read whole and can have at most 512 MB;
+    larger data belongs in JSON Lines.
     """
 
     class Settings(ChosenRows):
         """Settings of the JSON reader.
 
         Attributes:
-            rows: Dotted path to the list in the file. The members of an object are rows with a column `key`.
+            rows: Dotted path to the rows in the file; `*` at its end stands for all lists there. The members of an
+                object are rows with a column `key`, and texts have a column `value`.
         """
 
         path: Annotated[str, FILE]
         rows: str = ""
         fields: Fields = Field(default=Fields(), validate_default=True)
 
+    version = 2
     suffixes = (".json", ".json.gz")
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         seen = SeenColumns(self.settings.named())
-        rows, damaged = self._rows(path)
+        value, damaged = json_value(path, self.place.language)
+        rows = rows_at(value, self.settings.rows, self._has_text)
+        if rows is None:
+            raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
         for number, row in enumerate(rows):
             yield from self.settings.documents(row, seen, self.place, source=path.name, position=f"row {number}")
+        if others := elsewhere(value, self.settings.rows):
+            yield _elsewhere(others, path.name)
         if damaged:
             yield left_out("bytes that are not in the file's encoding", source=path.name)
-        seen.check(path)
+        if rows != [value]:  # of a file for each document, one may lack a column
+            seen.check(path)
 
-    def _rows(self, path: Path) -> tuple[list[Any], bool]:
-        with opened(path) as stream:
-            raw = stream.read(_MAX_JSON_BYTES + 1)
-        if len(raw) > _MAX_JSON_BYTES:
-            raise CorpusError(
-                f"{path}: more than {_MAX_JSON_BYTES >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)"
-            )
-        if sum(raw.count(mark) for mark in (b",", b"{", b"[")) > _MAX_VALUES:
-            raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
-        try:
-            # Python handles Ctrl-C between two calls of the hook.
-            result = decoded(raw, "", self.place.language)
-            value = json.loads(result.text, object_pairs_hook=lambda pairs: dict(pairs))
-        except (ValueError, RecursionError) as error:
-            raise CorpusError(f"{path}: not JSON: {error}") from error
-        rows = column(value, self.settings.rows) if self.settings.rows and isinstance(value, dict) else value
-        if isinstance(rows, dict):
-            rows = [
-                {"key": key, **row} if isinstance(row, dict) else {"key": key, "value": row}
-                for key, row in rows.items()
-            ]
-        if not isinstance(rows, list):
-            raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
-        return rows, result.damaged
+    def _has_text(self, row: Mapping[str, Any]) -> bool:
+        texts = self.settings.fields.text
+        names = [texts] if isinstance(texts, str) else texts
+        return any(column(row, name) not in (None, "", []) for name in names)
+
+
+def json_value(path: Path, language: str, most: int = _MAX_JSON_BYTES) -> tuple[Any, bool]:
+    """Return the value of a JSON file, and whether bytes of it are not in its encoding.
+
+    Raises CorpusError for a file that is not JSON, and for one of more than `most` bytes.
+    """
+    with opened(path) as stream:
+        raw = stream.read(most + 1)
+    if len(raw) > most:
+        raise CorpusError(f"{path}: more than {most >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
+    if sum(raw.count(mark) for mark in (b",", b"{", b"[")) > _MAX_VALUES:
+        raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
+    try:
+        result = decoded(raw, "", language)
+        return parsed(result.text), result.damaged
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{path}: not JSON: {error}") from error
+
+
+def _elsewhere(texts: Sequence[tuple[str, str]], source: str) -> Dropped:
+    """Return the piece for texts of a file that are in none of its rows."""
+    names = ", ".join(list(dict.fromkeys(name for name, _ in texts))[:5])
+    detail = f"{len(texts):,} texts outside of reader.rows, at {names}"
+    return left_out("text outside of the rows", detail=detail, source=source, text="\n".join(text for _, text in texts))
 
 
 _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
