@@ -213,7 +213,8 @@ def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
 
 def json_rows(path: Path) -> tuple[str, list[Row]]:
     """Return (where the rows are, the rows) of a JSON file, as its reader takes them. Raises CorpusError."""
-    return find_rows(json_value(path, "", _MAX_JSON_BYTES)[0])
+    where, rows = find_rows(json_value(path, "", _MAX_JSON_BYTES)[0])
+    return where, [*rows]
 
 
 def _json_lines(path: Path) -> Iterator[Row]:

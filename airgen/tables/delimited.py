@@ -20,6 +20,10 @@ from airgen.tables.choose_columns import folded, is_number
 
 _SAMPLE_ROWS, _SAMPLE_CHARACTERS = 1000, 1 << 20
 _DELIMITERS = "\t;,|"  # of two that fit equally well, the earlier one is taken
+# Other delimiters are recognised by usual names that stand between them in the first row; control characters, which
+# are nothing else, without.
+_RARE_DELIMITERS = "\x1f\x01\x02\x1e^~¦§¬þ:#/$"
+_CERTAIN_DELIMITERS = "\x1f\x01\x02\x1e"
 _MAX_PREAMBLE_LINES = 20  # lines that may stand before the header
 _MAX_NAME_CHARACTERS = 60  # a row with a longer cell is no header
 _MIN_REGULAR_SHARE = 0.6  # of the rows, which must have the table's width
@@ -151,6 +155,9 @@ def _dialect(
     stated = bool(delimiter)
     readings = (_shape(sample, mark, skipped, known=known, stated=stated) for mark in candidates)
     shapes = [shape for shape in readings if shape is not None]
+    if delimiter is None and (rare := _rare_delimiter(sample, skipped, known)):
+        shape = _shape(sample, rare, skipped, known=known, stated=True)
+        shapes = [shape] if shape is not None else shapes
     if delimiter and not shapes:
         rows = [cells for _, cells in _records(sample, TableDialect(delimiter, header=False, width=0, skipped=skipped))]
         shapes = [(TableDialect(delimiter, header=False, width=len(rows[0]) if rows else 1, skipped=skipped), 0.5)]
@@ -164,6 +171,24 @@ def _dialect(
     dialect = replace(dialect, quoted=quoted, lines=tabs and not quoted)
     rows = [cells for _, cells in _records(sample, dialect)]
     return replace(dialect, header=has_names(rows, known, not tabs) if header is None else header)
+
+
+def _rare_delimiter(sample: list[str], skipped: int, known: Collection[str]) -> str:
+    """Return an unusual delimiter of a table; empty if it has none.
+
+    Names between it in the first row decide: all of them are usual ones, where with a usual delimiter some are not.
+    """
+    first = next((line.strip("\ufeff\r\n") for line in sample[skipped:] if line.strip()), "")
+    for mark in _RARE_DELIMITERS:
+        if mark not in first:
+            continue
+        cells = [folded(cell.strip().strip('"')) for cell in first.split(mark)]
+        if all(cell in known for cell in cells):
+            return mark
+        rows = [line.count(mark) for line in sample[skipped:] if line.strip()]
+        if mark in _CERTAIN_DELIMITERS and sum(count == rows[0] for count in rows) >= _MIN_CLEAR_SHARE * len(rows):
+            return mark
+    return ""
 
 
 def _shape(

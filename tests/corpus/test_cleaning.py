@@ -186,6 +186,22 @@ def test_offensive_text_goes_by_share() -> None:
     assert has_list("de") and not has_list("bn")
     assert {language for language in SENTENCES if word_list(language)} == set(SENTENCES) - {"id", "bn"}
     word = next(word for word in sorted(word_list("en")) if word.isalpha() and len(word) > 5)
-    assert judge_offensive(f"{word} {prose(4, 30)} {word}", "en", 0.02)[:2] == (False, "offensive")
+    assert judge_offensive(f"{word} {prose(4, 30)} {word}", "en", 0.02)[:2] == (False, "too many offensive words")
     quotation = f"{word} {prose(4, 200)} {word}"  # two words of two hundred
     assert all(judge_offensive(text, "en", 0.02).keep for text in (quotation, word, SENTENCES["en"]))
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Set relay_host to xxx.example.org, and XXX to the port: xx or xxx stands for your own value."),
+        ("en", "How to kill a job: first find its number, then read how to kill a process group, as in mf.c and bs.c."),
+        ("tr", "Kapak 30 cm x 40 cm, derinlik 12 cm: 31 numaralı levha, 18+ ve 30+1 ölçülerinde satılır."),
+        ("pt", "O fio de Cu tem 2 mm, e a liga Cu com zinco resiste mais; CU é o símbolo na tabela."),
+        ("ja", "部品 3P の端子に SM と XX を付け、3P と SM の番号を確かめる。"),
+    ],
+)
+def test_placeholders_units_and_abbreviations_are_no_offence(language: str, text: str) -> None:
+    pytest.importorskip("glin_profanity")
+    assert judge_offensive(text, language, 0.02).keep
+    assert len(word_list(language)) > 60  # the words themselves are still there

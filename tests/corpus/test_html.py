@@ -189,3 +189,60 @@ def test_equations_code_and_signs() -> None:
     )
     page = html_page(html, extract="main")
     assert [block.text for block in page.blocks] == ["Wells", "Depth d^2 counts.", "x_1", "dig()"]
+
+
+XHTML = (
+    "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head>{}<link href='a.css'/></head>"
+    "<body>{}<h1>A lamp</h1><p>{} <br/>Second line</p></body></html>"
+)
+EMPTY = (
+    "script",
+    "title",
+    "style",
+    "textarea",
+    "iframe",
+    "noscript",
+    "select",
+    "div",
+    "a",
+    "p",
+    "span",
+    "svg",
+    "template",
+)
+
+
+@pytest.mark.parametrize("tag", EMPTY)
+def test_an_empty_element_of_xhtml_does_not_take_the_page(tag: str) -> None:
+    """A parser of HTML ignores the slash of `<title/>`, and takes all that follows for a title."""
+    for page in (XHTML.format(f"<{tag} id='x' />", "", WELL), XHTML.format("", f"<{tag}/>", WELL)):
+        shown = html_page(page)
+        assert shown.title == "A lamp" and shown.text == f"A lamp\n\n{WELL}\nSecond line"
+
+
+@pytest.mark.parametrize("tag", ["script", "title", "style", "textarea"])
+def test_in_html_a_slash_counts_where_nothing_would_be_left(tag: str) -> None:
+    assert html_page(f"<body><{tag}/><p>{WELL}").text == WELL
+    if tag != "title":  # its words are shown
+        assert html_page(f"<body><p>{WELL}</p><{tag}/><p>in</p></{tag}><p>after").text == f"{WELL}\n\nafter"
+    assert html_page("<a href=http://a.org/>link</a> <a href=/b/>other</a>").text == "link other"
+
+
+def test_marks_of_pages_in_a_book_are_no_depth() -> None:
+    """Printed page numbers stand in chapters as empty elements, hundreds of them."""
+    pages = "".join(f"<p>Lamp {number} <span id='p{number}'/>is lit</p>" for number in range(1200))
+    shown = html_page(XHTML.format("", pages, WELL))
+    assert "Lamp 1199 is lit" in shown.text and WELL in shown.text
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "<template><p>{}</p></template>", "<script type=text/template># {}</script>",
+        "<script type='text/x-handlebars'>{}</script>", "<template><template>{}</template></template>",
+    ],
+)  # fmt: skip
+def test_texts_that_scripts_fill_in_are_counted(hidden: str) -> None:
+    page = html_page(f"<p>{WELL}</p>{hidden.format('the bucket')}<script>var bucket</script>")
+    assert page.text == WELL
+    assert [reason for reason, text in page.left if "bucket" in text] == ["template that scripts fill"]

@@ -209,3 +209,10 @@ def test_json_lines_in_other_encodings(tmp_path: Path, encoding: str) -> None:
     settings = JsonLinesReader.Settings(path="t.jsonl")
     found = list(JsonLinesReader(settings, Place(tmp_path, language="ru")).read())
     assert [row.text for row in found] == texts
+
+
+def test_a_delimiter_that_is_not_recognised_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("nr!!body\n1!!the lamp\n")
+    settings = CsvReader.Settings.model_validate({"path": "t.csv", "fields": {"text": "body"}})
+    with pytest.raises(CorpusError, match=r"no column 'body'.*nr!!body.*, or reader\.delimiter to what stands"):
+        list(CsvReader(settings, Place(tmp_path)).read())

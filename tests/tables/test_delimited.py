@@ -105,3 +105,29 @@ def test_the_first_quotation_mark_may_come_late() -> None:
 def test_a_row_tells_the_line_on_which_it_begins(tmp_path: Path) -> None:
     found = table('id,query\n1,"a\nb"\n\n2,c\n')
     assert [row.line for row in found] == [2, 5]
+
+
+@pytest.mark.parametrize("mark", ["^", "~", "¦", "§", ":", "/", "#", "$", "\x1f", "\x01"])
+def test_unusual_delimiters_are_known_by_the_names_between_them(mark: str) -> None:
+    lines = [
+        ("id", "title", "text"),
+        ("1", "Lamp", "Lit at dusk, put out at dawn"),
+        ("2", "Rope", "Changed, when worn"),
+    ]
+    text = "".join(mark.join(cells) + "\n" for cells in lines)
+    assert table(text).dialect.delimiter == mark
+    assert [list(row.values()) for row in rows(text)] == [[*cells] for cells in lines[1:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("text\nsee a:b and c:d\nor e:f and g:h\n", ""),
+        ("id,title:text\n1,a:b\n", ","),
+        ("a~b,c\n1,2\n", ","),
+        ("7\x1flogin\n8\x1flogout\n9\x1fhelp\n", "\x1f"),
+        ("10:30 the ferry\n11:45 the bus\n", ""),
+    ],
+)
+def test_signs_in_texts_are_no_delimiters(text: str, delimiter: str) -> None:
+    assert table(text).dialect.delimiter == delimiter

@@ -203,15 +203,30 @@ def has_list(language: str) -> bool:
     return language in SUPPORTED and _path(language) is not None
 
 
+def _is_offence(entry: str) -> bool:
+    """Return whether an entry of a list is a word, no placeholder ("xxx"), unit or abbreviation of two letters ("cm"),
+    number with a letter ("18+", "3p"), or name of a test; manuals say how to kill a process.
+    """
+    letters = "".join(filter(str.isalpha, entry))
+    short = len(letters) <= 2 and all(letter < "\u0250" for letter in letters)
+    if len(set(entry)) == 1 or entry.startswith("how to ") or entry[-2:].isdigit():
+        return False
+    return not short or (letters != entry and not any(map(str.isdigit, entry)))
+
+
 @cache
 def word_list(language: str) -> frozenset[str]:
-    """Return the offensive words of a language in lower case; empty for a language without a list."""
+    """Return the offensive words of a language in lower case; empty for a language without a list.
+
+    Entries that are placeholders, units or abbreviations are left out: technical texts are full of them.
+    """
     path = _path(language)
     if path is None:
         return frozenset()
     value = json.loads(path.read_text(encoding="utf-8"))
     words = value.get("words", []) if isinstance(value, dict) else value
-    return frozenset(word.lower().strip() for word in words if isinstance(word, str) and len(word.strip()) > 1)
+    entries = {word.lower().strip() for word in words if isinstance(word, str) and len(word.strip()) > 1}
+    return frozenset(entry for entry in entries if _is_offence(entry))
 
 
 @cache
@@ -230,7 +245,7 @@ def judge_offensive(text: str, language: str, share: float) -> CleanResult:
     if hits < _MIN_OFFENSIVE_WORDS:
         return KEEP
     total = max(count_words(text, language), 1)
-    return KEEP if hits < share * total else CleanResult(False, "offensive", f"{hits} of {total} words")
+    return KEEP if hits < share * total else CleanResult(False, "too many offensive words", f"{hits} of {total} words")
 
 
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")

@@ -307,6 +307,8 @@ def _as_shown(html: str) -> str:
         opened: list[bool] = []
 
         def as_element(tag: re.Match[str]) -> str:
+            if tag[2].endswith("/"):
+                return ""
             if not tag[1]:
                 opened.append("shadowroot" in tag[2].lower())
             shown = opened.pop() if tag[1] and opened else bool(opened) and opened[-1]

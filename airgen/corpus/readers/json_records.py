@@ -67,8 +67,8 @@ class JsonLinesReader(PathReader):
         if not wide and (rows := rows_over_lines(path, self.place.language, self.settings.max_bytes)) is not None:
             # The rows are given as lines, because any process can read those.
             numbered_rows = ((number, json.dumps(row).encode()) for number, row in enumerate(rows))
-            for part in batched(numbered_rows, _PART_BYTES, lambda line: len(line[1]) + 1):
-                yield Raw(path, lines=part, unit="row")
+            for rows_part in batched(numbered_rows, _PART_BYTES, lambda line: len(line[1]) + 1):
+                yield Raw(path, lines=[*rows_part], unit="row")
             return
         numbered = wide_lines(path, self.settings.max_bytes) if wide else lines(path, self.settings.max_bytes)
         for part in batched(numbered, _PART_BYTES, lambda line: len(line[1] or b"") + 1):

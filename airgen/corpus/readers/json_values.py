@@ -130,7 +130,7 @@ def find_rows(value: Any) -> tuple[str, list[Row]]:
             best = size, where, objects
 
     def search(inner: Any, where: str, depth: int) -> None:
-        below = lambda name: f"{where}.{name}" if where else name  # noqa: E731
+        prefix = f"{where}." if where else ""
         if isinstance(inner, list):
             consider(where, as_rows(inner))
         elif isinstance(inner, dict):
@@ -138,10 +138,10 @@ def find_rows(value: Any) -> tuple[str, list[Row]]:
             consider(where, rows, alone=rows == [inner])
             lists = [member for member in inner.values() if isinstance(member, list) and _objects(member)]
             if len(lists) > 1 and _alike(lists) and frame_rows(inner, USUAL_NAMES) is None:
-                consider(below(ALL), [row for rows in lists for row in rows])
+                consider(prefix + ALL, [row for rows in lists for row in rows])
             for name, member in inner.items() if depth else ():
                 if isinstance(member, list | dict):
-                    search(member, below(name), depth - 1)
+                    search(member, prefix + name, depth - 1)
 
     search(value, "", 0 if isinstance(value, list) else _MAX_DEPTH)
     return best[1], best[2]

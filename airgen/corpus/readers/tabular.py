@@ -5,6 +5,7 @@ reader: {kind: parquet, path: data/*.parquet, fields: {id: url, title: head, tex
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -116,7 +117,15 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
         if name not in known and name.split(".")[0] not in known:
             suggestion = meant(name, sorted(known)) if len(known) < 1000 else ""
             hint = suggestion or f" (it has {shorten_columns(sorted(known))})"
-            raise CorpusError(f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata")
+            raise CorpusError(
+                f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata{_or_delimiter(known)}"
+            )
+
+
+def _or_delimiter(known: Collection[str]) -> str:
+    """Return advice for a table that was read as one column, whose name looks like several."""
+    only = next(iter(known)) if len(known) == 1 else ""
+    return ", or reader.delimiter to what stands between its columns" if re.search(r"\w\W+\w", only) else ""
 
 
 def check_text_columns(settings: RowSettings, known: Collection[str], where: object) -> set[str]:
@@ -130,7 +139,7 @@ def check_text_columns(settings: RowSettings, known: Collection[str], where: obj
     roots = {column.split(".")[0] if column not in known else column for column in texts}
     if not roots & set(known):
         names, others = ", ".join(map(repr, texts)), shorten_columns(sorted(known))
-        raise CorpusError(f"{where}: no column {names} (it has {others}); set reader.fields.text")
+        raise CorpusError(f"{where}: no column {names} (it has {others}); set reader.fields.text{_or_delimiter(known)}")
     return roots
 
 
