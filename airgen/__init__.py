@@ -1,7 +1,7 @@
 """airgen: turn a real corpus into a retrieval benchmark, after AIR-Bench, and evaluate retrievers on it, after BEIR.
 
-The functions of `airgen.api` are here, too: `airgen.run`, `airgen.evaluate`, ... They are imported when they are first
-used, so that `import airgen` and `airgen --version` take no time.
+The functions of `airgen.api` are also available as `airgen.run`, `airgen.evaluate`, and so on. They are imported on
+first use, so that `import airgen` and `airgen --version` are fast.
 """
 
 from __future__ import annotations

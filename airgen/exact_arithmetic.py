@@ -5,11 +5,11 @@
 
 A function is compiled at its first call and cached on disk.
 
-Arithmetic that has the same bits on every machine.
+Arithmetic with bit-identical results on every machine.
 
-BLAS adds in an order that depends on the processor and on the shapes. The last bits of logarithms in numpy and the C
-library depend on AVX-512 and fused operations. Therefore values that decide something (a rank, a vote, a label, a draw)
-are computed with these functions, which use IEEE's elementary operations in a fixed order:
+BLAS adds in an order that depends on the processor and the shapes, and the last bits of logarithms in numpy and the C
+library depend on AVX-512 and fused operations. Values that decide something (a rank, a vote, a label, a draw) are
+therefore computed with these functions, which apply IEEE elementary operations in a fixed order:
 
 >>> inner_products(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
 [11.0]
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 
 def finite_number(value: object) -> float | None:
-    """Return the value as a finite float, or None for text, a bool, NaN or a whole number of 400 digits.
+    """Return the value as a finite float, or None if it is text, a bool, NaN or too large.
 
     >>> finite_number(2), finite_number(10**400), finite_number("2")
     (2.0, None, None)
@@ -41,7 +41,7 @@ def finite_number(value: object) -> float | None:
 
 
 def numba_is_installed() -> bool:
-    """Return whether the package numba (extra `fast`) can be imported."""
+    """Return whether numba, which is in the `fast` extra, can be imported."""
     return importlib.util.find_spec("numba") is not None
 
 
@@ -49,9 +49,9 @@ LARGE = 20_000_000  # scores, products: some ten milliseconds of a compiled loop
 
 
 def worth_compiling(work: int, least: int = LARGE) -> bool:
-    """Return whether a compiled loop pays for this much work: numba is installed, and loaded or worth loading.
+    """Return whether a compiled loop saves time for this much work: numba is installed, and loaded or worth loading.
 
-    Below `least`, loading takes longer than it saves. The bits of a result do not depend on it.
+    Below `least`, loading takes longer than it saves. The result is bit-identical either way.
     """
     return (work >= least or "numba" in sys.modules) and numba_is_installed()
 
@@ -59,13 +59,13 @@ def worth_compiling(work: int, least: int = LARGE) -> bool:
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function that releases the interpreter lock; without numba, return the function itself.
 
-    Fast-math stays off, because sums must be rounded as in numpy to give equal scores.
+    Fast-math is off, because sums must be rounded as in numpy to give equal scores.
     """
     return _compiled(function)
 
 
 def jit_in_any_order(function: Callable[..., Any]) -> Any:
-    """Compile as `jit` does, and let sums be added in any order: for what only selects, within a known error."""
+    """Compile like `jit`, but allow sums in any order. Use it only to select candidates, where the error is known."""
     return _compiled(function, fastmath={"reassoc", "contract"})
 
 
@@ -86,9 +86,10 @@ _SERIES_TERMS = 12  # of the series for the largest argument: the next one is be
 
 
 def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
-    """Compute inner products of rows, (n, dim) with (n, dim) or with one vector (dim,), in float64, (n,).
+    """Compute the inner products of rows, (n, dim), with rows, (n, dim), or with one vector, (dim,); returns float64,
+    (n,).
 
-    The second half of the terms is added to the first until one is left.
+    The second half of the terms is added to the first half, repeatedly, until one term is left.
     """
     products = np.zeros(len(left))
     for first in range(0, len(left), _ROWS_AT_ONCE):
@@ -105,9 +106,9 @@ def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float6
 
 
 def summable(values: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """Round values to a grid so fine that any sum of `count` of them is exact, and so the same in any order.
+    """Round values to a grid on which any sum of `count` values is exact, and therefore the same in any order.
 
-    For values of at most 1 the grid is 2**-52 times the next power of two above `count`.
+    For values of at most 1, the grid spacing is 2**-52 times the next power of two above `count`.
     """
     _, exponent = np.frexp(np.abs(values).max(initial=1.0))
     bits = 52 - int(exponent) - int(count).bit_length()
@@ -115,7 +116,7 @@ def summable(values: NDArray[Any], count: int) -> NDArray[np.float64]:
 
 
 def log(values: Any) -> NDArray[np.float64]:
-    """Compute the natural logarithm of finite positive numbers, within 5 units of the last place."""
+    """Compute the natural logarithm of finite positive numbers, to within 5 units in the last place."""
     part, exponent = _parts(values)
     return exponent * _LN2_HIGH + (_twice_artanh((part - 1) / (part + 1)) + exponent * _LN2_LOW)
 
@@ -127,7 +128,7 @@ def log2(values: Any) -> NDArray[np.float64]:
 
 
 def log1p(values: Any) -> NDArray[np.float64]:
-    """Compute ln(1 + x) for finite x above -1, exact for small ones as well."""
+    """Compute ln(1 + x) for finite x above -1, without losing precision for small x."""
     x = np.asarray(values, np.float64)
     is_small = np.abs(x) < 0.25
     small = np.where(is_small, x, 0.0)
@@ -135,7 +136,7 @@ def log1p(values: Any) -> NDArray[np.float64]:
 
 
 def _parts(values: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return m and e with x = m 2**e and m between the root of a half and the root of two."""
+    """Return m and e such that x = m * 2**e and m is between sqrt(1/2) and sqrt(2)."""
     part, exponent = np.frexp(np.asarray(values, np.float64))
     low = part < 0.7071067811865476
     return np.where(low, 2 * part, part), exponent - low.astype(np.float64)

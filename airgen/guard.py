@@ -1,11 +1,11 @@
-"""Third-party code is called under one guard, which turns any exception into one line, so that the rest continues.
+"""Guard calls of third-party code: turn any exception into a one-line error, so that everything else continues.
 
     with guarded("my_module:MyRetriever"):
         retriever.search(queries, 10)
 
 A KeyError in line 12 of my_module.py is now a ModelError: "my_module:MyRetriever: my_module.py:12: KeyError: 'id'".
-All calls of components (`Component`), readers, judges, users' functions and trainings are guarded. Errors of airgen
-pass unchanged, because they already say what to do.
+Calls of components (`Component`), readers, judges, users' functions and trainers are guarded. airgen's own errors pass
+unchanged, because they already say what to do.
 """
 
 import functools
@@ -45,18 +45,18 @@ _NO_MEMORY = (
 def guarded(
     subject: str, kind: type[AirgenError] = ModelError, *, passing: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Run third-party code, and turn any exception into one line: the subject, the location and the reason.
+    """Run third-party code, and turn any exception into one line with the subject, the location and the reason.
 
-    Errors of airgen, those in `passing`, Ctrl-C and the cancellation of a task pass. `SystemExit` does not: no part
-    may end the program.
+    airgen's errors, those in `passing`, Ctrl-C and task cancellation pass through. `SystemExit` does not, because no
+    component may end the program.
 
     Args:
-        subject: What the error is about; its message begins with this.
-        kind: Class of the error that is raised instead.
-        passing: Classes of errors that pass as they are.
+        subject: What the error is about; the message begins with it.
+        kind: Class of the error to raise instead.
+        passing: Exception classes to pass through unchanged.
 
     Raises:
-        AirgenError: The code failed; the error is of class `kind`.
+        AirgenError: The code failed. The error is an instance of `kind`.
     """
     passing_errors: tuple[type[Exception], ...] = (AirgenError, *passing)
     try:
@@ -70,7 +70,7 @@ def guarded(
 
 
 def guarded_rows(rows: Callable[[], Iterable[T]], subject: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
-    """Yield the rows of foreign code, each requested under the guard; the code that reads them is not guarded."""
+    """Yield rows from third-party code, requesting each under the guard. The consumer of the rows is not guarded."""
     with guarded(subject, kind):
         iterator = iter(rows())
     while True:
@@ -94,7 +94,7 @@ def under_guard(method: Callable[P, T], subject: Callable[[Any], str]) -> Callab
 
 
 def failure(error: BaseException, subject: str, kind: type[AirgenError] = ModelError) -> AirgenError:
-    """Return an error of foreign code as an error of airgen of that kind."""
+    """Convert an exception of third-party code to an airgen error of class `kind`."""
     if is_out_of_memory(error):
         return kind(
             f"{subject}: out of memory ({_describe(error)}): lower batch_size or max_length, or set dtype: bf16"
@@ -107,14 +107,14 @@ def failure(error: BaseException, subject: str, kind: type[AirgenError] = ModelE
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the memory of the machine or of a GPU was exhausted; torch has several wordings of its error."""
+    """Return whether the machine or a GPU ran out of memory. torch words this error in several ways."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in _text(error).lower() for words in _NO_MEMORY)
 
 
 def _describe(error: BaseException) -> str:
-    """Return the kind and the message of an error, in one line."""
+    """Return the class and message of an error on one line."""
     words = printable(_text(error), _MESSAGE_CHARACTERS)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -127,7 +127,8 @@ def _text(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return where it was raised, with a colon: the last place in a user's file, else the library, or the last."""
+    """Return where an error was raised, followed by a colon: the innermost user file, otherwise the library or the
+    innermost frame."""
     trace = traceback.walk_tb(error.__traceback__)
     frames = [(frame.f_code.co_filename, line) for frame, line in trace]
     frames = [(file, line) for file, line in frames if not file.startswith("<") and file != __file__]
@@ -140,14 +141,15 @@ def _place(error: BaseException) -> str:
 
 
 def _library(file: str) -> str | None:
-    """Return the name of the installed package that a file belongs to."""
+    """Return the name of the installed package to which a file belongs."""
     parts = Path(file).parts
     at = next((parts.index(name) for name in _INSTALLED if name in parts[:-1]), None)
     return None if at is None else parts[at + 1].removesuffix(".py")
 
 
 def _display_path(file: str) -> str:
-    """Return a file's name relative to the working directory if it is inside; a module of airgen by its package."""
+    """Return a file's path relative to the working directory if it is inside, and relative to the package for airgen's
+    own modules."""
     if file.startswith(_OWN):
         return str(Path("airgen", Path(file).relative_to(_OWN)))
     try:

@@ -1,4 +1,4 @@
-"""The only HTTP client: for LLM endpoints, models behind an address, and search services.
+"""The only HTTP client, for LLM endpoints, remote models and search services.
 
     client = HttpClient(headers, secrets)
     status, headers, content = await client.send("POST", url, b"{}")
@@ -7,8 +7,9 @@
     service.ask(url, {"query": "..."})                # one answer, for code that is not asynchronous
     service.ask_all(work, items)                      # several at once; the first failure ends all of them
 
-Connections are kept open. A redirect is not followed: it would carry the key to an address that the user never named.
-Keys are sent in headers and removed from every message. The size of an answer is limited, also after decompression.
+Connections are kept alive. Redirects are not followed, because they would send the key to an address that the user
+never named. Keys are sent in headers and removed from every message. The size of a response is limited, even after
+decompression.
 """
 
 import asyncio
@@ -54,12 +55,11 @@ Received = tuple[int, Mapping[str, str], bytes]
 
 
 class TransportError(Exception):
-    """No answer that can be read.
+    """No readable response was received.
 
     Args:
-        kind: The URL is invalid, the route is wrong (an untrusted certificate, a dead proxy, no HTTPS
-            there), there is no connection (so nothing was sent), the connection broke, the body is damaged, or it is
-            too large.
+        kind: The cause: an invalid URL, a wrong route (an untrusted certificate, a dead proxy, no HTTPS), no connection
+            (so that nothing was sent), a broken connection, a damaged body, or a body that is too large.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class TransportError(Exception):
 
 
 class HttpClient:
-    """Connections of one event loop.
+    """The connections of one event loop.
 
-    `secrets` must not appear in a message. `connections` is the largest number, or 0 for as many as needed.
+    `secrets` never appear in a message. `connections` is the maximum number of connections, or 0 for no limit.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
     ) -> Received:
-        """Send one request once. Raises TransportError."""
+        """Send a request, without retrying. Raises TransportError."""
         if isinstance(data, bytes) and len(data) > _WHOLE_BODY_BYTES:
             data = io.BytesIO(data)
         try:
@@ -114,7 +114,8 @@ class HttpClient:
             raise self._translated(error, url) from None  # aiohttp's errors carry the request, and with it the key
 
     async def pieces(self, url: str, *, headers: Mapping[str, str] | None = None, largest: int) -> AsyncIterator[Any]:
-        """GET: yield (status, headers) first, then the content in pieces, never compressed. Raises TransportError."""
+        """Send a GET request; yield (status, headers) first, then the uncompressed content in pieces. Raises
+        TransportError."""
         plain = {**(headers or {}), "Accept-Encoding": "identity"}
         try:
             async with self._request("GET", url, headers=plain) as response:
@@ -145,8 +146,8 @@ class HttpClient:
         proxy = " through the proxy" if _proxy(url) else ""
         if isinstance(error, aiohttp.InvalidURL):
             if proxy:  # the error's own words would show its password
-                return TransportError("address", f"{where}{proxy}: the proxy's address, or this one, is not an address")
-            return TransportError("address", f"{where} is not an address")
+                return TransportError("address", f"{where}{proxy}: the URL or the proxy's URL is not valid")
+            return TransportError("address", f"{where} is not a valid URL")
         if words := _wrong_way(error, url):
             return TransportError("way", self.scrub(words))
         if isinstance(error, aiohttp.ClientHttpProxyError):
@@ -162,7 +163,7 @@ class HttpClient:
         return error
 
     def words(self, error: BaseException) -> str:
-        """Say what went wrong, in one line without the keys."""
+        """Describe an error on one line, without the keys."""
         return error_words(error, self.secrets)
 
     async def close(self) -> None:
@@ -176,12 +177,12 @@ class HttpClient:
         return printable(message, 500, self.secrets)
 
     def mask(self, text: str) -> str:
-        """Mask the keys in a text of the server."""
+        """Mask the keys in a text from the server."""
         return masked(text, self.long_secrets)
 
 
 class _Body:
-    """A body that is inflated while it is not larger than an answer can be."""
+    """A body that is decompressed up to the maximum size of a response."""
 
     def __init__(
         self, response: "aiohttp.ClientResponse", largest: int, codings: Sequence[str], scrub: Callable[[str], str]
@@ -213,44 +214,42 @@ class _Body:
 
 
 def as_json(body: object) -> bytes:
-    """Encode a body as it is sent."""
+    """Encode a request body as JSON."""
     return _ENCODER.encode(body).encode("ascii")
 
 
 def _wrong_way(error: Exception, url: str) -> str:
-    """Say why no try can succeed before an address or a setting is changed; empty for other errors."""
+    """Explain why no attempt can succeed until an address or a setting is changed; return "" for other errors."""
     import aiohttp
 
     where = urlsplit(url).netloc.rpartition("@")[2]
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
         return (
-            f"the certificate of {where} is not trusted ({reason}): if it is your own or your company's, name the file "
-            "of its authority in the environment variable SSL_CERT_FILE"
+            f"the certificate of {where} is not trusted ({reason}): if it is your own or your company's, set the "
+            f"environment variable SSL_CERT_FILE to the file of its certificate authority"
         )
     if isinstance(error, aiohttp.ClientSSLError):
         reason = str(getattr(error.os_error, "reason", "") or "").replace("_", " ").lower()
         plain = "wrong version" in reason or "packet length" in reason or "record layer" in reason
         fault = (
-            "answers in plain HTTP: write http:// in its address"
-            if plain
-            else f"and this machine find no TLS ({reason})"
+            "answers in plain HTTP: write http:// in its URL" if plain else f"and this machine find no TLS ({reason})"
         )
         return f"{where} {fault}"
     refused = isinstance(error, aiohttp.ClientHttpProxyError) and error.status == 407
     if refused or isinstance(error, aiohttp.ClientProxyConnectionError):
         proxy = urlsplit(_proxy(url) or "").netloc.rpartition("@")[2]
-        answer = "wants a name and a password" if refused else "does not answer"
+        answer = "requires a user name and a password" if refused else "does not answer"
         return (
-            f"the proxy {proxy} {answer}: mend the environment variable {urlsplit(url).scheme}_proxy, or put "
-            f"{urlsplit(url).hostname} into no_proxy"
+            f"the proxy {proxy} {answer}: correct the environment variable {urlsplit(url).scheme}_proxy, or add "
+            f"{urlsplit(url).hostname} to no_proxy"
         )
     return ""
 
 
 @functools.lru_cache(maxsize=1024)
 def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for this address."""
+    """Return the proxy set in the environment for this URL."""
     parts = urlsplit(url)
     address = (
         None if proxy_bypass(parts.netloc) or _in_a_network(parts.hostname or "") else getproxies().get(parts.scheme)
@@ -259,7 +258,8 @@ def _proxy(url: str) -> str | None:
 
 
 def _in_a_network(host: str) -> bool:
-    """Return whether no_proxy has a network (10.0.0.0/8) with this address: Python itself only knows names."""
+    """Return whether no_proxy contains a network (10.0.0.0/8) with this address, since Python itself supports only
+    names."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -272,18 +272,18 @@ def _in_a_network(host: str) -> bool:
 
 
 def refused_redirect(origin: str, target: str) -> str:
-    """Say why a redirect is not followed, or return "". Called before the request is sent.
+    """Return why a redirect must not be followed, or "". Called before the request is sent.
 
-    A server on the internet must not make this machine send requests to itself, its network, or the metadata service of
-    its cloud; nor may it leave TLS.
+    A server on the internet must not make this machine send requests to itself, its own network or its cloud's metadata
+    service, nor may it downgrade from TLS.
     """
     try:
         before, after = urlsplit(origin), urlsplit(target)
         _ = after.port
     except ValueError:
-        return "its target is no address"
+        return "its target is not a valid URL"
     if after.scheme not in ("http", "https") or not after.hostname:
-        return f"its target is not of the web ({printable(after.scheme, 20) or 'no scheme'})"
+        return f"its target is not a web address ({printable(after.scheme, 20) or 'no scheme'})"
     if before.scheme == "https" and after.scheme == "http":
         return "it leads from https to http"
     if after.hostname != before.hostname and _is_inside(after.hostname) and not _is_inside(before.hostname or ""):
@@ -292,7 +292,7 @@ def refused_redirect(origin: str, target: str) -> str:
 
 
 def _is_inside(host: str) -> bool:
-    """Return whether any address of a host is this machine or in a private network; False without an address."""
+    """Return whether any address of a host is on this machine or in a private network; False if it has no address."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError, ValueError):
@@ -301,7 +301,7 @@ def _is_inside(host: str) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a window; None without one."""
+    """Return the seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a rate-limit window, or None."""
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         if milliseconds := headers.get(name):
             return _bounded(seconds_until(f"{milliseconds.strip()}ms"))
@@ -346,10 +346,11 @@ _UNIX_TIME_FROM = 1e9
 
 
 def seconds_until(value: str) -> float | None:
-    """Return the seconds until what a header says; None for anything else; a time that has passed is 0.
+    """Parse the time in a header, and return the seconds until then: 0 for a time in the past, None if it is not a
+    time.
 
-    It can be a number of seconds, a duration (`6m0.5s`, `20ms`, `PT30S`, `2 minutes`, `00:01:30`), a date of HTTP or
-    ISO 8601, or Unix time in seconds or milliseconds.
+    The value may be a number of seconds, a duration (`6m0.5s`, `20ms`, `PT30S`, `2 minutes`, `00:01:30`), an HTTP or
+    ISO 8601 date, or a Unix time in seconds or milliseconds.
     """
     value = value[:100].strip()
     try:
@@ -383,7 +384,7 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 class HttpFailure(Exception):
-    """A request without a usable answer. `status` is 0 if no answer came."""
+    """A request without a usable response. `status` is 0 if there was no response."""
 
     def __init__(self, reason: str, status: int = 0, after: float | None = None, may_pass: bool = False) -> None:
         super().__init__(reason)
@@ -394,7 +395,8 @@ _starting = threading.Lock()
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of all `JsonClient`s, in a thread of its own. Threads that ask at once get the same one."""
+    """Return the event loop shared by all `JsonClient`s, which runs in its own thread. Safe to call from several
+    threads at once."""
     with _starting:
         return _started()
 
@@ -407,11 +409,12 @@ def _started() -> asyncio.AbstractEventLoop:
 
 
 class JsonClient:
-    """Requests to one service from any thread. `access` gives the headers and the secrets in them; it is called once.
+    """Send requests to one service from any thread. `access` returns the headers and the secrets in them; it is called
+    once.
 
-    `timeout` is in seconds, for one try from its beginning to the end of the answer. `retries` is how often a refusal
-    for now (status 429 or 5xx), a broken connection and a time-out are tried again; fewer times while the service has
-    never answered.
+    `timeout` limits one attempt, from its start to the end of the response, in seconds. `retries` is how often to retry
+    after a temporary refusal (status 429 or 5xx), a broken connection or a timeout; there are fewer retries as long as
+    the service has never responded.
     """
 
     def __init__(
@@ -432,16 +435,16 @@ class JsonClient:
     def ask(
         self, url: str, body: object = None, parameters: Mapping[str, Any] | None = None, *, method: str = ""
     ) -> Any:
-        """Return the JSON answer to a POST of `body`, or to a GET without one.
+        """Return the JSON response to a POST of `body`, or to a GET if there is no body.
 
         Args:
-            url: The address.
-            body: JSON value; bytes are sent as they are, and answered by lines of JSON.
+            url: The URL.
+            body: JSON value. Bytes are sent unchanged, and the response is then JSON Lines.
             parameters: Query parameters.
-            method: Another method.
+            method: The HTTP method, if it is another one.
 
         Raises:
-            HttpFailure: All tries failed.
+            HttpFailure: All attempts failed.
         """
         method = method or ("GET" if body is None else "POST")
         if body is None:
@@ -455,7 +458,7 @@ class JsonClient:
         return self._wait(lambda: self._client.send(method, url, data, headers=kind), lines)
 
     def ask_by(self, send: Callable[[HttpClient], Awaitable[Received]]) -> Any:
-        """Return the JSON answer to the request that `send` sends with the client. Raises HttpFailure."""
+        """Return the JSON response to the request that `send` makes with the client. Raises HttpFailure."""
         return self._wait(lambda: send(self._client))
 
     def _wait(self, send: Callable[[], Awaitable[Received]], lines: bool = False) -> Any:
@@ -470,9 +473,9 @@ class JsonClient:
             self._pending.discard(future)
 
     def ask_all(self, work: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-        """Return the answers in the order of the items, with as many requests at once as there are connections.
+        """Return the responses in the order of the items, sending as many requests at once as there are connections.
 
-        The first failure, or Ctrl-C, cancels what has not begun and ends the waits between tries.
+        The first failure, or Ctrl-C, cancels the requests that have not started and ends the pauses between attempts.
         """
         pool = ThreadPoolExecutor(self._connections)
         try:
@@ -516,14 +519,14 @@ class JsonClient:
             self._reached = True
         except TimeoutError:
             raise HttpFailure(
-                f"returned no answer within {self._timeout:g} s: is it too busy, or the time-out too short?",
+                f"returned no response within {self._timeout:g} s: it may be overloaded, or the timeout too short",
                 may_pass=True,
             ) from None
         except TransportError as error:
             if error.kind == "way":
                 raise HttpFailure(f"cannot be reached: {error}") from None
             if error.kind == "large":
-                raise HttpFailure(f"returned an answer of more than {_LARGEST_ANSWER_BYTES >> 20} MB") from None
+                raise HttpFailure(f"returned a response of more than {_LARGEST_ANSWER_BYTES >> 20} MB") from None
             raise HttpFailure(
                 f"cannot be reached ({str(error)[:300]}): is the service running?", may_pass=True
             ) from None
@@ -535,7 +538,7 @@ class JsonClient:
         try:
             value = [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
         except (ValueError, RecursionError):
-            raise HttpFailure(f"returned an answer that is not JSON: {printable(raw, 120, secrets)!r}") from None
+            raise HttpFailure(f"returned a response that is not JSON: {printable(raw, 120, secrets)!r}") from None
         known = self._client.long_secrets
         return masked_value(value, known) if holds_secret(raw, known) else value
 

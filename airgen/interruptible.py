@@ -1,9 +1,9 @@
 """React to Ctrl-C within a second, whatever is running.
 
-Python handles signals between two of its own instructions. A long call into compiled code is a single instruction, so
-such a call runs in a separate thread, and the main thread waits for it. After Ctrl-C, no wait is longer than a second:
-everything important is already on disk, because a kill at any moment must lose nothing. Another thread also listens for
-the signal while the main thread is inside compiled code.
+Python handles signals only between its own instructions, and a long call into compiled code is a single instruction.
+Such a call therefore runs in a separate thread while the main thread waits. After Ctrl-C, no wait is longer than a
+second: everything important is already on disk, because a kill at any moment must lose nothing. Another thread also
+listens for the signal while the main thread is inside compiled code.
 """
 
 import os
@@ -28,9 +28,9 @@ _pipes: list[int] = []  # one, in a program: signals are written to it
 def interruptible(
     work: Callable[[], T], cancel: Callable[[], object] = lambda: None, *, seconds: float | None = None
 ) -> T:
-    """Return the result of `work`, run in another thread; for compiled code that holds no interpreter lock.
+    """Run `work` in another thread and return its result. Use it for compiled code that releases the interpreter lock.
 
-    After Ctrl-C, `cancel` is called, and `work` gets half a second to end; later results are lost.
+    After Ctrl-C, `cancel` is called, and `work` has half a second to finish; later results are lost.
 
     Args:
         work: What is done.
@@ -60,9 +60,10 @@ def interruptible(
 
 
 def hear_interrupts() -> None:
-    """From now on, let Ctrl-C end the process within a second, with KeyboardInterrupt if it ends by itself.
+    """From now on, make Ctrl-C end the process within a second, by KeyboardInterrupt if possible.
 
-    Only a program calls this, from its main thread. In a library, `exit_soon` and `leave` do nothing.
+    Only a program may call this, from its main thread. If airgen is used as a library, `exit_soon` and `leave` do
+    nothing.
     """
     _exits.append(threading.Event())
     signal.signal(signal.SIGINT, _interrupted)
@@ -74,15 +75,15 @@ def hear_interrupts() -> None:
 
 
 def listen_again() -> None:
-    """Let the thread hear signals again, after an event loop has heard them itself. For the main thread."""
+    """Let the listening thread handle signals again after an event loop has done so. Call it from the main thread."""
     for writer in _pipes:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
 
 def _listen(reader: int) -> None:
-    """End the process soon after Ctrl-C, also where the main thread does not come to its handler.
+    """End the process soon after Ctrl-C, even if the main thread never reaches its handler.
 
-    Do nothing while other code handles the signal, as the engine does when it waits for paid calls.
+    Does nothing while other code handles the signal, such as the engine when it waits for paid calls.
     """
     while numbers := os.read(reader, 64):
         if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is _interrupted:
@@ -104,7 +105,7 @@ def exit_soon() -> None:
 
 
 def leave(words: str, code: int) -> None:
-    """Print the last words. Where the process ends soon, end it now: what runs in other threads is not waited for."""
+    """Print a last message. If the process is about to end, end it now without waiting for other threads."""
     with _last_words:
         if words:
             print(words, file=sys.stderr, flush=True)

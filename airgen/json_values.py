@@ -1,9 +1,9 @@
-"""Values that are written as JSON, and read back.
+"""Write values as JSON and read them back.
 
     write_json(folder / "result.json", result)
     sample = read_kept(AuditSample, folder / "sample.json", "sample of airgen audit", "draw one with `...`")
 
-The files were written by airgen, but may be damaged, edited or of another version; the error then says so in one line.
+airgen wrote these files, but they may be damaged, edited or from another version; a one-line error then says so.
 """
 
 import json
@@ -49,7 +49,7 @@ def plain(value: Any, digits: int | None = None) -> Any:
 
 
 def write_json(path: Path, value: object, **options: Any) -> None:
-    """Write a value as plain JSON through a temporary file, so that a reader never sees half of it."""
+    """Write a value as plain JSON through a temporary file, so that readers never see an incomplete file."""
     text = json_text(plain(value), **{"indent": 1, **options})
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as fresh:
@@ -57,7 +57,7 @@ def write_json(path: Path, value: object, **options: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of `write_json`. Raises one of `DAMAGE`."""
+    """Read a JSON object written by `write_json`. Raises one of the errors in `DAMAGE`."""
     value = json.loads(path.read_text("utf-8", "surrogatepass"))
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -67,7 +67,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
     """Build a dataclass from plain values: lists become tuples, and unknown keys are ignored.
 
-    Raises ValueError in one line.
+    Raises ValueError with a one-line message.
     """
     try:
         if value.get("format", FORMAT) != FORMAT:
@@ -81,7 +81,7 @@ def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
 
 
 def read_kept(kind: type[T], path: Path, description: str, advice: str) -> T:
-    """Read the dataclass in a file. Raises DatasetError with `advice` for a missing or damaged file."""
+    """Read a dataclass from a file. Raises DatasetError with `advice` if the file is missing or damaged."""
     try:
         return kept_of(kind, read_json(path))
     except FileNotFoundError:

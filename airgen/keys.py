@@ -5,9 +5,9 @@ True
 >>> len(content_key("anything"))
 32
 
-A row's key is `row_key(stage, parent, fingerprint, ordinal)`. It identifies the work, not its result. So pending work
-is an anti-join, and no table has a status column. All sampling is seeded from such keys (`rng`), never from the order
-of arrival, so concurrency and resuming do not change the result.
+A row's key is `row_key(stage, parent, fingerprint, ordinal)`. It identifies the work, not its result, so pending work
+is an anti-join, and no table has a status column. All sampling is seeded with such keys (`rng`), never by order of
+arrival, so that concurrency and resuming do not change the result.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _HASH_BYTES = 16  # bytes of BLAKE2b: 128 bits, collision-free for any corpus th
 def canonical_json(value: object) -> str:
     """Encode as JSON with sorted keys and no spaces: equal values give equal text.
 
-    Raises ValueError for NaN and infinities, TypeError for other values that JSON lacks.
+    Raises ValueError for NaN and infinity, and TypeError for other values that JSON does not have.
     """
     return _CANONICAL.encode(value)
 
@@ -34,7 +34,7 @@ def text_key(text: str) -> str:
 
 
 def key_of_pieces(pieces: Iterable[str]) -> str:
-    """Return `text_key` of the joined pieces, of which only one is in memory."""
+    """Return `text_key` of the joined pieces, holding only one of them in memory."""
     total = hashlib.blake2b(digest_size=_HASH_BYTES)
     for piece in pieces:
         total.update(piece.encode("utf-8", "surrogatepass"))
@@ -58,7 +58,7 @@ def file_sha256(path: Path, progress: Callable[[int], object] | None = None) -> 
 
 
 def fingerprint(**parts: object) -> str:
-    """Hash all that a stage's output depends on besides its input: template text, model, parameters, version.
+    """Hash everything that a stage's output depends on besides its input: template text, model, parameters and version.
 
     Timeouts, retries, concurrency and base URLs must never be among the parts.
     """
@@ -66,14 +66,14 @@ def fingerprint(**parts: object) -> str:
 
 
 def row_key(stage: str, parent: str, fingerprint: str, ordinal: int = 0) -> str:
-    """Return the key of a row: a hash of its stage, parent, fingerprint, and number among several."""
+    """Return the key of a row: a hash of its stage, parent, fingerprint and ordinal."""
     return text_key(f"{stage}\x1f{parent}\x1f{fingerprint}\x1f{ordinal}")
 
 
 def rng(*parts: object) -> random.Random:
     """Return a generator seeded by the parts alone: the same parts give the same draws on any machine.
 
-    Mappings enter as canonical JSON, all other values as `str`.
+    Mappings are converted to canonical JSON, all other values with `str`.
     """
     text = "\x1f".join(canonical_json(part) if isinstance(part, Mapping) else str(part) for part in parts)
     return random.Random(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES).digest(), "big"))

@@ -1,4 +1,4 @@
-"""The languages that airgen knows: the paper's 13, and others for which a stemmer and a language filter exist."""
+"""The languages that airgen supports: the paper's 13, and others that have a stemmer and a language filter."""
 
 LANGUAGES: dict[str, str] = {
     "en": "English",

@@ -1,12 +1,12 @@
-"""Remove secrets, which are known by their origin, from every external text before it is shown.
+"""Remove known secrets from every external text before it is shown.
 
     printable(b'{"error": "bad key sk-1\\\\/2+3"}', 300, ["sk-1/2+3"])        # '{"error": "bad key [key]"}'
     error_words(error, ["sk-1/2+3"])                                       # an exception of a library, in one line
 
 External text is first decoded (unprintable characters are removed), then masked in every encoding of the secret (plain,
 URL, JSON, HTML, base64), and only then truncated: truncating first could leave an unrecognisable part of a secret. In
-addition to the secrets that a caller passes, these are always masked: user and password of the proxies, and every
-environment variable with a name like that of a secret.
+addition to the secrets that a caller passes, airgen always masks the proxies' user names and passwords, and every
+environment variable whose name suggests a secret.
 """
 
 import base64
@@ -40,12 +40,12 @@ _BASE64 = re.compile("[^A-Za-z0-9+/_=-]")  # ends a run of it
 
 
 def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()) -> str:
-    """Prepare a text from outside for a message, a log or a row, in one line.
+    """Prepare an external text for a message, a log or a row, on one line.
 
     Args:
-        text: The text as it arrived.
+        text: The text as received.
         longest: The maximum number of characters of the result.
-        secrets: What it must not show, besides the secrets in the environment.
+        secrets: What to mask, besides the secrets in the environment.
 
     Returns:
         The decoded, masked and truncated text.
@@ -64,7 +64,7 @@ def printable(text: str | bytes, longest: int = 500, secrets: Iterable[str] = ()
 
 
 def masked(text: str, secrets: Sequence[str]) -> str:
-    """Return the text without the secrets, in whatever encoding; a text without any is unchanged."""
+    """Return the text with all secrets masked, in any encoding; a text without secrets is unchanged."""
     if not secrets:
         return text
     while True:
@@ -91,7 +91,7 @@ def masked_value(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def holds_secret(content: bytes, secrets: Sequence[str]) -> bool:
-    """Return whether the bytes of an answer contain a secret in any encoding: then its texts are masked one by one."""
+    """Return whether a response contains a secret in any encoding, so that its texts must be masked individually."""
     if not secrets:
         return False
     text = content.decode("utf-8", "replace")
@@ -102,7 +102,7 @@ def holds_secret(content: bytes, secrets: Sequence[str]) -> bool:
 
 
 def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int = 300) -> str:
-    """Say what went wrong in a library, in one line: the words of an operating system error, else the library's."""
+    """Describe a library's error on one line, preferring the operating system's words to the library's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not trusted: {printable(getattr(error, 'verify_message', ''), 200, secrets)}"
     if isinstance(error, ssl.SSLError):
@@ -116,7 +116,8 @@ def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int 
 
 
 def of_addresses(*addresses: str | None) -> list[str]:
-    """Return user and password of addresses such as `http://user:password@proxy:8080`, in every form that is sent."""
+    """Return the user name and password in URLs such as `http://user:password@proxy:8080`, in every form in which they
+    are sent."""
     forms: list[str] = []
     for address in addresses:
         # A proxy's address may come without a scheme.
@@ -131,7 +132,8 @@ def of_addresses(*addresses: str | None) -> list[str]:
 
 
 def _of_environment() -> list[str]:
-    """Return the longest first, so that one that contains another is masked whole."""
+    """Return the secrets in the environment, longest first, so that a secret that contains another is masked as a
+    whole."""
     named = [value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     secrets = [*(value for value in named if len(value) >= SHORTEST), *of_addresses(*getproxies().values())]
     return sorted(secrets, key=len, reverse=True)
@@ -161,7 +163,7 @@ def _without_runs(text: str, core: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Remove one layer of the encodings in the text: of JSON, of an address, of HTML."""
+    """Remove one layer of JSON, URL and HTML encoding from the text."""
     text = _UNSEEN.sub("", text)
     if "\\" in text:
         text = _ESCAPE.sub(lambda match: match[3] or _character(match[1] or match[2]), text)
@@ -179,7 +181,8 @@ def _character(number: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _base64_cores(secret: str) -> tuple[str, ...]:
-    """Return what the base64 of any text with the secret contains, by where the secret begins; in both alphabets."""
+    """Return the strings that occur in the base64 of any text with the secret, for each alignment and both
+    alphabets."""
     raw, cores = secret.encode("utf-8", "replace"), []
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + raw).decode()

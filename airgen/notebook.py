@@ -1,8 +1,8 @@
-"""What a notebook needs: one bar that updates in place of lines, and errors in one line.
+"""Notebook support: a single progress bar instead of many lines, and one-line errors.
 
     with said_as_one_bar(): ...          # in a notebook, all progress is one line of output; elsewhere as it is
 
-Whether this is a notebook is seen by IPython's kernel, which is asked only if it runs already.
+A notebook is detected by IPython's kernel, which is queried only if it is already loaded.
 """
 
 import html
@@ -21,19 +21,19 @@ _bars: list["NotebookBar"] = []  # the one that is shown
 
 
 def in_notebook() -> bool:
-    """Return whether a kernel of Jupyter runs this process."""
+    """Return whether this process is a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def console(quiet: bool = False) -> Console:
-    """Return where progress is printed: nowhere in a notebook, which has a bar."""
+    """Return the console for progress, which prints nothing in a notebook, because the notebook shows a bar."""
     return Console(stderr=True, quiet=quiet or in_notebook())
 
 
 class NotebookBar:
-    """One line of output with a bar, which is replaced by the next one."""
+    """A line of output with a progress bar, which each update replaces."""
 
     def __init__(self) -> None:
         library: Any = importlib.import_module("IPython.display")
@@ -42,7 +42,7 @@ class NotebookBar:
         self._last, self._lock = 0.0, threading.Lock()
 
     def update(self, name: str, done: int, total: int | None, note: str = "", *, force: bool = False) -> None:
-        """Show how far a stage is."""
+        """Show the progress of a stage."""
         with self._lock:
             now = time.monotonic()
             if not force and now - self._last < _UPDATE_SECONDS:
@@ -51,12 +51,12 @@ class NotebookBar:
             self._shown.update(self._html(bar_html(name, done, total, note)))
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the bar from the output."""
         self._shown.update(self._html(""))
 
 
 def bar_html(name: str, done: int, total: int | None, note: str = "") -> str:
-    """Format a stage as HTML: its name, a bar, how many are done, and the last note."""
+    """Format a stage as HTML: its name, a bar, the number of items done, and the last note."""
     value = f' value="{min(done, total)}" max="{total}"' if total else ""
     count = f"{done:,} of {total:,}" if total else f"{done:,}" if done else ""
     return (
@@ -66,7 +66,7 @@ def bar_html(name: str, done: int, total: int | None, note: str = "") -> str:
 
 
 def current_bar() -> NotebookBar | None:
-    """Return the bar of this notebook, while something runs."""
+    """Return this notebook's progress bar while something is running."""
     return _bars[-1] if _bars else None
 
 

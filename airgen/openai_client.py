@@ -1,14 +1,15 @@
-"""The package `openai` over our own HTTP client: the one way to OpenAI, Azure, and every compatible server.
+"""The `openai` package on top of our own HTTP client: the only way to OpenAI, Azure and compatible servers.
 
     api = openai_client("http://localhost:8000/v1", headers, {}, HttpClient(secrets=secrets))
     response = await api.post("/chat/completions", content=body, cast_to=Response)         # the raw answer
     await api.batches.with_raw_response.retrieve("batch_1")
 
-The package builds the requests; `HttpClient` sends them: without redirects, through the proxies, with bounded answers.
-An answer that is no success is raised here as `Answered`, before the package makes an exception of it that would quote
-the server. Only what the settings say is sent: no key, organisation or header from the package's own variables.
+The package builds the requests, and `HttpClient` sends them: without redirects, through the proxies, and with a limit
+on the size of responses. An error response is raised as `Answered`, before the package can raise an exception that
+quotes the server. Only what the settings say is sent: no key, organisation or header from the package's own environment
+variables.
 
-Importing this module imports the package, which takes most of a second: import it with the first call.
+Importing this module imports the package, which takes almost a second, so import it at the first call.
 """
 
 import functools
@@ -51,7 +52,7 @@ _NEVER: dict[str, Any] = {"api_key": _NO_KEY, "admin_api_key": "", "organization
 
 
 class Answered(Exception):
-    """An answer with an error status."""
+    """A response with an error status."""
 
     def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         super().__init__(f"status {status}")
@@ -59,7 +60,7 @@ class Answered(Exception):
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Sends the package's requests by an `HttpClient`. Raises TransportError, Answered."""
+    """Sends the package's requests with an `HttpClient`. Raises TransportError or Answered."""
 
     def __init__(self, client: HttpClient, largest_file: int) -> None:
         self._client, self._largest_file = client, largest_file
@@ -102,8 +103,8 @@ class _Pieces(httpx2.AsyncByteStream):
 
 
 class _DirectClient(httpx2.AsyncClient):
-    """Passes a request to the transport at once: no redirects, cookies, hooks and proxies of its own, which would cost
-    as much as the rest of a call."""
+    """Passes each request directly to the transport. Redirects, cookies, hooks and proxies of its own would take as
+    long as the rest of a call."""
 
     def __init__(self, transport: BoundedTransport) -> None:
         super().__init__(transport=transport, trust_env=False)
@@ -124,8 +125,8 @@ def _parsed(url: str) -> httpx2.URL:
 
 
 class _OnlyTheSettings:
-    """Sends the headers of the settings. The package would add an organisation, a project, and what the variable
-    OPENAI_CUSTOM_HEADERS holds."""
+    """Sends only the headers in the settings. The package would add an organisation, a project, and the contents of the
+    environment variable OPENAI_CUSTOM_HEADERS."""
 
     headers_of_settings: dict[str, str | openai.Omit]
     templates: dict[tuple[object, ...], httpx2.Request]
@@ -135,10 +136,11 @@ class _OnlyTheSettings:
         return self.headers_of_settings
 
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> httpx2.Request:
-        """Build a request as the package does, once per address: thousands of calls differ in nothing but their body.
+        """Build a request as the package does, but only once per URL, since thousands of calls differ only in their
+        bodies.
 
-        The package merges, checks and parses the same headers and the same address for each call, which takes longer
-        than all the rest of it.
+        For each call, the package merges, checks and parses the same headers and URL, which takes longer than
+        everything else it does.
         """
         build = super()._build_request  # type: ignore[misc]
         if options.content is None or isinstance(options.headers, openai.NotGiven):  # not from `post` below
@@ -170,14 +172,14 @@ def openai_client(
     *,
     largest_file: int = 2 << 30,
 ) -> openai.AsyncOpenAI:
-    """Return a client of the package without retries and timeouts; Azure's if the address has its version.
+    """Return the package's client without retries and timeouts, or its Azure client if the URL has an API version.
 
     Args:
-        base_url: The part of the address before `/chat/completions`.
-        headers: Headers of each request, including the key; Azure gets the key of `Authorization` as `api-key`.
-        query: The query parameters of each address.
-        client: Sends the requests.
-        largest_file: Bytes of the largest file that is read in pieces.
+        base_url: The part of the URL before `/chat/completions`.
+        headers: Headers of each request, including the key. Azure receives the key in `Authorization` as `api-key`.
+        query: Query parameters of each request.
+        client: Client that sends the requests.
+        largest_file: Maximum size in bytes of a file that is read in pieces.
     """
     options: dict[str, Any] = {
         "base_url": base_url,
@@ -211,13 +213,13 @@ def openai_client(
 
 
 def received(response: Any) -> Received:
-    """Return what arrived, from a raw response of the package or of its HTTP library."""
+    """Return what was received, from a raw response of the package or of its HTTP library."""
     raw = getattr(response, "http_response", response)
     return raw.extensions[_RECEIVED]  # type: ignore[no-any-return]
 
 
 async def post(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> Response:
-    """POST our own body, and return the raw answer. Raises the errors of the transport."""
+    """POST a body of our own, and return the raw response. Raises the transport's errors."""
     # Below `https://NAME.openai.azure.com/openai`, the path names the model.
     if isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai"):
         path = f"/deployments/{quote(str(body.get('model')), safe='')}{path}"

@@ -1,4 +1,4 @@
-"""Where files are: those that airgen ships, and the cache of fetched models, corpora and embeddings; locks."""
+"""Locations of the files that airgen ships, and of its cache of models, corpora and embeddings; file locks."""
 
 import glob
 import os
@@ -18,26 +18,27 @@ EVALUATION = "evaluation"
 
 
 def data_dir(name: str) -> Path:
-    """Return the folder `prompts`, `corpora`, `pipelines` or `docs` of the wheel, or the one beside the package."""
+    """Return the `prompts`, `corpora`, `pipelines` or `docs` folder in the wheel, or the one next to the package."""
     package = Path(__file__).resolve().parent
     shipped = package / "_data" / name
     return shipped if shipped.is_dir() else package.parent / name
 
 
 def is_shipped(pipeline: Path) -> bool:
-    """Return whether a pipeline's file is one that airgen ships, not the user's own."""
+    """Return whether airgen ships this pipeline's file."""
     return pipeline.resolve().parent == data_dir("pipelines").resolve()
 
 
 def beside(pipeline: Path) -> Path:
-    """Return the folder for files made from a pipeline: that of its file; the working directory for a shipped one."""
+    """Return the folder for files made from a pipeline: its own folder, or the working directory for a shipped
+    pipeline."""
     return Path() if is_shipped(pipeline) else pipeline.parent
 
 
 def cache_dir(part: str = "") -> Path:
-    """Return the folder `AIRGEN_CACHE`, or airgen's in the platform's cache folder, or its subfolder `part`.
+    """Return airgen's cache folder, or its subfolder `part`: `AIRGEN_CACHE`, or a folder in the platform's cache.
 
-    Not created.
+    The folder is not created.
     """
     chosen = os.environ.get("AIRGEN_CACHE")
     if chosen:
@@ -53,7 +54,7 @@ def cache_dir(part: str = "") -> Path:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
-    """Hold a lock file. Where another process holds it, wait, or raise ModelError."""
+    """Hold a lock file. If another process holds it, wait or raise ModelError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         try:
@@ -65,7 +66,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             raise ModelError(
-                f"another process is writing {path.parent}, as its lock {path.name} shows: wait for it"
+                f"another process is writing to {path.parent} (lock file {path.name}): wait for it to finish"
             ) from None
         yield file
 
@@ -75,7 +76,8 @@ COLLECTIONS = "collections"
 
 
 def fetched_collection(name: str | Path) -> Path | None:
-    """Return the folder of a fetched set by name (`scifact`; `cqadupstack-android` of a set of parts), or None."""
+    """Return the folder of a fetched collection by name (`scifact`, or `cqadupstack-android` for one of several parts),
+    or None."""
     word = str(name)
     if not word or Path(word).name != word or word.startswith("."):
         return None

@@ -3,9 +3,9 @@
     prompt = PromptSet().get("query")
     messages = prompt.render(document="...", character="...", ...)      # tuple of llms.base.Message
 
-A template is split into its messages at the lines `=== system ===`, `=== user ===`, `=== assistant ===` before
-anything is rendered, so that no document can forge a message. Text from outside enters through the filters
-`fenced(tag)` (between tags, with a closing tag inside made harmless) or `unquoted`; it is never evaluated.
+A template is split into messages at the lines `=== system ===`, `=== user ===` and `=== assistant ===` before anything
+is rendered, so that no document can forge a message. External text passes through the filters `fenced(tag)`, which puts
+it between tags and makes closing tags in it harmless, or `unquoted`. It is never evaluated.
 """
 
 import re
@@ -31,23 +31,24 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 
 def fenced(text: str, tag: str) -> str:
-    """Put text between `<tag>` lines; a tag of that name inside it loses its bracket, so it cannot close the fence."""
+    """Put text between `<tag>` lines. A tag of that name in the text loses its bracket, so that it cannot close the
+    fence."""
     harmless = re.sub(rf"<(\s*/?\s*{re.escape(tag)}\b)", r"‹\1", str(text), flags=re.IGNORECASE)
     return f"<{tag}>\n{harmless}\n</{tag}>"
 
 
 def _unquoted(text: str) -> str:
-    """Remove the two marks that open and close the fields of Table 8."""
+    """Remove the two marks that delimit the fields of Table 8."""
     return str(text).replace("“‘", "“ ‘").replace("”’", "” ’")
 
 
 class FrontMatter(Settings):
-    """What a template says of itself. `output` is a JSON schema, or the name of a plain form: level, yes_no, text.
+    """The front matter of a template. `output` is a JSON schema, or the name of a plain form: level, yes_no or text.
 
-    `constrain` names the property of the output whose words and marks the schema itself is to bound, for models
-    that do not count: see `airgen.generation.attributes.form_pattern`. `count` names a list of the output that the
-    schema is to hold to exactly as many items as the prompt's input `count` says. `translates` names the prompt from
-    which a translation takes all of the front matter that its own does not have.
+    `constrain` names the property of the output whose words and punctuation the schema restricts, for models that
+    cannot count: see `airgen.generation.attributes.form_pattern`. `count` names a list in the output whose number of
+    items the schema fixes to the prompt's input `count`. `translates` names the prompt from which a translation
+    inherits the front matter that it lacks.
     """
 
     version: int
@@ -62,12 +63,12 @@ class FrontMatter(Settings):
     def _names_are_in_the_output(self) -> Self:
         properties = self.output.get("properties") or () if isinstance(self.output, dict) else ()
         for key, named in (("constrain", self.constrain), ("count", self.count)):
-            refuse((named and named not in properties, f"{key}: {named} is no property of the output"))
+            refuse((named and named not in properties, f"{key}: {named} is not a property of the output"))
         return self
 
 
 class Prompt(FrontMatter):
-    """One prompt; `source` is its template, front matter included."""
+    """A prompt. `source` is its template, including the front matter."""
 
     name: str
     source: str
@@ -80,7 +81,7 @@ class Prompt(FrontMatter):
         return fingerprint(source=self.source, included=dict(self.included))
 
     def constrained(self, pattern: str | None = None, count: int | None = None) -> Mapping[str, Any] | None:
-        """Return the JSON schema of the answer with constraints; None for a plain form.
+        """Return the JSON schema of the answer with constraints, or None for a plain form.
 
         Args:
             pattern: Regular expression for the whole value of the property to constrain.
@@ -111,7 +112,7 @@ class Prompt(FrontMatter):
 
 
 class PromptSet:
-    """The prompts of one or more folders; a folder given first hides files of the same name in later ones."""
+    """The prompts in one or more folders. Files in earlier folders hide files of the same name in later ones."""
 
     def __init__(self, folders: Iterable[Path] = ()) -> None:
         self.folders = [*folders, data_dir("prompts")]
@@ -128,12 +129,12 @@ class PromptSet:
 
     @classmethod
     def beside(cls, folder: Path) -> "PromptSet":
-        """Return the shipped prompts, behind those of a folder `prompts` in `folder`, if there is one."""
+        """Return the shipped prompts, overridden by those in `folder`/prompts, if it exists."""
         own_folder = folder / "prompts"
         return cls([own_folder]) if own_folder.is_dir() else _shipped()
 
     def names(self) -> list[str]:
-        """Return the names of all prompts, sorted; parts for inclusion begin with an underscore and are left out."""
+        """Return the sorted names of all prompts, except templates to include, which begin with an underscore."""
         names = {
             path.relative_to(folder).with_suffix("").as_posix()
             for folder in self.folders
@@ -152,7 +153,7 @@ class PromptSet:
         return self._loaded[name]
 
     def in_language(self, name: str, language: str) -> str:
-        """Return the name of a prompt in a language: `small/de/query` for `small/query`, if there is one.
+        """Return the name of a prompt's translation, such as `small/de/query` for `small/query`, or its own name.
 
         An earlier folder takes precedence here, too: a `small/query` beside a pipeline hides the shipped
         `small/de/query`.
@@ -200,7 +201,7 @@ class PromptSet:
         return Prompt(name=name, source=source, included=included, blocks=blocks, **head)
 
     def _left_out(self, head: dict[str, Any], filename: str, translating: tuple[str, ...]) -> dict[str, Any]:
-        """Return the front matter that a translation takes from the original because it has none of its own."""
+        """Return the front matter that a translation inherits from the original."""
         if "translates" not in head:
             return {}
         if translating[-1] in translating[:-1]:
@@ -241,5 +242,5 @@ class PromptSet:
 
 @cache
 def _shipped() -> PromptSet:
-    """Return the shipped prompts alone, shared by all jobs of a process that have no others."""
+    """Return the shipped prompts, shared by all jobs of a process that have no prompts of their own."""
     return PromptSet()

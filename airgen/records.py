@@ -1,15 +1,14 @@
-"""Every row type: frozen dataclasses, the only currency between modules.
+"""All row types: frozen dataclasses, which are all that modules exchange.
 
 One type per arrow of the pipeline, one table per type (`KeyTerm` -> `key_term`), forward only:
 
     document -> passage -> sample -> character -> scenario -> query -> rewrite -> hard_negative
              -> recall -> prelabel -> judgment -> decision
 
-Rows of the pipeline begin with the same four fields: `key` (see `airgen.keys.row_key`), `parent` (the key of
-the row that it was made from), `fingerprint` (of the stage that made it) and `ordinal` (which of several).
-
-Tables are made from the fields of the types: those of `TABLES` with the work database, that of a stage from outside
-airgen when a job with this stage runs.
+A pipeline's rows begin with the same four fields: `key` (see `airgen.keys.row_key`), `parent` (the key of the row it
+was made from), `fingerprint` (of the stage that made it) and `ordinal` (its position among siblings). Tables are
+derived from the fields of the types. Those in `TABLES` are created with the work database, and the table of a
+third-party stage when a job with that stage runs.
 """
 
 import re
@@ -20,12 +19,12 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def flat_text(title: str | None, text: str) -> str:
-    """Title and text joined by a space: what retrievers, re-rankers and BEIR's flat index read."""
+    """Join title and text with a space, as for retrievers, re-rankers and BEIR's flat index."""
     return f"{title} {text}" if title else text
 
 
 def prompt_text(title: str | None, text: str) -> str:
-    """Title and text joined by a blank line: what a prompt shows to an LLM."""
+    """Join title and text with a blank line, as shown to an LLM."""
     return f"{title}\n\n{text}" if title else text
 
 
@@ -36,11 +35,12 @@ def storable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a reader yields, before cleaning. `position` is its place in `source` (line, page, member).
+    """A document as a reader yields it, before cleaning. `position` is its place in `source` (line, page, member).
 
     Attributes:
-        outline: Level (1 is the highest) and text of each heading in it, in order.
-        metadata: What the corpus's YAML names (`airgen.corpus.readers.metadata`), as JSON; empty if it names nothing.
+        outline: Level (1 is the highest) and text of each heading, in order.
+        metadata: The metadata named in the corpus YAML (`airgen.corpus.readers.metadata`), as JSON; empty if none is
+            named.
     """
 
     id: str
@@ -56,10 +56,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The unit of retrieval (BEIR: a corpus document). QA: a whole document or a chunk of it; Long-Doc: a chunk of one.
+    """The unit of retrieval (a corpus document in BEIR): a document or a chunk of it (QA), or a chunk of one long
+    document (Long-Doc).
 
-    `ordinal` is its order in the corpus; `start` and `end` are character offsets in the cleaned document's text, both 0
-    where they are not known; `tokens` is its length in the corpus's tokenizer. `metadata` is its document's.
+    `ordinal` is its position in the corpus. `start` and `end` are character offsets in the cleaned document, both 0 if
+    unknown. `tokens` is its length by the corpus's tokenizer. `metadata` is its document's metadata.
     """
 
     key: str
@@ -85,7 +86,7 @@ PARTS = frozenset({PART, "apparatus", MASKED})
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A document, passage or piece that a cleaner refused: which cleaner, why, and the text's beginning."""
+    """A document, passage or piece that a cleaner removed: the cleaner, the reason, and the beginning of the text."""
 
     key: str
     id: str
@@ -99,7 +100,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The four fields that every row of the pipeline begins with."""
+    """The four fields with which every row of the pipeline begins."""
 
     key: str
     parent: str
@@ -109,7 +110,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample(Row):
-    """A passage drawn to become a positive; `parent` is the passage, `ordinal` its turn in the seeded permutation.
+    """A passage drawn to become a positive. `parent` is the passage, and `ordinal` its position in the seeded
+    permutation.
 
     `second` is the key of the second passage that a multi-hop query needs, or empty.
     """
@@ -119,7 +121,7 @@ class Sample(Row):
 
 @dataclass(frozen=True, slots=True)
 class Character(Row):
-    """Who might look for the passage (paper 2.3, step 2); `options` are all that the LLM named."""
+    """A person who might look for the passage (paper 2.3, step 2). `options` are all those that the LLM named."""
 
     text: str
     options: list[str] = field(default_factory=list)
@@ -127,7 +129,7 @@ class Character(Row):
 
 @dataclass(frozen=True, slots=True)
 class Scenario(Row):
-    """When that character would look for it (step 3)."""
+    """A situation in which that character would look for it (step 3)."""
 
     text: str
     options: list[str] = field(default_factory=list)
@@ -135,7 +137,7 @@ class Scenario(Row):
 
 @dataclass(frozen=True, slots=True)
 class Query(Row):
-    """The original query (step 4) and the attributes that were asked for (appendix A.2.1)."""
+    """The original query (step 4) and its requested attributes (appendix A.2.1)."""
 
     text: str
     length: str
@@ -146,9 +148,11 @@ class Query(Row):
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Row):
-    """One of several drafts of a query (`generation.candidates`); `parent` is the scenario, `ordinal` counts from 0.
+    """One of several drafts of a query (`generation.candidates`). `parent` is the scenario, and `ordinal` counts from
+    0.
 
-    `problem` says why it cannot be the query, else it is empty. `score` is how well it finds its source, -1 to 1.
+    `problem` says why the draft cannot be the query, or is empty. `score` is how well it retrieves its source, from -1
+    to 1.
     """
 
     text: str
@@ -158,11 +162,11 @@ class Candidate(Row):
 
 @dataclass(frozen=True, slots=True)
 class OwnQuery(Row):
-    """A query of the user's file (`queries:` of a pipeline); `parent` is the key of its text's `Query`.
+    """A query in the user's file (`queries` in a pipeline). `parent` is the key of the `Query` with its text.
 
-    `ordinal` is its place in the order in which queries are drawn. `id` is the file's, or empty. `count` is how often
-    it was asked, `lines` how many lines of the file it stands for, `line` the first of them. `filter` is a JSON object
-    of the values that its passages must have, or empty.
+    `ordinal` is its position in the order in which queries are drawn. `id` is the id in the file, or empty. `count` is
+    how often it was asked, `lines` is how many lines of the file have this text, and `line` is the first of them.
+    `filter` is a JSON object of the values that its passages must have, or empty.
     """
 
     text: str
@@ -175,7 +179,7 @@ class OwnQuery(Row):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite(Row):
-    """One round of rewriting (step 5); `ordinal` is the round, from 1. `parent` is the query."""
+    """One round of rewriting (step 5). `ordinal` is the round, from 1, and `parent` is the query."""
 
     text: str
     style: str
@@ -184,7 +188,7 @@ class Rewrite(Row):
 
 @dataclass(frozen=True, slots=True)
 class HardNegative(Row):
-    """A document that looks relevant and is not (step 6); `parent` is the query; `origin` is generated or mined.
+    """A document that looks relevant but is not (step 6). `parent` is the query, and `origin` is generated or mined.
 
     `id` is its id in the corpus of the finished dataset. A mined negative is a passage of the corpus, so its row has
     no text.
@@ -198,9 +202,9 @@ class HardNegative(Row):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer(Row):
-    """A short answer to a query, and the words of its document that give it; `parent` is the query.
+    """A short answer to a query, and the words in its document that support it. `parent` is the query.
 
-    `quote` occurs in the document's text exactly as here.
+    `quote` occurs in the document's text verbatim.
     """
 
     text: str
@@ -209,7 +213,7 @@ class ReferenceAnswer(Row):
 
 @dataclass(frozen=True, slots=True)
 class Recall(Row):
-    """The embedding model's top k for a query, best first: ids and scores of equal length (paper 2.4, step 1)."""
+    """The embedding model's top k for a query, best first: ids and scores (paper 2.4, step 1)."""
 
     model: str
     ids: list[str] = field(default_factory=list)
@@ -218,10 +222,10 @@ class Recall(Row):
 
 @dataclass(frozen=True, slots=True)
 class Prelabel(Row):
-    """One re-ranker's scores of a query's recalled documents, in the recall's order (step 2).
+    """One re-ranker's scores for a query's recalled documents, in the order of recall (step 2).
 
-    `scorer` is a hash of all that a score of one pair depends on, `texts` a 64-bit hash of each document's text:
-    a later row takes over the scores of the pairs that stayed as they are.
+    `scorer` is a hash of everything that the score of a pair depends on, and `texts` has a 64-bit hash of each
+    document's text, so that a later row can reuse the scores of unchanged pairs.
     """
 
     model: str
@@ -233,10 +237,10 @@ class Prelabel(Row):
 
 @dataclass(frozen=True, slots=True)
 class Judgment(Row):
-    """What the LLM says of one (query, document) pair (step 3). `parent` is the query, `id` the document.
+    """The LLM's judgment of a (query, document) pair (step 3). `parent` is the query, and `id` the document.
 
-    `level` is 0 to 3 as in Table 8; `probability` of relevance if the judge gives one. `judge` is the name of its
-    prompt, or that of the file of a label that the user brought.
+    `level` is 0 to 3, as in Table 8. `probability` is the probability of relevance, if the judge gives one. `judge` is
+    the name of its prompt, or of the file that holds the user's label.
     """
 
     id: str
@@ -248,12 +252,12 @@ class Judgment(Row):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Row):
-    """What Table 2 makes of a judgment.
+    """A decision about a judgment by the rules of Table 2.
 
     Attributes:
-        action: One of keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; add_negative for a
-            passage that does not answer the user's own query.
-        level, probability: Those of the judgment behind the decision, if there was one.
+        action: One of keep_query, drop_query, keep_negative, drop_negative, add_positive, ignore; or or or add_negative
+            for a passage that does not answer the user's own query.
+        level, probability: The level and probability of the judgment behind the decision, if there was one.
     """
 
     id: str
@@ -265,10 +269,10 @@ class Decision(Row):
 
 @dataclass(frozen=True, slots=True)
 class Skip(Row):
-    """Work that ended without a row: nothing is silently dropped.
+    """Work that ended without a row, so that nothing is dropped silently.
 
-    `reason` is the same for all such cases and is counted, `detail` belongs to this one. `cause` says what ended it:
-    llm (a failed call), malformed (an unreadable answer), check, settings (none was asked for), control.
+    `reason` is the same for all such cases and is counted; `detail` is about this case. `cause` says what ended the
+    work: llm (a failed call), malformed (an unreadable answer), check, settings (nothing was requested) or control.
     """
 
     stage: str
@@ -279,13 +283,13 @@ class Skip(Row):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The raw answer of one LLM call, or its failure, kept before it is parsed.
+    """The raw answer to one LLM call, or its failure, saved before it is parsed.
 
-    `key` is the key of the complete outgoing request. `error` is empty for an answer; else a short reason
-    (refusal, timeout, http_500, ...). `logprobs` is JSON: for each generated token, its top alternatives
-    [[token, logprob], ...], or empty. `cost_usd` is what all attempts at it cost, by the prices known when they were
-    sent. `counted_here`: the server gave no usable count of tokens, so they are counted here, and the cost is the most
-    that the call can have cost.
+    `key` is the key of the complete outgoing request. `error` is empty for an answer, and otherwise a short reason
+    (refusal, timeout, http_500, ...). `logprobs` is empty, or JSON with the top alternatives [[token, logprob], ...]
+    for each generated token. `cost_usd` is the cost of all attempts, at the prices known when they were sent.
+    `counted_here` means that the server reported no usable token counts, so airgen counted the tokens, and the cost is
+    the maximum that the call can have cost.
     """
 
     key: str
@@ -306,9 +310,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The most that one attempt at a call can cost, on the disk before the call is sent. `answer` is the answer's key.
+    """The maximum cost of one attempt at a call, saved before the call is sent. `answer` is the answer's key.
 
-    It is settled by the payment of the same key. Without one, a kill or a crash lost the outcome: it counts as spent.
+    The payment with the same key settles it. If there is no payment, the outcome was lost in a crash, and the amount
+    counts as spent.
     """
 
     key: str
@@ -321,7 +326,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """What one attempt at a call cost in US dollars. `key` is that of its reservation."""
+    """The cost of one attempt at a call in US dollars. `key` is the key of its reservation."""
 
     key: str
     stage: str

@@ -1,6 +1,6 @@
-"""Names to classes, without importing them: `resolve("reader", "jsonl")`.
+"""Resolve names to classes, importing only what is needed: `resolve("reader", "jsonl")`.
 
-A new reader, backend or retriever is one module and one line here. A kind from outside the package is named
+A new reader, backend or retriever takes one module and one line in this file. A kind from outside the package is named
 `module:Class` and needs no line. The error for an unknown name gives the closest known name; the error for a missing
 package gives the extra to install.
 """
@@ -164,13 +164,14 @@ EXTRAS: dict[str, tuple[str, str]] = {
 
 
 def meant(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return a hint for a wrong name: ` (did you mean x?)`, or "" if no known name is similar (`cutoff`, 0 to 1)."""
+    """Return a hint for a wrong name, ` (did you mean x?)`, or "" if no known name has a similarity of `cutoff` (0 to
+    1)."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def closest(name: str, known: list[str]) -> str:
-    """Return what `meant` says, else the list of known names, or ""."""
+    """Return the hint of `meant`, or else the list of known names, or ""."""
     return meant(name, known) or (f" (known: {', '.join(sorted(known))})" if known else "")
 
 
@@ -205,7 +206,7 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
 
 
 def installed(module: str, feature: str) -> list[str]:
-    """Return nothing, or the line that says how to install the package of an extra, which is not imported."""
+    """Return "", or a line that says how to install a missing package of an extra. The package is not imported."""
     try:
         if importlib.util.find_spec(module) is not None:
             return []
@@ -218,7 +219,7 @@ def installed(module: str, feature: str) -> list[str]:
 def load_extra(module: str, feature: str) -> Any:
     """Import a module for `feature`.
 
-    Raises MissingExtra if a package of an extra is missing, AirgenError if one is installed but broken.
+    Raises MissingExtra if a package of an extra is missing, and AirgenError if it is installed but broken.
     """
     try:
         return importlib.import_module(module)

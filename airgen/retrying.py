@@ -1,10 +1,10 @@
-"""One rule for all waits between two tries, by tenacity: growing pauses with jitter, or as long as the server asks.
+"""One retry policy for everything, based on tenacity: growing pauses with jitter, or as long as the server asks.
 
     found = retrying(ask, 5, is_temporary)                                   # a function
     found = await retrying_async(ask, 5, is_temporary, first=30, longest=300)  # a coroutine function
 
-Only the queue of LLM calls waits in another way (`airgen.llms.call_queue`): a call that pauses gives back its place and
-its reservation of money.
+Only the queue of LLM calls differs (`airgen.llms.call_queue`): a pausing call gives back its slot and its reserved
+budget.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ def retrying(
     say: Callable[[BaseException, float], object] = lambda error, pause: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Do the work until it succeeds.
+    """Repeat the work until it succeeds.
 
     Args:
-        work: What is tried.
+        work: The function to call.
         tries: The maximum number of attempts, or a function of the attempt's number and its error that returns whether
             to stop.
-        passes: Whether an error is worth another try.
-        first: Seconds of the first pause; each further one is twice as long.
+        passes: Returns whether to retry after an error.
+        first: Length of the first pause in seconds; each further pause is twice as long.
         longest: The maximum length of a pause, in seconds.
-        requested_wait: Seconds that the server asks to wait, read from the error.
-        say: Called with the error and the seconds of each pause.
-        sleep: Waits this number of seconds.
+        requested_wait: Returns the seconds that the server asks to wait, read from the error.
+        say: Called with the error and the seconds before each pause.
+        sleep: Function that waits for a number of seconds.
 
     Returns:
-        What the work returns.
+        The return value of `work`.
 
     Raises:
-        Exception: The error of the last try.
+        Exception: The error of the last attempt.
     """
     from tenacity import Retrying
 

@@ -1,6 +1,6 @@
-"""Cut a stream into lists: `list(batched("abcde", 2))` is `[["a", "b"], ["c", "d"], ["e"]]`.
+"""Split a stream into lists: `list(batched("abcde", 2))` is `[["a", "b"], ["c", "d"], ["e"]]`.
 
-Sequences that are no lists: a class gives the length and the item at a place; slices and errors are here.
+Define sequences that are not lists: a subclass provides the length and the items, this module slices and errors.
 
 class Squares(Indexed[int]):
     def __len__(self) -> int:
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def batched(rows: Iterable[T], size: int, weigh: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
     """Yield lists of `size` rows in order; the last one may be shorter.
 
-    With `weigh`, a list ends with the row at which the sum of its rows' weights reaches `size`.
+    With `weigh`, a list ends with the row at which the sum of the weights reaches `size`.
     """
     batch: list[T] = []
     weight = 0
@@ -37,11 +37,11 @@ def batched(rows: Iterable[T], size: int, weigh: Callable[[T], int] = lambda _: 
 
 
 class Indexed(Sequence[T]):
-    """Items by place; a slice is a list. Raises IndexError beyond the ends."""
+    """A sequence of items by position. A slice is a list. Raises IndexError if a position is out of range."""
 
     @abstractmethod
     def _item(self, place: int) -> T:
-        """Return the item at a place from 0 to the length."""
+        """Return the item at a position, which is at least 0 and less than the length."""
 
     def __getitem__(self, place: Any) -> Any:
         size = len(self)

@@ -1,12 +1,12 @@
-"""DuckDB connections without access to the network or to other files, and SQLite for streams of rows.
+"""DuckDB connections that cannot access the network or other files, and SQLite for streams of rows.
 
     with in_memory(files=[path]) as base:
         base.execute("SELECT * FROM read_parquet(?)", [str(path)])
 
     connection = connect(Path("work.duckdb"))     # a file; `explain` says in one line what is wrong with it
 
-By default, DuckDB downloads extensions if a file or a query asks for one, and reads any file that a query names.
-Neither is needed here, and a file or a condition may be untrusted.
+By default, DuckDB downloads the extensions that a file or query asks for, and reads any file that a query names. airgen
+needs neither, and a file or condition may be untrusted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_EXTENSIONS: Config = {"autoinstall_known_extensions": False, "autoload_known_
 def in_memory(
     *, files: Sequence[Path] = (), folders: Sequence[Path] = (), config: Config | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Open an empty in-memory database that can read and write these files, and what is in these folders."""
+    """Open an empty in-memory database that can access only these files and folders."""
     import duckdb
 
     return locked_to(duckdb.connect(config={**NO_EXTENSIONS, **(config or {})}), files=files, folders=folders)
@@ -46,7 +46,7 @@ def in_memory(
 def locked_to(
     connection: duckdb.DuckDBPyConnection, *, files: Sequence[Path] = (), folders: Sequence[Path] = ()
 ) -> duckdb.DuckDBPyConnection:
-    """Restrict a connection to its own file, these files and folders, for good."""
+    """Permanently restrict a connection to its own file and these files and folders."""
     import duckdb
 
     for setting, paths in (("allowed_paths", files), ("allowed_directories", folders)):
@@ -61,15 +61,15 @@ def locked_to(
 
 
 def without_globs(path: Path) -> str:
-    """Escape a path for a table function of DuckDB, which would read `*?[` as a glob."""
+    """Escape a path for DuckDB's table functions, which would treat `*?[` as a glob."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
 
 
 def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
     """Connect to a DuckDB file and nothing else; create the folder of a new file.
 
-    What takes more than `_MEMORY` is written to `path`.tmp. Raises StoreError if the folder cannot be created, or
-    duckdb.Error.
+    Data larger than `_MEMORY` is spilled to `path`.tmp. Raises StoreError if the folder cannot be created, and
+    duckdb.Error if the file cannot be opened.
     """
     import duckdb
 
@@ -85,10 +85,10 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
 
 
 def explain(path: Path, error: duckdb.Error) -> AirgenError:
-    """Return DuckDB's error as one line with what to do.
+    """Return DuckDB's error as one line that says what to do.
 
-    Most causes have no exception class in DuckDB. An error of the operating system is recognised by the text of its
-    number (`os.strerror`), a lock by DuckDB's own sentence. The path is removed first, as it may contain any words.
+    DuckDB has no exception class for most causes. An operating system error is recognised by its text (`os.strerror`),
+    and a lock by DuckDB's message. The path is removed first, because it could contain the same words.
     """
     import duckdb
 
@@ -105,15 +105,15 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
     if torn := _TORN.search(ours):
         log = f"{path}.wal"
         return StoreError(
-            f"{log} is damaged at byte {torn[1]}, as after a power failure: keep a copy of it, then run "
-            f"`truncate -s {torn[1]} {log}` and the same command again; only what was written after it is lost"
+            f"{log} is damaged at byte {torn[1]}, as after a power failure: keep a copy of it, run `truncate -s "
+            f"{torn[1]} {log}`, and run the same command again; only what was written after that byte is lost"
         )
     if "can only read version" in ours:
         return StoreError(f"{path} was written by a newer DuckDB ({words}): upgrade airgen and duckdb")
     # A wrong checksum gives a plain `duckdb.Error`.
     if type(error) is duckdb.Error or isinstance(error, damage):
         return StoreError(
-            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start again"
+            f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start over"
         )
     return StoreError(f"{path}: {words}")
 
@@ -121,14 +121,15 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
 def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:
     """Open a SQLite database with these tables, for rows that are looked up one at a time while others arrive.
 
-    It is in an unnamed temporary file, which disappears with the process. One thread after another may use it.
+    The database is an unnamed temporary file, which disappears with the process. Several threads may use it, but only
+    one at a time.
 
     Args:
         schema: SQL that creates the tables.
-        cache: MiB of it in memory.
+        cache: Size of the in-memory cache in MiB.
 
     Raises:
-        sqlite3.Error: As for every use of it on a full disk.
+        sqlite3.Error: The disk is full. Any later use of the database may raise it as well.
     """
     base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     base.executescript(f"PRAGMA journal_mode = off; PRAGMA cache_size = -{cache << 10}; BEGIN; {schema}")
@@ -137,7 +138,7 @@ def temporary(schema: str, *, cache: int = 64) -> sqlite3.Connection:
 
 @contextmanager
 def on_disk(schema: str, purpose: str) -> Iterator[sqlite3.Connection]:
-    """Open a `temporary` database, closed at the end. Raises CorpusError, as for a full disk."""
+    """Open a `temporary` database and close it at the end. Raises CorpusError if the disk is full."""
     try:
         with closing(temporary(schema)) as base:
             yield base

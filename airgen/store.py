@@ -5,7 +5,7 @@
     await store.commit(rows)           # one transaction with the other commits of these 10 ms
     store.made(Character, fingerprint)
 
-A row whose key is already there stays as it is: a key identifies the work, and work is done once.
+A row whose key already exists is left unchanged: a key identifies the work, and work is done once.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _MEMBERS = "FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprin
 
 
 class Store:
-    """Rows in and out of one work database. Reads and `put` may come from any thread."""
+    """A work database. Reading and `put` are safe from any thread."""
 
     def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection) -> None:
         self.path = path
@@ -68,8 +68,8 @@ class Store:
     def open(cls, path: Path, *, create: bool = True, read_only: bool = False) -> "Store":
         """Open or create the database.
 
-        Raises StoreError if it is missing (with `create=False`), locked by another process, damaged, of another
-        schema, or of another program, and if the disk is full or read-only.
+        Raises StoreError if the file is missing (with `create=False`), locked by another process, damaged, or has
+        another schema, if another program made it, or if the disk is full or read-only.
         """
         if (not create or read_only) and not path.exists():
             raise StoreError(f"{path}: no work database; run `airgen run` first")
@@ -88,7 +88,7 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def put(self, rows: Iterable[Any]) -> None:
-        """Insert rows of any types in one transaction. Raises ValueError for two different rows with one key."""
+        """Insert rows of any types in one transaction. Raises ValueError for two different rows with the same key."""
         by_kind: dict[type, dict[str, Any]] = {}
         for row in rows:
             first = by_kind.setdefault(type(row), {}).setdefault(row.key, row)
@@ -106,7 +106,7 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise StoreError for every error of DuckDB."""
+        """Turn DuckDB's errors into StoreError."""
         try:
             yield
         except duckdb.Error as error:
@@ -114,12 +114,12 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield the connection, for this thread alone. Raises as `_explained` does."""
+        """Yield the connection, locked for this thread. Raises StoreError like `_explained`."""
         with self._write, self._explained():
             yield self._connection
 
     def _execute(self, statements: Sequence[tuple[str, list[Any]]]) -> None:
-        """Execute SQL with its parameters, all in one transaction, as a single statement is anyway."""
+        """Execute SQL statements with their parameters in one transaction."""
         several = len(statements) > 1
         try:
             if several:
@@ -134,7 +134,8 @@ class Store:
             raise
 
     async def commit(self, rows: Sequence[Any]) -> None:
-        """Insert rows together with others that come within 10 ms (30 if many do); returns once they are written."""
+        """Insert rows together with others that arrive within 10 ms (30 ms if there are many), and return once they are
+        written."""
         if not rows:
             return
         loop = asyncio.get_running_loop()
@@ -174,7 +175,7 @@ class Store:
         return len(self._queue) >= GROUP_ROWS or self._closing
 
     def save_plan(self, plan: Mapping[str, str]) -> None:
-        """Save the fingerprints of a job whose quality control is done, for later commands: it is then the newest."""
+        """Save the fingerprints of a job whose quality control is done, as the newest plan, for later commands."""
         if self.find_plan({}) == plan:
             return
         with self._writing() as connection:
@@ -184,19 +185,19 @@ class Store:
             )
 
     def find_plan(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return the newest saved plan with all these fingerprints; empty if there is none."""
+        """Return the newest saved plan with all these fingerprints, or an empty dict."""
         plans: dict[int, dict[str, str]] = {}
         for run, stage, fingerprint in self.query("SELECT run, stage, fingerprint FROM plan ORDER BY run DESC"):
             plans.setdefault(run, {})[stage] = fingerprint
         return next((plan for plan in plans.values() if known.items() <= plan.items()), {})
 
     def ensure_table(self, kind: type) -> None:
-        """Create the table of a row type from outside airgen; those of `TABLES` have theirs."""
+        """Create the table of a third-party row type; the tables of `TABLES` always exist."""
         with self._writing() as connection:
             connection.execute(_table(kind))
 
     def put_members(self, fingerprint: str, rows: Sequence[Any], first: int) -> None:
-        """Insert passages and drops of one state of the corpus; `first` is the position of the first one in it."""
+        """Insert the passages and drops of one corpus state. `first` is the position of the first row in it."""
         self.put(rows)
         members = {row.key: first + place for place, row in reversed(list(enumerate(rows)))}
         with self._writing() as connection:
@@ -206,7 +207,7 @@ class Store:
             )
 
     def finish_corpus(self, fingerprint: str, passages: int, dropped: int, digest: str) -> None:
-        """Record that this state of the corpus is complete."""
+        """Record that this corpus state is complete."""
         with self._writing() as connection:
             connection.execute(
                 "INSERT INTO corpus VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -216,14 +217,14 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return rows of any SQL, as tuples."""
+        """Execute SQL and return the rows as tuples."""
         with self._explained():
             return self._connection.cursor().execute(sql, list(parameters)).fetchall()
 
     def rows(self, kind: type[T], where: str = "", parameters: Sequence[Any] = (), order: str = "") -> list[T]:
         """Return rows of one type. `where` and `order` are SQL over the table `t`.
 
-        Empty for a foreign type without a table: a job has a new stage that has not run.
+        Returns no rows for a third-party type that has no table yet, because its stage is new and has not run.
         """
         known = "SELECT 1 FROM information_schema.tables WHERE table_name = ?"
         if kind not in TABLES and not self.query(known, [table_of(kind)]):
@@ -234,21 +235,22 @@ class Store:
         return [kind(*values) for values in self.query(sql, parameters)]
 
     def made(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
-        """Return the rows that a stage with this fingerprint made, by ordinal; `among` limits them to some parents."""
+        """Return the rows made by a stage with this fingerprint, sorted by ordinal. `among` limits them to some
+        parents."""
         where, parameters = "t.fingerprint = ?", [fingerprint]
         if among is not None:
-            where, parameters = f"{where} AND t.parent IN (SELECT unnest(?))", [fingerprint, list(among)]  # type: ignore[list-item]
+            where, parameters = (f"{where} AND t.parent IN (SELECT unnest(?))"), [fingerprint, list(among)]  # type: ignore[list-item]
         return self.rows(kind, where, parameters, "t.ordinal, t.key")
 
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield rows of any SQL, as tuples, a few thousand in memory at a time."""
+        """Execute SQL and yield the rows as tuples, with a few thousand in memory at a time."""
         with self._explained():
             cursor = self._connection.cursor().execute(sql, list(parameters))
             while rows := cursor.fetchmany(STREAMED_ROWS):
                 yield from rows
 
     def passages(self, corpus: str) -> Iterator[Passage]:
-        """Yield the passages of one state of the corpus in order; their ordinals are their positions in it."""
+        """Yield the passages of one corpus state in order; their ordinals are their positions in it."""
         places, ordinals = self.places(corpus)
         for first in range(0, len(places), STREAMED_ROWS):
             part = slice(first, first + STREAMED_ROWS)
@@ -257,9 +259,9 @@ class Store:
                 yield Passage(key, id_, ordinal, *rest)
 
     def places(self, corpus: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of one state's passages in their table, in corpus order, and their ordinals.
+        """Return the places of a corpus state's passages in their table, in corpus order, and their ordinals.
 
-        A place stays the same while the store is open: passages are only added.
+        A place does not change while the store is open, since passages are only added.
         """
         sql = f"SELECT t.rowid AS place, m.ordinal AS ordinal {_MEMBERS} ORDER BY m.ordinal"
         with self._explained():
@@ -267,7 +269,7 @@ class Store:
         return np.asarray(columns["place"]), np.asarray(columns["ordinal"])
 
     def passages_at(self, places: NDArray[np.int64], columns: str) -> list[tuple[Any, ...]]:
-        """Return columns of the passages at some `places`, in order. Other texts are not read, and none is sorted."""
+        """Return columns of the passages at `places`, in order. Other texts are not read, and no texts are sorted."""
         if not len(places):
             return []
         first, last = int(places[0]), int(places[-1])
@@ -280,30 +282,30 @@ class Store:
         return [rows[place] for place in places.tolist()]
 
     def passage_names(self, corpus: str, among: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
-        """Return key and id of each passage of one state of the corpus, in any order; `among` limits the keys."""
+        """Return the key and id of each passage of one corpus state, in any order. `among` limits the keys."""
         sql, parameters = f"SELECT t.key, t.id {_MEMBERS}", [corpus]
         if among is not None:
             sql, parameters = f"{sql} AND t.key IN (SELECT unnest(?))", [corpus, list(among)]  # type: ignore[list-item]
         return self.stream(sql, parameters)
 
     def metadata(self, corpus: str) -> Iterator[tuple[str, str]]:
-        """Return key and metadata, as JSON, of each passage of one state of the corpus, in any order."""
+        """Return the key and metadata (as JSON) of each passage of one corpus state, in any order."""
         return self.stream(f"SELECT t.key, t.metadata {_MEMBERS}", [corpus])
 
     def passages_named(self, corpus: str, ids: Collection[str], columns: str) -> dict[str, Any]:
-        """Return columns of the passages of one state of the corpus, by id: a value, or a tuple of several."""
+        """Return columns of the passages of one corpus state by id: a single value, or a tuple for several columns."""
         sql = f"SELECT t.id, {columns} {_MEMBERS} AND t.id IN (SELECT unnest(?))"
         rows = self.query(sql, [corpus, sorted(ids)])
         return {row[0]: row[1] if len(row) == 2 else row[1:] for row in rows}
 
     def drops(self, corpus: str) -> dict[tuple[str, str], int]:
-        """Return how many documents each cleaner removed from one state of the corpus, by cleaner and reason."""
+        """Return how many documents were removed from one corpus state, by cleaner and reason."""
         sql = "SELECT t.cleaner, t.reason, count(*) FROM dropped t JOIN membership m ON m.key = t.key"
         rows = self.query(f"{sql} WHERE m.fingerprint = ? GROUP BY ALL", [corpus])
         return {(cleaner, reason): count for cleaner, reason, count in rows}
 
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
-        """Return the raw answers that are already on disk, by key. Most new requests need no query."""
+        """Return the saved raw answers by key. For most new requests, no query is needed."""
         if self._answered is None:
             with self._write:  # no answer is added meanwhile
                 if self._answered is None:
@@ -316,7 +318,7 @@ class Store:
         return {answer.key: answer for answer in stored}
 
     def forget(self, answers: Sequence[str]) -> None:
-        """Remove failed answers, so that they are asked again (`--retry-failed`)."""
+        """Remove failed answers, so that the calls are made again (`--retry-failed`)."""
         with self._writing() as connection:
             connection.execute("DELETE FROM answer WHERE error <> '' AND key IN (SELECT unnest(?))", [list(answers)])
 
@@ -326,7 +328,7 @@ class Store:
             connection.execute("DELETE FROM skip WHERE cause = 'llm'")
 
     def close(self) -> None:
-        """Write what is queued, then close the file."""
+        """Write the queued rows, then close the file."""
         with self._wake:
             self._closing = True
             self._wake.notify_all()
@@ -352,12 +354,12 @@ def _table(kind: type) -> str:
 
 
 def _problem(connection: duckdb.DuckDBPyConnection) -> str:
-    """Say why an open database cannot be used, or return ""."""
+    """Return why an open database cannot be used, or ""."""
     tables = _tables(connection)
     if not tables:
         return ": no work database; run `airgen run` first"
     if "schema_number" not in tables:
-        return " is not a work database of this airgen: move it away to start again"
+        return " is not a work database of this airgen: move it away to start over"
     numbers = [number for (number,) in connection.execute("SELECT number FROM schema_number").fetchall()]
     if numbers == [SCHEMA]:
         return ""
@@ -385,9 +387,9 @@ def _column_type(kind: type, hint: Any) -> str:
 
 
 def _insert(kind: type, rows: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the statement that inserts rows of a type, and its parameters: a list of values per column.
+    """Return the statement that inserts rows of a type, and its parameters, a list of values per column.
 
-    A list per column takes half the time of a struct per row, and `VALUES` takes ten times as long.
+    A list per column is twice as fast as a struct per row, and ten times as fast as `VALUES`.
     """
     names = [field.name for field in dataclasses.fields(kind)]
     quoted, lists = ", ".join(f'"{name}"' for name in names), ", ".join(["unnest(?)"] * len(names))
@@ -400,7 +402,7 @@ def _columns(kind: type) -> str:
 
 
 def _mark(marks: bytearray, keys: Iterable[str]) -> None:
-    """Remember that there are answers with these keys."""
+    """Record that answers with these keys exist."""
     for key in keys:
         marks[hash(key) % _MARK_BYTES] = 1
 

@@ -1,11 +1,11 @@
-"""Tables and text as one value, which can be printed, or written as Markdown, CSV, HTML or JSON.
+"""A value made of tables and text, which can be printed, or written as Markdown, CSV, HTML or JSON.
 
     measure = Column("nDCG@10", lambda row: row.mean, ".4f", best=True)
     table = Table(rows, [Column("system", lambda row: row.name), measure])
     Study("Results", ["Best bold.", table]).markdown()
 
-A cell is a text (escaped here for each output), a number, a tuple (low, high), or an interval with `value`, `low` and
-`high`. Sentences are Markdown, so callers must escape foreign text in them with `md`.
+A cell is a text (escaped for each output format), a number, a tuple (low, high), or an interval with `value`, `low` and
+`high`. Sentences are Markdown, so callers must escape external text in them with `md`.
 """
 
 import base64
@@ -32,11 +32,11 @@ P = "p"
 
 
 class Html(str):
-    """A cell or part that is already HTML. Other outputs leave it out."""
+    """A cell or part that is already HTML. Other formats omit it."""
 
 
 class Plain(str):
-    """A part that is plain text, wherever it comes from; each output escapes it. Several lines keep their columns."""
+    """A part that is plain text from any source. Each format escapes it, and several lines keep their alignment."""
 
     def markdown(self) -> str:
         """Return the text as a paragraph, or several lines as an indented block."""
@@ -99,7 +99,7 @@ class Column:
 
 
 def columns(*titles: str, form: str = "", left: Collection[int] = (), missing: str = "–") -> list[Column]:
-    """Return columns for rows that are sequences of cells."""
+    """Return the columns of a table whose rows are sequences of cells."""
     return [Column(title, itemgetter(at), form, left=at in left, missing=missing) for at, title in enumerate(titles)]
 
 
@@ -111,7 +111,7 @@ class Table:
     columns: Sequence[Column]
 
     def cells(self, clean: Callable[[str], str] = str, marks: Sequence[str] = ("{}", "{}")) -> list[list[str]]:
-        """Return the cells of each row as text; `clean` escapes foreign text."""
+        """Return the cells of each row as text; `clean` escapes external text."""
         cells = []
         for column in self.columns:
             values = [column.value(row) for row in self.rows]
@@ -132,7 +132,7 @@ class Table:
         return [at for at, column in enumerate(self.columns) if column.left or at == 0]
 
     def text(self) -> str:
-        """Return aligned columns for a terminal; a table without titles has no head."""
+        """Return aligned columns for a terminal. A table without titles has no header."""
         titles = [column.title for column in self.columns]
         rows = [titles, *self.cells()] if any(titles) else self.cells()
         return "\n".join(line.rstrip() for line in terminal_table(rows, left=self._left).splitlines())
@@ -176,7 +176,8 @@ class Rows(list[T]):
 
 
 class Shown:
-    """A value that notebooks show as tables. Subclasses define them in `study`; by default, all fields are shown."""
+    """A value that notebooks show as tables. Subclasses define the tables in `study`; by default, all fields are
+    shown."""
 
     def study(self) -> "Study":
         """Return the value as tables and text."""
@@ -258,8 +259,8 @@ class Study:
         return path
 
     def text(self, *, title: bool = True) -> str:
-        """Return the study as text for a terminal, with or without its title: aligned tables, and a blank line before
-        each heading.
+        """Return the study as text for a terminal, with or without its title. Tables are aligned, and headings follow a
+        blank line.
         """
         lines = [terminal_lines(self.title)] if title and self.title else []
         for part in _shown(part for part in self.parts if not isinstance(part, Html)):
@@ -298,7 +299,7 @@ _NOTEBOOK_STYLE = (
 
 
 def fragment(parts: Iterable[str | Table]) -> str:
-    """Return parts as HTML for a notebook, with the little style that they need; foreign names are escaped."""
+    """Return parts as HTML for a notebook, with minimal styling; external names are escaped."""
     from markdown_it import MarkdownIt
 
     render = MarkdownIt("commonmark", {"html": False}).render
@@ -307,7 +308,7 @@ def fragment(parts: Iterable[str | Table]) -> str:
 
 
 def study_of(title: str, value: Any) -> Study:
-    """Turn any value into tables: its numbers and texts in one, each list or mapping of records in another."""
+    """Turn any value into tables: one for its numbers and texts, and one for each list or mapping of records."""
     data = plain(value)
     if isinstance(data, list):
         return Study(title, [_table_of(data[:_NOTEBOOK_ROWS]), _more(len(data), _NOTEBOOK_ROWS)])
@@ -335,7 +336,7 @@ def study_of(title: str, value: Any) -> Study:
 
 
 def _table_of(rows: Sequence[Any]) -> Table:
-    """Return plain records as a table, without the lists and mappings in them."""
+    """Return plain records as a table, omitting nested lists and mappings."""
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
     names = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
     return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(names)[:_NOTEBOOK_COLUMNS]])
@@ -353,7 +354,7 @@ def _more(count: int, shown: int) -> str:
 
 
 def body(parts: Iterable[str | Table]) -> list[str]:
-    """Return the parts as Markdown, without empty parts and headings with nothing below them."""
+    """Return the parts as Markdown, omitting empty parts and headings with nothing below them."""
     shown = _shown(part for part in parts if not isinstance(part, Html))
     return [(part.markdown() if isinstance(part, Table | Plain) else part).rstrip("\n") for part in shown]
 
@@ -366,7 +367,7 @@ def _html_of(part: str | Table, render: Callable[[str], str]) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Markdown as a terminal shows it: what `md` has escaped is itself."""
+    """Remove the escapes of `md` from Markdown, for a terminal."""
     return terminal_lines(html.unescape(re.sub(r"\\([\\|`*_\[\]])", r"\1", text)))
 
 
@@ -388,7 +389,7 @@ STYLE = Path(__file__).parent / "style.css"
 
 
 def html_page(title: str, body: str, script: str = "") -> str:
-    """Return a page in one file, which loads nothing and runs only `script`. `title` and `body` are HTML already."""
+    """Return a self-contained page, which loads nothing and runs only `script`. `title` and `body` are HTML."""
     style = STYLE.read_text(encoding="utf-8")
     allowed = f"style-src '{_hash(style)}'" + (f"; script-src '{_hash(script)}'" if script else "")
     body = f'<body class="sheet">\n{body}\n' + (f"<script>{script}</script>\n" if script else "")
@@ -396,7 +397,7 @@ def html_page(title: str, body: str, script: str = "") -> str:
 
 
 def html_document(title: str, policy: str, head: str, body: str) -> str:
-    """Return the text of any HTML page. `policy` is its content security policy."""
+    """Return the source of an HTML page. `policy` is its content security policy."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -416,6 +417,6 @@ def _hash(text: str) -> str:
 
 
 def write_lines(path: Path, text: str) -> None:
-    """Write text that may hold anything."""
+    """Write text that may contain any characters."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

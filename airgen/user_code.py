@@ -1,10 +1,10 @@
-"""The identity of the user's code: a result belongs to the code that made it.
+"""The identity of users' code: a result belongs to the code that produced it.
 
     own_code({"kind": "my_module:MyRetriever", "depth": 3}, folder)     # {"my_module:MyRetriever": "5f1c..."}
 
 The code of a `module:name` in a YAML file consists of the module's file and every local file that it imports, at any
 depth. It does not include the standard library, installed packages and airgen, which have versions. Code that was
-edited after its import is imported again, so that the current files run.
+edited after it was imported is reloaded, so that the current files run.
 """
 
 import ast
@@ -33,10 +33,10 @@ _imported: dict[tuple[str, Path | None], dict[Path, tuple[int, int]]] = {}  # (m
 
 
 def own_code(value: Any, folder: Path | None = None) -> dict[str, str]:
-    """Return {target: digest} of every `module:name` in settings as YAML writes them, at any depth.
+    """Return {target: digest} for every `module:name` in settings, at any depth.
 
-    `folder` is that of the YAML file. The digest of a module without a file (of a notebook, or made by a program) is
-    empty, because its code cannot be compared. What only looks like a module is ignored.
+    `folder` is the YAML file's folder. The digest is empty for a module without a file (in a notebook, or created by a
+    program), because its code cannot be compared. Text that only looks like a module is ignored.
     """
     digests: dict[str, str] = {}
     for target in dict.fromkeys(_targets(value)):
@@ -70,7 +70,7 @@ def code_digest(module: str, folder: Path | None = None) -> str:
 
 
 def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
-    """Return {module: file} of a module and the local modules that it imports, also inside functions, at any depth."""
+    """Return {module: file} for a module and the local modules that it imports, even inside functions, at any depth."""
     roots = _roots(folder)
     first = _file(module, roots) or _module_file(module)
     files: dict[str, Path] = {} if first is None else {module: first}
@@ -90,9 +90,9 @@ def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
 
 
 def import_anew(module: str, folder: Path | None = None) -> None:
-    """Forget a module and the local ones that it imports, where they are of another file, or were edited since.
+    """Unload a module and the local modules that it imports if they come from another file or have been edited.
 
-    Call it before the module is imported, in a process that lives long or reads several folders.
+    Call this before importing the module, in a long-running process or one that reads several folders.
     """
     known, loaded = _imported.get((module, folder)), _module_file(module)
     same = known is not None and all(_stamp(path) == at for path, at in known.items())
@@ -138,7 +138,7 @@ def _targets(value: Any) -> Iterator[str]:
 
 
 def _roots(folder: Path | None) -> list[Path]:
-    """Return where modules are looked for: the folder, the working directory, and path entries without packages."""
+    """Return where to look for modules: the folder, the working directory, and path entries without packages."""
     places = [*([folder] if folder is not None else []), Path(), *map(Path, sys.path)]
     return list(dict.fromkeys(place for path in places if not _is_installed(place := path.resolve())))
 
@@ -170,14 +170,14 @@ def _parents(module: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """The SHA-256 of a file, and what it imports: (dots before the name, module, names from it)."""
+    """The SHA-256 of a file, and its imports as (dots before the name, module, imported names)."""
 
     digest: str
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
 
 
 def _imports(module: str, path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, by statements or by `import_module("...")`; a name may be no module."""
+    """Yield the modules that a file imports with a statement or `import_module("...")`. A name may not be a module."""
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     for level, base, names in _contents(path).imports:
         if level:
@@ -198,7 +198,7 @@ def _contents(path: Path) -> _Contents:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _parsed(path: Path, changed: int, size: int) -> _Contents:
-    """Parse the contents of a file as it was at that time, so that it is read once."""
+    """Parse a file as it was at that time, so that it is read only once."""
     data = path.read_bytes()
     digest, imports = hashlib.sha256(data).hexdigest(), list[tuple[int, str, tuple[str, ...]]]()
     try:

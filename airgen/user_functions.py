@@ -1,14 +1,14 @@
-"""Refer to the user's functions and objects by a name and a version that settings can hold.
+"""Refer to users' functions and objects by a name and a version, which settings can hold.
 
     answer = Function(my_llm, version="2")       # results are saved under this name and version
     named(my_search)                             # {"name": "my_search", "version": "5c9e0f..."}: the hash of its source
 
-Settings, and the keys of saved results, are plain values. For a function they hold its name and version; this process
-keeps the function itself. Other processes import it, if it can be imported.
+Settings and the keys of saved results are plain values. In place of a function, they hold its name and version; this
+process keeps the function itself. Other processes import the function, if possible.
 
 The default version of a function is a hash of its source, the sources of the functions it calls, and the plain values
 it reads. For a torch model, it is a hash of the weights; for a component of airgen, of its settings. Anything else gets
-a version that is used only once, so that outdated results are never reused.
+a version that is never used again, so that outdated results are never reused.
 """
 
 import functools
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Unkept(UserWarning):
-    """Results of a user's function cannot be saved, because nothing identifies the function."""
+    """The results of a user's function cannot be saved, because nothing identifies the function."""
 
 
 UNKEPT = "unkept-"
@@ -46,13 +46,13 @@ _CALL_DEPTH = 8  # calls of functions that call functions, whose sources count
 
 @dataclass(frozen=True)
 class Function:
-    """A function or object of yours, with a name and a version that identify its results.
+    """A user's function or object, with a name and a version that identify its results.
 
     Args:
         value: The function, or an object that airgen can call.
-        name: Name in tables and settings. Default: the function's name.
+        name: Name used in tables and settings. Default: the function's name.
         version: Version of the function. Results of other versions are not reused. Default: a hash of the source code,
-            if available.
+            if it is available.
     """
 
     value: Any
@@ -113,7 +113,7 @@ def find(name: str, version: str, place: str = "", folder: Path | None = None) -
     value = imported(place, folder)
     now = identity_of(value)
     if now is not None and version and not version.startswith(UNKEPT) and now != version and len(version) == len(now):
-        raise UsageError(f"{place}: has changed since its results were saved: make the same call in Python again")
+        raise UsageError(f"{place}: has changed since its results were saved: repeat the same call in Python")
     return value
 
 
@@ -137,7 +137,7 @@ def imported(place: str, folder: Path | None = None) -> Any:
 
 
 def name_of(value: Any) -> str:
-    """Return a name for a function or object: its own, its model's, or its class's."""
+    """Return a name for a function or object: its own, its model's or its class's name."""
     if isinstance(value, functools.partial):
         return name_of(value.func)
     if inspect.ismethod(value):
@@ -168,7 +168,7 @@ def identity_of(value: Any) -> str | None:
 
 
 def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
-    """Add a function's source and values to the hash, and return whether that covers all of it."""
+    """Add a function's source and values to the hash, and return whether they identify it completely."""
     if isinstance(value, functools.partial):
         held = [*value.args, *value.keywords.values()]
         total.update(repr(sorted(value.keywords)).encode())
@@ -203,7 +203,7 @@ def _read_by(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _add_value(value: Any, total: Any) -> bool:
-    """Add a plain value to the hash, and return whether it is one: a list or dict, filled later, is not."""
+    """Add a plain value to the hash, and return whether it is one. A list or dict is not, since it may change later."""
     if isinstance(value, _PLAIN):
         total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
         return True
@@ -214,7 +214,7 @@ def _add_value(value: Any, total: Any) -> bool:
 
 
 def _weights(model: Any) -> str:
-    """Hash a torch model's weights, and what sentence-transformers sets beside them."""
+    """Hash a torch model's weights, along with the settings of sentence-transformers."""
     total = hashlib.blake2b(digest_size=8)
     for name, weights in sorted(model.state_dict().items()):
         total.update(name.encode())
@@ -236,7 +236,7 @@ def _bytes_of(_: Any) -> Any:
 
 
 def _import_path(value: Any) -> str:
-    """Return `module:name` if another process can import it from a file; else empty."""
+    """Return `module:name` if another process can import the value from a file, or ""."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(value, types.FunctionType) or module in (None, "__main__") or "<" in name:
         return ""
@@ -246,7 +246,8 @@ def _import_path(value: Any) -> str:
 
 
 def refuse(value: Any) -> None:
-    """Raise UsageError for async functions, generators and their results, which cannot be called for a value."""
+    """Raise UsageError for async functions, generators and their results, because calling them does not return a
+    value."""
     inner = value.func if isinstance(value, functools.partial) else value
     call = inner if inspect.isroutine(inner) else getattr(inner, "__call__", None)  # noqa: B004  # the method itself
     name = name_of(value)
@@ -261,7 +262,7 @@ def refuse(value: Any) -> None:
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """Return the parameters of a function, or None if unknown, as for many compiled functions."""
+    """Return the parameters of a function, or None if they are unknown, as for many compiled functions."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -285,6 +286,6 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 
 def foreign(work: Callable[[], T], where: str, kind: type[AirgenError] = UsageError) -> T:
-    """Run user code. Its exceptions are reraised as `kind`, with one line that says where they occurred."""
+    """Run user code, and reraise its exceptions as `kind` with a one-line message that says where they occurred."""
     with guarded(where, kind):
         return work()

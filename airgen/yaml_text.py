@@ -1,4 +1,4 @@
-"""Read a YAML text from anybody: bounded in size, depth and aliases, without tags that make objects, numbers finite."""
+"""Read untrusted YAML: with limits on size, depth and aliases, no tags that create objects, and finite numbers only."""
 
 import math
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ _FLOAT = "tag:yaml.org,2002:float"
 
 
 def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
-    """Return the value of a YAML text, and its nodes, which know their lines. Raises SettingsError.
+    """Return the value of a YAML text, and its nodes, which have line numbers. Raises SettingsError.
 
-    Texts that are very long, deeply nested, or that grow without end by their aliases are refused, and so are NaN and
+    Texts that are very long, deeply nested or expand without limit through aliases are refused, and so are NaN and
     infinity.
     """
     if len(text) > _MAX_CHARACTERS:
-        raise SettingsError([f"{name}: has more than {_MAX_CHARACTERS:,} characters; no settings are so long"])
+        raise SettingsError([f"{name}: has more than {_MAX_CHARACTERS:,} characters, which is too long for settings"])
     loader = yaml.SafeLoader("")
     try:
         loader = yaml.SafeLoader(text)
@@ -29,7 +29,7 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
             return None, None
         sizes: dict[yaml.Node, int] = {}
         if _size(node, sizes) > _MAX_NODES:
-            raise SettingsError([f"{name}: its aliases repeat more than {_MAX_NODES:,} values; write fewer of them"])
+            raise SettingsError([f"{name}: its aliases expand to more than {_MAX_NODES:,} values; use fewer of them"])
         nodes = sorted(sizes, key=lambda part: part.start_mark.index)  # in the order of the text
         if not_finite := _not_finite(nodes):
             raise SettingsError(
@@ -49,7 +49,7 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
     except yaml.YAMLError as error:
         raise SettingsError([f"{name}: not YAML: {' '.join(str(error).split())}"]) from error
     except RecursionError:
-        raise SettingsError([f"{name}: is nested too deep; no settings are"]) from None
+        raise SettingsError([f"{name}: is nested too deeply for settings"]) from None
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         # PyYAML's own errors on dates such as 2026-13-01 and on numbers such as !!int "".
         raise SettingsError([f"{name}: not YAML: {str(error) or type(error).__name__}"]) from error
@@ -58,7 +58,7 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
 
 
 def _size(node: yaml.Node, sizes: dict[yaml.Node, int]) -> int:
-    """Count the values in a node, with each alias in full. A node that contains itself is too large."""
+    """Count the values in a node, expanding each alias. A node that contains itself is too large."""
     if node not in sizes:
         sizes[node] = _MAX_NODES + 1 if isinstance(node, yaml.CollectionNode) else 1  # while it is not finished
         children: list[Any] = []

@@ -52,10 +52,10 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://public.test/a", "http://0x7f.1/", "own network"),
         ("http://public.test/a", "http://[::ffff:127.0.0.1]/", "own network"),
         ("http://public.test/a", "http://0.0.0.0/", "own network"),
-        ("http://public.test/a", "file:///etc/passwd", "not of the web"),
-        ("http://public.test/a", "ftp://other.test/", "not of the web"),
-        ("http://public.test/a", "http://[x/", "no address"),
-        ("http://public.test/a", "http://other.test:99999999/", "no address"),
+        ("http://public.test/a", "file:///etc/passwd", "not a web address"),
+        ("http://public.test/a", "ftp://other.test/", "not a web address"),
+        ("http://public.test/a", "http://[x/", "not a valid URL"),
+        ("http://public.test/a", "http://other.test:99999999/", "not a valid URL"),
     ],
 )
 def test_a_redirect_is_judged_before_it_is_followed(names: None, asked: str, target: str, words: str) -> None:

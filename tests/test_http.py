@@ -120,7 +120,7 @@ def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
 def test_plain_http_behind_https() -> None:
     with answering(lambda _: (200, {})) as url:
         error = fails(url.replace("http:", "https:"))
-    assert error.kind == "way" and "answers in plain HTTP: write http:// in its address" in str(error)
+    assert error.kind == "way" and "answers in plain HTTP: write http:// in its URL" in str(error)
 
 
 def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(lambda _: (200, {})) as url:
         error = fails(url)
         assert error.kind == "way" and "password" not in str(error)
-        assert "the proxy 127.0.0.1:9 does not answer: mend the environment variable http_proxy" in str(error)
+        assert "the proxy 127.0.0.1:9 does not answer: correct the environment variable http_proxy" in str(error)
         monkeypatch.setenv("no_proxy", "example.org, 127.0.0.0/8")
         http._proxy.cache_clear()
         assert JsonClient().ask(url, {}) == {}

@@ -126,14 +126,14 @@ def test_what_cannot_be_written_is_said_with_the_file(work: Callable[[Store], ob
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (duckdb.IOException("Cannot open file: Read-only file system"), "can only be read"),
+        (duckdb.IOException("Cannot open file: Read-only file system"), "is read-only"),
         (
             duckdb.TransactionException("Failed to commit: No space left on device"),
             "free some space",
         ),
         (duckdb.IOException("Could not write all bytes: Disk quota exceeded"), "free some space"),
-        (duckdb.IOException("Cannot open file: Permission denied"), "no permission"),
-        (duckdb.IOException("Could not read from file: Is a directory"), "a folder exists"),
+        (duckdb.IOException("Cannot open file: Permission denied"), "permission denied"),
+        (duckdb.IOException("Could not read from file: Is a directory"), "in the way of the file"),
         (duckdb.IOException("cannot read block 7"), "damaged"),
         (duckdb.IOException("Could not set lock on file"), "in use"),
         (
@@ -148,8 +148,8 @@ def test_errors_are_told_apart(error: duckdb.Error, words: str) -> None:
     """A folder may be called anything: its name says nothing about the error."""
     path = Path("/No space left on device/Could not set lock on file/Read-only file system/w.duckdb")
     said = str(explain(path, type(error)(f"{error} ({path})"))).replace(str(path), "")
-    kinds = ["can only be read", "free some space", "no permission", "a folder exists", "damaged", "not enough memory",
-             "newer DuckDB", "in use"]  # fmt: skip
+    kinds = ["is read-only", "free some space", "permission denied", "in the way of the file", "damaged",
+             "not enough memory", "newer DuckDB", "in use"]  # fmt: skip
     assert [kind for kind in kinds if kind in said] == [words]
 
 
@@ -205,7 +205,7 @@ os._exit(9)
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
-    with pytest.raises(StoreError, match="a file exists where a folder is needed"):
+    with pytest.raises(StoreError, match="a file is in the way of the folder"):
         Store.open(tmp_path / "runs" / "job" / "w.duckdb")
 
 
@@ -242,7 +242,7 @@ except StoreError as error:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert len(lines) == 3, done.stderr
-    assert all("can only be read" in line for line in lines[:2])
+    assert all("is read-only" in line for line in lines[:2])
     assert "No space left on device: free some space" in lines[2]
 
 

@@ -51,7 +51,7 @@ class Drawn(Shown):
 
     Attributes:
         folder: The folder that holds audit.html.
-        pairs: The number of (query, passage) pairs.
+        pairs: Number of (query, passage) pairs.
         about: What the sample was drawn from.
     """
 
@@ -73,7 +73,7 @@ def audit_sample(
     split: Split = "test",
     runs: Runs = None,
 ) -> Outcome[Drawn]:
-    """Draw a stratified sample of judged pairs, and write it as an HTML page and a CSV file for people to label.
+    """Draw a stratified sample of judged pairs, and write an HTML page and a CSV file for people to label.
 
     Neither file shows the judge's label. For a dataset without its job, pairs are drawn from the labels of --split.
 
@@ -109,7 +109,7 @@ def audit_score(
     ] = False,
     runs: Runs = None,
 ) -> Outcome[AuditResult]:
-    """Measure how well people's answers agree with the labels, and write the result into the dataset card.
+    """Measure how well people's answers agree with the labels, and add the result to the dataset card.
 
     Agreement is reported by kind of document and by relevance level. With --apply, the answers also replace the labels;
     a query with no relevant passage left is removed.
@@ -128,17 +128,20 @@ def audit_score(
     applied = apply_answers(job or Path(what), files, folder, split) if apply else None
     result = score_labels(job or Path(what), files, folder, split)
     place = folder / "result.json" if job is None else job.dataset / "README.md"
-    lines = [terminal_table([["", "people say"], *([name, str(value)] for name, value in result.as_card().items())])]
+    lines = [
+        terminal_table([["", "people's answer"], *([name, str(value)] for name, value in result.as_card().items())])
+    ]
     if by_hand := result.chosen_by_hand["pairs"]:
         lines.append(
-            f"in no estimate: {by_hand} answers to pairs that people chose themselves or whose label they had seen; "
+            f"not in the estimates: {by_hand} answers to pairs that people chose themselves or whose label they "
+            f"had seen; "
             f"{result.chosen_by_hand['confirmed']} confirm the label"
         )
     if result.gone:
         lines.append(f"{result.gone} pairs of the sample are no longer in the dataset and are not counted")
     if result.of_other_pairs:
         lines.append(f"{result.of_other_pairs} answers are to pairs that are not in this sample and are not counted")
-    lines.append(f"written into {place}")
+    lines.append(f"written to {place}")
     if applied is not None:
         lines.append(f"{applied.dataset}: {applied.as_text()}")
         again = f"airgen run {what}" if job is not None else f"airgen evaluate {applied.dataset}"
@@ -149,7 +152,7 @@ def audit_score(
 
 
 def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | None, Path]:
-    """The job, None for a dataset without its job, and the folder of its sample."""
+    """Return the job (None for a dataset without one) and the folder of the sample."""
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
     from airgen.pipeline.show import find_job, is_job
@@ -210,7 +213,7 @@ def audit_systems(
     folder = Path(out) if out else home / ("audit" if not systems else "audit-" + "-".join(runs))
     if answers:
         audit = score_systems(folder, paths(answers), margin=margin)
-        return Outcome(audit, [audit_text(audit), f"written into {folder / 'result.json'}"])
+        return Outcome(audit, [audit_text(audit), f"written to {folder / 'result.json'}"])
     groups = groups_of(home, runs)
     sample = draw_systems(
         dataset, split_of, runs=runs, count=count, out=folder, groups=groups, judge=probabilities, seed=seed
@@ -227,7 +230,7 @@ def audit_systems(
 def audit_relevance(
     pipeline: JobName,
     answers: Answers = (),
-    set_it: Annotated[bool, opt("With --answers: write the better setting into the pipeline's YAML.", "--set")] = False,
+    set_it: Annotated[bool, opt("With --answers: write the better setting to the pipeline's YAML.", "--set")] = False,
     queries: Annotated[int, opt("Number of queries, each with five passages.", min=1)] = 10,
     out: Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit-relevance.")] = None,
     seed: Seed = 0,
@@ -258,7 +261,8 @@ def audit_relevance(
         lines, error = [audit.as_text()], None
         if set_it and audit.word is None:
             error = UsageError(
-                f"{job.path}: nothing is set, as the answers do not tell: ask more (--queries), or write the word"
+                f"{job.path}: nothing is set, because the answers do not decide: ask about more queries "
+                f"(--queries), or set `relevance`"
             )
         elif set_it and audit.word is not None and audit.word != audit.now:
             set_relevance(job.path, audit.word)
@@ -359,7 +363,7 @@ def audit_holes(
     if estimate and not pipeline:
         raise UsageError("--estimate needs --pipeline, whose judge would be asked")
     if estimate and next_version:
-        raise UsageError("--estimate asks nothing, so there is no --next-version to write")
+        raise UsageError("--estimate calls no judge, so it cannot write a --next-version")
 
     def before_asking(cost: Estimate) -> bool:
         calls = sum(stage.calls for stage in cost.stages)
@@ -399,5 +403,5 @@ def audit_holes(
         echo(f"left out: {file}: {'; '.join(reasons)}", err=True)
     then = f"to label: {folder / 'audit.html'}, or a score in {folder / 'holes.jsonl'}; then the same command again"
     if judged.dataset:
-        then = f"{judged.dataset}: version {next_version}; score the submissions again with `airgen publish score`"
+        then = f"{judged.dataset}: version {next_version}; rescore the submissions with `airgen publish score`"
     return Outcome(replace(judged, refused=refused), [*judged.lines(), then])

@@ -1,4 +1,4 @@
-"""`airgen check`: is everything there that a pipeline or a suite needs, and what will it cost? And prompts, tried."""
+"""`airgen check`: report what a pipeline or a suite lacks and what it will cost; try out prompts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check(Shown):
-    """What a job or a suite costs and lacks, a line each.
+    """What a job or a suite costs, and what it lacks, as lines of text.
 
-    estimate: None where the corpus cannot be read, and of a suite. probed: what the probe learnt. datasets: of a suite.
-    local: what the models on this machine read, and how long it takes them. standing: what a job that has begun has
-    paid, and what is left.
+    `estimate` is None for a suite or if the corpus cannot be read. `probed` is what the probe found. `datasets` is for
+    suites. `local` is what the models on this machine read, and how long they take. `standing` is what a started job
+    has paid, and what remains.
     """
 
     problems: list[str]
@@ -40,7 +40,7 @@ class Check(Shown):
     standing: Standing | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values: the figures of the estimate stand beside the lines."""
+        """Return plain values: the figures of the estimate along with the lines."""
         own = {name: getattr(self, name) for name in ("problems", "advice", "usd")}
         if self.datasets is not None:
             return {**own, "datasets": self.datasets}
@@ -58,7 +58,7 @@ def check(
     probe: Annotated[
         bool, opt("Ask each LLM a few short questions, to learn what it supports and how fast it is.")
     ] = False,
-    stages: Annotated[bool, opt("Show calls, tokens and money of each stage.")] = False,
+    stages: Annotated[bool, opt("Show the calls, tokens and cost of each stage.")] = False,
     runs: Runs = None,
 ) -> Outcome[Check]:
     """Check settings, prompts, models, extras, keys and disk space; estimate calls, tokens and cost of each stage.
@@ -85,7 +85,7 @@ def check(
     if not is_suite(path):
         return check_job(Job(path, folder, target=target), budget=budget, probe=probe, stages=stages, measure=True)
     if target is not None or probe:
-        raise UsageError("--target, --probe: are for one pipeline: name one of the suite, SUITE.yaml#DATASET")
+        raise UsageError("--target and --probe apply to one pipeline: name a dataset of the suite, SUITE.yaml#DATASET")
     suite_estimate = check_suite(path, folder, budget_usd=budget)
     rows = [{**asdict(row), "usd": row.estimate.usd if row.estimate else None} for row in suite_estimate.datasets]
     value = Check(list(suite_estimate.problems), list(suite_estimate.warnings), usd=suite_estimate.usd, datasets=rows)
@@ -101,14 +101,14 @@ def check(
 def check_job(
     job: Job, *, budget: float | None = None, probe: bool = False, stages: bool = True, measure: bool = False
 ) -> Outcome[Check]:
-    """What a job will cost and take, and what it lacks.
+    """Return what a job will cost, how long it will take, and what it lacks.
 
     Args:
-        job: the job.
-        budget: in US dollars, in place of the pipeline's.
-        probe: ask each LLM that is not known yet.
-        stages: show calls, tokens and money of each stage.
-        measure: let the local models read a few passages, to know how long they take.
+        job: The job.
+        budget: Budget in US dollars, in place of the pipeline's.
+        probe: Probe each LLM that has not been probed yet.
+        stages: Show the calls, tokens and cost of each stage.
+        measure: Run the local models on a few passages to measure their speed.
     """
     from airgen.corpus.fetch import is_fetched
     from airgen.llms.probe import read_profiles
@@ -129,14 +129,19 @@ def check_job(
         problems.append("no model was probed, because of the problems above: solve them, then probe")
     known = read_profiles(job.directory, job.pipeline.llms.values())
     problems += [
-        f"{model}: {profile.unusable}: take another model, or mend its server and probe again"
+        f"{model}: {profile.unusable}: choose another model, or fix its server and probe again"
         for (_, model), profile in known.items()
         if profile.unusable
     ]
     untested = [llm.model for llm in unprobed(job).values()]
     estimated, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
     if published:
-        warnings.append(f"its corpus is not here: it is priced by the published {published.tokens:,} tokens a passage")
+        warnings.append(
+            f"its corpus is not on this machine: the estimate uses the published {published.tokens:,} "
+            f"tokens "
+            f"per "
+            f"passage"
+        )
     try:
         estimated = estimate(job, published.tokens if published else None, budget)
         problems += estimated.problems
@@ -161,7 +166,7 @@ def check_job(
 
 
 def _study(job: Job, checked: Check, *, stages: bool) -> Study:
-    """Return price and time, the stages if they are wanted, then each line that the user must know."""
+    """Return the cost and time, the stages on request, then each line for the user."""
     from airgen.corpus.cleaning.mask_personal_data import what_remains
     from airgen.corpus.show import in_words
     from airgen.pipeline.estimate import calls_time, estimate_head, estimate_table, standing_line
@@ -187,7 +192,7 @@ def _study(job: Job, checked: Check, *, stages: bool) -> Study:
         *(f"! {line}" for line in [*(estimated.warnings if estimated else []), *checked.advice, *checked.problems]),
     ]
     if not checked.problems:
-        notes.append("everything that it needs is there")
+        notes.append("nothing is missing")
         if checked.untested:
             asked = ", ".join(checked.untested)
             notes.append(f"not tested: whether {asked} answers, and how fast: airgen check --probe asks")

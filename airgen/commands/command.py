@@ -48,8 +48,7 @@ P = ParamSpec("P")
 def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
     """Make a function callable from Python and, through `app_of`, from the shell.
 
-    If a parameter's `Annotated` type contains a function in addition to the help text, the function converts each value
-    given.
+    If a parameter's `Annotated` type contains a function besides the help text, the function converts each given value.
     """
     signature = evaluated(function)
     hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
@@ -103,7 +102,8 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
 
 
 def _refuse_addresses(name: str, values: Sequence[object]) -> None:
-    """Raise UsageError for an address, which `Path` would read as a folder `s3:`. It may hold a key: never print it."""
+    """Raise UsageError for a URL, which `Path` would read as a folder `s3:`. It may contain a key, so it is never
+    printed."""
     for value in values:
         if not isinstance(value, str | Path):
             continue
@@ -115,7 +115,7 @@ def _refuse_addresses(name: str, values: Sequence[object]) -> None:
 
 
 def app_of(call: Callable[..., Any], more: str = "") -> typer.Typer:
-    """Return the command of the shell.
+    """Return the shell command.
 
     Args:
         call: A function that `command` returned.

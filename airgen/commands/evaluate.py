@@ -183,14 +183,14 @@ def evaluate(
 def _too_low(scores: Mapping[str, float], measure: str, least: float | None) -> list[str]:
     """Return a line for each score below the minimum."""
     return [
-        f"{name}: {measure} {value:.4f} is below {least:g}"
+        f"{name}: {measure} {value:.4f} is below the minimum of {least:g}"
         for name, value in scores.items()
         if least is not None and value < least
     ]
 
 
 def _means(listed: CollectionList, results: Sequence[Result], out: Path) -> list[str]:
-    """Write and return the benchmark's own table."""
+    """Write and return the table of a list of collections."""
     from airgen.evaluation.collections import means_table, missing_sets
 
     table, lost = means_table(listed, results), missing_sets(listed, results)
@@ -245,7 +245,7 @@ def _targets(
             targets[opened.path] = (opened, replace(options, split=own, ignore_identical_ids=rule))
     every = [opened.name for opened, _ in targets.values()]
     if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise UsageError(f"two datasets are named {twice[0]!r}: evaluate them with two --out")
+        raise UsageError(f"two datasets are named {twice[0]!r}: evaluate them separately, each with its own --out")
     return targets
 
 

@@ -50,7 +50,7 @@ def init(
     name: Annotated[str, opt("Name of the benchmark. Default: the folder's name.")] = "",
     relevance: Annotated[
         Literal["answer", "subject"],
-        opt("A passage is relevant if it answers the query, or already if it is about the query's subject."),
+        opt("What counts as relevant: a passage that answers the query, or any passage about the query's subject."),
     ] = "answer",
     llm: Annotated[
         str, opt("LLM that writes queries and judges: an OpenAI model, the URL of a server, or an airgen model.")
@@ -192,7 +192,7 @@ def _terminal() -> bool:
 
 
 def _ask_for_llm(key: str, local: str) -> tuple[str, str]:
-    """Ask the user for the LLM; return the values of --llm and --model."""
+    """Ask the user to choose an LLM, and return the values for --llm and --model."""
     echo("Which LLM should write the queries and judge passages?", err=True)
     echo(f"  an OpenAI model, such as gpt-4o-mini: about 15 cents per 100 queries; set the API key in {key}", err=True)
     echo("  the URL of a server (Ollama, vLLM, llama.cpp, a gateway), such as http://localhost:11434/v1", err=True)
@@ -235,14 +235,14 @@ def _questions(survey: Survey, place: Path, out: Path) -> list[str]:
 
 
 def _run_of_questions(place: Path, out: Path) -> str:
-    """Return the command that takes the questions of a table as queries, and its answers as the known passages."""
+    """Return the command that uses a table's questions as queries and its answers as relevant passages."""
     files = {"--queries": place, "--labels": place, "--corpus": out / "corpus.yaml"}
     words = ["airgen", "run", out / "pipeline.yaml", *(word for pair in files.items() for word in pair)]
     return shlex.join(map(str, words))
 
 
 def _relevance(example: str, relevance: str) -> list[str]:
-    """Explain the choice of relevance with a document of the user's own."""
+    """Explain the choice of relevance with one of the user's documents."""
     beside = f' besides your document "{example}"' if example else ""
     condition = "Both count. If only the first" if relevance == "subject" else "Only the first counts. If both"
     other = "answer" if relevance == "subject" else "subject"

@@ -22,7 +22,7 @@ RunGiven = str | Path | Mapping[str, Mapping[str, float]]
 
 
 def finite(value: float | None) -> float | None:
-    """Return the value of an option. Raise BadParameter for NaN and infinity, which limits of a range let through."""
+    """Return the value of an option. Raises BadParameter for NaN and infinity, which range limits allow."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value

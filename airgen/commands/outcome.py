@@ -1,4 +1,4 @@
-"""What a command returns: a value for programs, text for people, and how the shell ends."""
+"""What a command returns: a value for programs, text for people, and the exit code."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Outcome(Generic[T]):
         text: What the command prints: text, lines, or a study.
         json: What `--json` prints, if not the value.
         code: The exit code of the shell.
-        error: Raised once the result is printed. In Python it is raised unless the value has a field `failed`, which
-            tells the caller the same.
+        error: Error to raise after the result is printed. In Python, it is raised unless the value has a field
+            `failed`, which gives the same information.
         hidden: Print nothing, not even JSON.
     """
 
@@ -35,7 +35,7 @@ class Outcome(Generic[T]):
 
     @property
     def printed(self) -> str:
-        """The text as one string."""
+        """Return the text as one string."""
         if isinstance(self.text, Study):
             return self.text.text()
         return self.text if isinstance(self.text, str) else "\n".join(self.text)

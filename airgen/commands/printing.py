@@ -1,4 +1,4 @@
-"""Print what a command says: its result, messages while it works, events for machines, and a progress bar."""
+"""Print a command's output: its result, progress messages, events for machines, and a progress bar."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def echo(text: str, *, err: bool = False) -> None:
 def say(line: str) -> None:
     """Print a progress message on standard error, unless `--json`, `--quiet` or `quiet=True` is set.
 
-    In a notebook, each message replaces the one before.
+    In a notebook, each message replaces the previous one.
     """
     if _logging:
         print_event({"event": "note", "text": visible(line)})
@@ -41,9 +41,9 @@ def say(line: str) -> None:
 
 @contextmanager
 def logging_events(on: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
-    """Yield what prints an event as a line of JSON on standard error, if `on`, else None.
+    """Yield a function that prints an event as a line of JSON on standard error or, unless `on`, None.
 
-    `say`, and an error that ends the command, become such lines, too.
+    Messages of `say`, and an error that ends the command, also become such lines.
     """
     global _logging
     before, _logging = _logging, on

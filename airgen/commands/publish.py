@@ -1,4 +1,4 @@
-"""`airgen publish`: publish datasets and suites, with private labels if wanted, and score what others submit."""
+"""`airgen publish`: publish datasets and suites, optionally with private labels, and score submissions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def publish(
         The uploads that were made or, without --yes, that would be made, one per repository.
 
     Raises:
-        DatasetError: A dataset is not fit for publication, or its version has been published with other files.
+        DatasetError: A dataset cannot be published, or its version has been published with other files.
     """
     from airgen.dataset.manifest import load_manifest
     from airgen.publishing.hub import Hub
@@ -67,7 +67,7 @@ def publish(
     home, tell = Path(dataset), partial(echo, err=True)
     folders = dataset_folders(home)
     for folder in folders.values():
-        masked = load_manifest(folder).info.personal_data or "its manifest does not say what of personal data is masked"
+        masked = load_manifest(folder).info.personal_data or "its manifest does not say which personal data is masked"
         tell(f"{folder}: {masked}" if len(folders) > 1 else masked)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
@@ -78,7 +78,7 @@ def publish(
         if report is not None:
             parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
             written = make_report(parts, Path(report), public=True, private=())
-            tell(f"{written}  the report of what is public")
+            tell(f"{written} the report of the public data")
         if yes:
             sent = carry_out(uploads, Hub(say=tell), say=tell)
     if yes:

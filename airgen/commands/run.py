@@ -56,7 +56,7 @@ def run(
         bool, opt("Report progress every 5 s instead of 30 s without a terminal; list all reasons.", "--verbose", "-v")
     ] = False,
     log: Annotated[
-        Literal["text", "json"], opt("What standard error has: json is one line for each stage, for machines.")
+        Literal["text", "json"], opt("Format of standard error: `json` prints one line per stage, for machines.")
     ] = "text",
 ) -> Outcome[RunResult]:
     """Build a benchmark from a corpus: generate, control, export, evaluate, report. Run a stopped job again to resume.
@@ -151,7 +151,7 @@ def run_and_report(
     log: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> Outcome[RunResult]:
-    """Run one pipeline, and write its report. log: gets each stage in place of the terminal."""
+    """Run one pipeline, and write its report. `log` receives each stage instead of the terminal."""
     from rich.console import Console
 
     from airgen.pipeline.job import Job
@@ -181,7 +181,7 @@ def run_and_report(
     study = result.study(100 if verbose else 4)
     wanted = options.get("target")
     if wanted is not None and wanted != (written := load_pipeline(find_yaml("pipelines", path)).target):
-        other = f"target: {wanted:,} this time; {path} says {written:,}, and a run without --target goes on to that"
+        other = f"target: {wanted:,} this time; {path} sets {written:,}, to which a run without --target continues"
         study = replace(study, parts=[*study.parts, Plain(other)])
     error = AirgenError("\n".join(result.failed)) if result.failed else None
     if log is not None:

@@ -1,4 +1,4 @@
-"""The signatures of a command: what typer reads for the shell, and what Python's `help()` shows.
+"""A command's two signatures: for typer in the shell, and for Python's `help()`.
 
 dataset: Annotated[Place, arg("DATASET", "A dataset.")]      in the function
 dataset: Annotated[Path, Argument("DATASET", ...)]           for the shell, which parses words
@@ -23,7 +23,8 @@ _SECTIONS = re.compile(r"^(?:Returns|Raises):$", re.MULTILINE)
 
 
 def evaluated(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature with real types; the result's type stays text, as only a type checker may know its names."""
+    """Return the signature with resolved types. The return type stays text, because only a type checker may know its
+    names."""
     signature = inspect.signature(function)
     names = getattr(function, "__globals__", {})
     parameters = [
@@ -33,8 +34,8 @@ def evaluated(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def give_signature(call: Callable[..., Any], signature: inspect.Signature, *, shell: bool) -> None:
-    """Give a function the signature that typer reads (shell), or that `help()` shows: types without options, and the
-    type of the value.
+    """Give a function the signature for typer (`shell`) or for `help()`, which has plain types and the type of the
+    value.
     """
     parameters = list(signature.parameters.values())
     if shell:
@@ -59,7 +60,7 @@ def split_docstring(docstring: str) -> tuple[str, str]:
 
 
 def arguments_section(signature: inspect.Signature) -> str:
-    """Return the section `Args`: a line for each argument, with the help of its option."""
+    """Return the `Args` section: a line for each argument, with the help text of its option."""
     lines = []
     for parameter in signature.parameters.values():
         hint = parameter.annotation
@@ -70,7 +71,7 @@ def arguments_section(signature: inspect.Signature) -> str:
 
 
 def makers_of(hint: Any) -> list[Callable[[Any], Any]]:
-    """Return the functions in an `Annotated` type, which convert the values given for it."""
+    """Return the functions in an `Annotated` type, which convert given values."""
     return [item for item in hint.__metadata__[1:] if callable(item)] if get_origin(hint) is Annotated else []
 
 
@@ -80,7 +81,7 @@ def bare_type(hint: Any) -> Any:
 
 
 def _option(name: str, hint: Any) -> Any:
-    """Return a parameter as typer reads it. A switch has no `--no-...` unless it names one; a list is "repeatable"."""
+    """Return a parameter for typer. A flag has no `--no-...` form unless it names one, and a list is "repeatable"."""
     kind, info = shell_type(bare_type(hint)), copy(hint.__metadata__[0])
     if isinstance(info, OptionInfo):
         if kind is bool and info.default is ...:
@@ -91,9 +92,8 @@ def _option(name: str, hint: Any) -> Any:
 
 
 def shell_type(hint: Any) -> Any:
-    """Return the type that typer parses: `str | Path` is a path; a sequence, or a value or a sequence of
-    them, a list.
-    """
+    """Return the type that typer parses: a path for `str | Path`, and a list for a sequence, with or without single
+    values."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     items = [
         get_args(member)[0] for member in members if get_origin(member) is Sequence and get_args(member)[0] is not Any

@@ -1,4 +1,4 @@
-"""`airgen study`: is a benchmark, a judge or a model any good? Agreement, faults, diversity, gains, versions."""
+"""`airgen study`: test benchmarks, judges and models: agreement, faults, diversity, gains and versions."""
 
 from __future__ import annotations
 
@@ -195,7 +195,8 @@ def study_gain(
     out: Annotated[Place, opt("Folder for the report.")] = Path("gain"),
     language: Language = None,
 ) -> Outcome[GainReport]:
-    """Compare a model before and after fine-tuning on two or more datasets, to find where it gains and where it loses.
+    """Compare a model before and after fine-tuning on two or more datasets, to find out where it gains and where it
+    loses.
 
     Both models are evaluated on each dataset. The differences have paired confidence intervals.
 

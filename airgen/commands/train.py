@@ -1,4 +1,4 @@
-"""`airgen train KIND`: a system trained on a dataset in BEIR format; what it does, and its data, mined or written."""
+"""`airgen train KIND`: train a system on a dataset in BEIR format, explain it, and mine or generate its data."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def train(
 ) -> Outcome[Trained | Ablation]:
     """Train a retriever, a re-ranker or a model that expands queries or passages.
 
-    Without --recipe, the defaults of the kind are used; for augment with fewer than 5,000 training queries, the
-    built-in recipe train-augment.
+    Without --recipe, the defaults of the kind are used, or the built-in recipe train-augment for augment with fewer
+    than 5,000 training queries.
 
     Example: airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
 
@@ -129,7 +129,7 @@ def train(
 
 
 def trained_line(trained: Trained) -> str:
-    """Return the results of a training on one line."""
+    """Return the results of training on one line."""
     figures = ", ".join(f"dev {name} {value:.4f}" for name, value in trained.figures.items()) or "no dev queries"
     return f"{figures}; {trained.steps:,} steps in {trained.seconds:.0f} s ({trained.stopped})"
 
@@ -253,7 +253,9 @@ def train_pairs(
     language: Annotated[str, opt("Language of dumps (ISO 639-1).")] = "en",
     min_score: Annotated[int, opt("Skip comments and answers with a lower score (E5: 1).")] = 1,
     question: Annotated[Literal["full", "title"], opt("Parts of a dump's question to use.")] = "full",
-    max_perplexity: Annotated[float | None, number("Skip web pages above it. Default: cc_net's tail.", min=1)] = None,
+    max_perplexity: Annotated[
+        float | None, number("Skip web pages with a higher perplexity. Default: cc_net's tail.", min=1)
+    ] = None,
     seed: Seed = 42,
     compute: Compute = None,
 ) -> Outcome[dict[str, Any]]:

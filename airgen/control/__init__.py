@@ -1,1 +1,1 @@
-"""Quality control of candidates: recall, pre-labels, judgments, Table 2, mined negatives (paper 2.4)."""
+"""Quality control of candidates: recall, pre-labels, judgments, Table 2 and mined negatives (paper 2.4)."""

@@ -1,4 +1,4 @@
-"""Decisions: what Table 2 makes of the judgments of each query, an LLM's or the votes of re-rankers (paper 2.4)."""
+"""Decide by Table 2 on the judgments of each query, from an LLM or from re-rankers' votes (paper 2.4)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -60,9 +60,9 @@ def _work(control: Control, model: Any) -> Iterator[RowBatch]:
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
-    """Return judgments by query and document: of the LLM or by votes, and over them the user's own labels.
+    """Return judgments by query and document, from the LLM or votes, overridden by the user's own labels.
 
-    Judgments that an earlier threshold or re-ranker asked for stay on the disk, and are not read here.
+    Judgments requested with an earlier threshold or re-ranker stay on disk, but are not used.
     """
     judgments = _of_llm(control) if control.settings.judge.members else _by_votes(control)
     for row in own_labels(control):
@@ -81,10 +81,10 @@ def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
 
 
 def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
-    """Return what the votes say of the pairs that an LLM would judge, of the sources, and of every relevant passage.
+    """Return judgments by votes for the pairs that an LLM would judge, the sources, and every relevant passage.
 
-    The sources of a user's own query are the passages that somebody labelled relevant. Where there is none, or where
-    the re-rankers do not find them, nothing is judged.
+    The sources of a user's own query are the passages labelled as relevant. If there are none, or if the re-rankers do
+    not recognise them, nothing is judged.
     """
     cut = control.settings.judge.relevant_from
     known: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""The LLM as labeler: one (query, document) pair to a level of 0 to 3 (paper, appendix A.3, Table 8).
+"""The LLM as labeler, which gives each (query, document) pair a level from 0 to 3 (paper, appendix A.3, Table 8).
 
-A kind of judge is a class with a few attributes and `read`, and a line in the registry; a kind from outside airgen is
+A kind of judge is a class with a few attributes and a `read` method, and a line in the registry. A third-party kind is
 named `kind: module:Class`. The kind `votes` asks no LLM: the re-rankers decide (`airgen.control.votes`).
 """
 
@@ -40,7 +40,7 @@ _PLAIN = str.maketrans("０１２３⁄∕／", "0123///")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge, or a panel, says of one pair: level 0 to 3, P(relevant) and a reason where it gives them."""
+    """The verdict of a judge or panel on a pair: a level from 0 to 3 and, if given, P(relevant) and a reason."""
 
     level: int
     probability: float | None = None
@@ -48,18 +48,18 @@ class Verdict:
 
 
 class JudgeKind(Protocol):
-    """What airgen asks of a kind of judge.
+    """The interface of a kind of judge.
 
     Attributes:
-        PROMPT: The prompt that is used where none is named.
-        SUBJECT: The same, and the lowest level that is relevant, with `relevance: subject`.
-        FORM: The `output` of its prompts' front matter, or `schema`.
-        WISH: What is asked for again after an answer that could not be read.
-        ABOUT: For the dataset card, with the threshold as {threshold}.
-        GRADED: The answer is a level; otherwise a probability, which is cut into levels.
-        PARAMS: Parameters of the call.
-        TOKENS: Expected length of an answer.
-        QUERY_FIRST: Its prompt begins with the query.
+        PROMPT: The default prompt.
+        SUBJECT: The default prompt and the lowest relevant level with `relevance: subject`.
+        FORM: The `output` in its prompts' front matter, or `schema`.
+        WISH: What to ask for after an unreadable answer.
+        ABOUT: Description for the dataset card, with {threshold} for the threshold.
+        GRADED: Whether the answer is a level rather than a probability, which is mapped to levels.
+        PARAMS: Parameters of the LLM call.
+        TOKENS: Expected length of an answer in tokens.
+        QUERY_FIRST: Whether its prompt begins with the query.
     """
 
     PROMPT: ClassVar[str]
@@ -73,12 +73,12 @@ class JudgeKind(Protocol):
     QUERY_FIRST: ClassVar[bool]
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """Return the verdict in an answer, or why there is none."""
+        """Parse the verdict in an answer, or return a problem."""
         ...
 
 
 class Levels:
-    """The single number that Table 8 asks for."""
+    """Reads a single number, as in Table 8."""
 
     PROMPT, FORM = "judge", "level"
     SUBJECT = ("judge", 1)  # level 1 is "superficially relevant"
@@ -88,15 +88,13 @@ class Levels:
     TOKENS, QUERY_FIRST = 1, True
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """Return the level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`; a problem where there are two
-        levels.
-        """
+        """Parse the level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`. Two levels are a problem."""
         levels = set(_LEVEL.findall(_SCALE.sub("", answer.text.translate(_PLAIN))))
         return Verdict(int(levels.pop())) if len(levels) == 1 else malformed("no level from 0 to 3")
 
 
 class YesNo:
-    """Reads the probability of "Yes" from the first token: for small models, whose levels are unreliable."""
+    """Reads the probability of "Yes" from the first token, for small models, whose levels are unreliable."""
 
     PROMPT, FORM = "small/judge_yes_no", "yes_no"
     SUBJECT = ("small/judge_yes_no_subject", 2)
@@ -106,7 +104,8 @@ class YesNo:
     TOKENS, QUERY_FIRST = 1, False
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """Return P(yes) / (P(yes) + P(no)) over the first token's alternatives; without them 1 or 0 by the text."""
+        """Return P(yes) / (P(yes) + P(no)) from the first token's alternatives or, if there are none, 1 or 0 from the
+        text."""
         yes = no = 0.0
         for token, logprob in (parse_logprobs(answer) or [[]])[0]:
             word = token.strip().casefold()
@@ -125,7 +124,7 @@ class YesNo:
 
 
 class Rubric:
-    """A reason of a few sentences, then the level, as JSON."""
+    """Reads JSON with a reason of a few sentences, followed by the level."""
 
     PROMPT, FORM = "judge_rubric", "schema"
     SUBJECT = ("judge_rubric", 1)  # level 1 is "the same subject"
@@ -135,7 +134,7 @@ class Rubric:
     TOKENS, QUERY_FIRST = 60, False
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """Return the level and its reason."""
+        """Parse the level and its reason."""
         try:
             value = parse_answer(answer, prompt.constrained() or {})
             return Verdict(int(value["level"]), None, " ".join(str(value["reason"]).split()))
@@ -146,7 +145,7 @@ class Rubric:
 
 
 class OwnJudge:
-    """The user's own function, which the backend `python-judge` calls: it returns a level or a probability as JSON."""
+    """Reads the result of a user's function, called by the backend `python-judge`: a level or a probability as JSON."""
 
     PROMPT, FORM = "judge_python", "pair"
     SUBJECT = ("judge_python", 2)
@@ -156,7 +155,7 @@ class OwnJudge:
     TOKENS, QUERY_FIRST = 1, True
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """Return the level, or that of the probability."""
+        """Parse the level, or map the probability to a level."""
         try:
             value = json.loads(answer.text)
             if "level" in value:
@@ -168,12 +167,13 @@ class OwnJudge:
 
 
 def malformed(detail: str) -> Problem:
-    """Return an answer that could not be read."""
+    """Return the problem of an unreadable answer."""
     return Problem("malformed", detail, "malformed")
 
 
 def level_of_probability(probability: float, threshold: float) -> int:
-    """Return 0 below half the threshold, 1 below the threshold, 2 up to half way from there to 1, 3 above."""
+    """Map a probability to a level: 0 below half the threshold, 1 below the threshold, 2 up to halfway from there to 1,
+    else 3."""
     if probability < threshold / 2:
         return 0
     if probability < threshold:
@@ -182,21 +182,21 @@ def level_of_probability(probability: float, threshold: float) -> int:
 
 
 def kind_of_prompt(prompt: Prompt) -> str | None:
-    """Return the registered kind of judge that a prompt's output fits, or None."""
+    """Return the registered kind of judge for a prompt's output format, or None."""
     form = "schema" if prompt.constrained() else str(prompt.output)
     return next((name for name in names("judge") if form == resolve("judge", name).FORM), None)
 
 
 def judge_kind(judge: OneJudge) -> JudgeKind:
-    """Return the kind of a judge. Raises LlmError if it cannot be created: it may be the user's own."""
+    """Return the kind of a judge. Raises LlmError if a user's kind cannot be created."""
     with guarded(f"judge {judge.kind}", LlmError):
         return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
 
 
 def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    """Return what a judgment depends on besides its pair.
+    """Return everything on which a judgment depends besides its pair.
 
-    The cutoff between levels is not part of it, because the raw level is stored.
+    The cutoff between levels is not included, because the raw level is saved.
     """
     judge = pipeline.control.judge
     members = [_parts(member, pipeline, prompts) for member in judge.members]
@@ -216,22 +216,22 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
 
 
 def judge_name(pipeline: Pipeline) -> str:
-    """Return how rows name the judge: its prompt, or the panel's prompts."""
+    """Return the name of the judge in rows: its prompt, or the panel's prompts."""
     return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
 
 
 async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Problem:
-    """Return the verdict of the pipeline's judge or panel. Each judge is asked once a pair, whichever stage asks."""
+    """Return the verdict of the pipeline's judge or panel. Each judge is asked once per pair, whichever stage asks."""
     members = tools.pipeline.control.judge.members
     verdicts = await together(*(_ask(tools, member, query, document) for member in members))
     return verdicts[0] if len(members) == 1 else vote(verdicts)
 
 
 def vote(answers: Sequence[Verdict | Problem]) -> Verdict | Problem:
-    """Return a panel's verdict: the mean of the probabilities, and the lower median of the levels, so that a pair is
-    relevant, wherever the levels are cut, exactly where more than half of the judges say so.
+    """Return a panel's verdict: the mean probability, and the lower median of the levels, so that, for any cutoff, a
+    pair is relevant if and only if more than half of the judges say so.
 
-    Judges that refuse are left out, and named in the reason. Where half or more refuse, the panel refuses.
+    Judges that refuse are ignored, and named in the reason. If at least half refuse, the panel refuses.
     """
     verdicts = [answer for answer in answers if isinstance(answer, Verdict)]
     refusals = [answer for answer in answers if isinstance(answer, Problem)]
@@ -276,7 +276,7 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
 
 
 def scripted_judge(request: Request) -> str:
-    """Return the scripted backend's judgment: by the share of the query's words that stand in the document."""
+    """Return the scripted backend's judgment, based on the share of the query's words that occur in the document."""
     if request.params.get("logprobs"):
         return "Yes" if overlap(request) >= 0.5 else "No"
     return str(min(3, int(overlap(request) * 4)))

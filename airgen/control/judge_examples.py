@@ -1,9 +1,9 @@
-"""Examples for the judge: pairs with the level that a person gave them, and why.
+"""Few-shot examples for the judge: pairs with a level and a reason from a person.
 
     control: {judge: {examples: audit}}        # those that `airgen audit examples` has chosen
 
-They come before the pair to judge, in the part of the prompt that is the same for all pairs, so that a server reads
-them once. They are part of the judge's fingerprint: if they change, the pairs are judged again.
+They come before the pair to judge, in the part of the prompt that is the same for all pairs, so that a server can cache
+them. They are part of the judge's fingerprint: if they change, all pairs are judged again.
 """
 
 import json
@@ -26,14 +26,14 @@ LONGEST = 1500
 
 
 def write_examples(directory: Path, examples: Sequence[JudgeExample]) -> Path:
-    """Write the examples of a job; returns the file."""
+    """Write the examples of a job, and return the file."""
     path = directory / FILE
     write_text(path, (json_text(example.model_dump()) + "\n" for example in examples))
     return path
 
 
 def read_examples(path: Path) -> list[JudgeExample]:
-    """Return the examples in a file. Raises SettingsError if it is missing or damaged."""
+    """Read the examples in a file. Raises SettingsError if it is missing or damaged."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
         return [JudgeExample.model_validate(json.loads(line)) for line in lines if line.strip()]
@@ -49,7 +49,7 @@ def read_examples(path: Path) -> list[JudgeExample]:
 
 
 def with_examples(pipeline: Pipeline, directory: Path) -> Pipeline:
-    """Return the pipeline with the examples of a job's directory in place of the word `audit`. Raises SettingsError."""
+    """Replace `examples: audit` in a pipeline with the examples in the job's directory. Raises SettingsError."""
     judge = pipeline.control.judge
     if all(member.examples != AUDIT for member in (judge, *judge.panel)):
         return pipeline
@@ -62,7 +62,7 @@ def with_examples(pipeline: Pipeline, directory: Path) -> Pipeline:
 
 
 def replaced(pipeline: Pipeline, judge: OneJudge, panel: Sequence[OneJudge]) -> Pipeline:
-    """Return the pipeline with another judge, and others in its panel."""
+    """Return the pipeline with another judge and panel."""
     whole = judge.model_copy(update={"panel": list(panel)})
     return pipeline.model_copy(update={"control": pipeline.control.model_copy(update={"judge": whole})})
 
@@ -70,10 +70,10 @@ def replaced(pipeline: Pipeline, judge: OneJudge, panel: Sequence[OneJudge]) -> 
 def shown_to(
     messages: Sequence[Message], examples: Sequence[JudgeExample], relevant_from: int, *, graded: bool
 ) -> tuple[Message, ...]:
-    """Return the messages of a judge with the examples: at the end of the system's part, or before all else.
+    """Add examples to a judge's messages, at the end of the system message or before everything else.
 
     Args:
-        graded: The judge says a level, else Yes or No.
+        graded: Whether the judge answers with a level rather than Yes or No.
     """
     if not examples:
         return tuple(messages)

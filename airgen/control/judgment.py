@@ -1,4 +1,4 @@
-"""Judgments: the LLM on every pair of query and passage that Table 2 shows to it (paper 2.4)."""
+"""Let the LLM judge every (query, passage) pair that Table 2 requires (paper 2.4)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,11 +28,11 @@ GROUP = 1000  # pairs whose documents are read from the work database at once
 
 @dataclass(frozen=True)
 class PairToJudge:
-    """A pair with the rows that were made from it.
+    """A pair to judge, with the rows made from it.
 
     Attributes:
-        key: Identifies the pair, see `pair_name`.
-        document: Reads the text of the passage.
+        key: Identifies the pair; see `pair_name`.
+        document: Function that returns the text of the passage.
     """
 
     key: str
@@ -86,7 +86,7 @@ JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=_parts, scr
 
 
 def pairs_of(control: Control) -> list[Pair]:
-    """Return the pairs to judge, in the order in which a prefix cache serves most of them."""
+    """Return the pairs to judge, in the best order for a prefix cache."""
     prelabels = prelabels_of(control)
     pairs: list[Pair] = []
     for lineage in control.accepted.lineages:
@@ -102,19 +102,17 @@ def pairs_of(control: Control) -> list[Pair]:
 
 
 def own_labels(control: Control) -> list[Judgment]:
-    """Return the labels that the user brought, as judgments: no one is asked about these pairs."""
+    """Return the user's own labels as judgments. These pairs are not judged."""
     return control.store.made(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
 
 
 def pair_name(query: str, id_: str, keys: Mapping[str, str]) -> str:
-    """Return what a judgment is of: a query, and the key of a passage, which is that of its text; a generated one has
-    none."""
+    """Return the identity of a pair: the query and the key of the passage's text. A generated passage has no key."""
     return f"{query}/{keys.get(id_, id_)}"
 
 
 def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgment]:
-    """Return the judgments of texts that the documents have now, and the labels that the user brought, whatever the
-    text."""
+    """Return the judgments of the documents' current texts, and the user's own labels regardless of the text."""
     keys = store.passages_named(corpus, {row.id for row in rows}, "t.key")
     return [
         row
@@ -125,7 +123,7 @@ def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgmen
 
 
 async def add_judgments(control: Control) -> None:
-    """Ask about every pair that has neither a judgment nor a skip; none if votes decide."""
+    """Ask about every pair that has neither a judgment nor a skip. Does nothing if votes decide."""
     if not control.settings.judge.members:
         return
     tools, store = control.tools, control.store
@@ -160,7 +158,7 @@ async def add_judgments(control: Control) -> None:
 
 
 def _with_rows(control: Control) -> list[PairToJudge]:
-    """Return every pair to judge, with its judgment or skip where there is one."""
+    """Return every pair to judge, with its judgment or skip, if any."""
     store, fp = control.store, control.plan["judgment"]
     rows = {row.key: row for row in store.made(Judgment, fp)}
     skips = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}

@@ -1,12 +1,12 @@
-"""Mined negatives are passages high in recall that quality control found not relevant: an alternative or an addition to
-the generated ones (paper 2.3, step 6), at no cost. The results of quality control decide:
+"""Mine negatives at no cost: highly ranked passages that quality control found not relevant, as an alternative or
+addition to generated hard negatives (paper 2.3, step 6).
 
-- A passage that was judged not relevant, by the LLM or by votes, can be used at any rank. These are the most reliable
-  negatives, so they come first, ordered by how many re-rankers rank them high. With votes, at least one re-ranker must
-  find that the passage is not even about the query's subject: a passage in between is not a negative.
-- A passage that was not judged can be used within a window of ranks, if no re-ranker ranks it within its threshold. The
-  window begins below the first ranks, where relevant passages without a label are most likely (RocketQA, Qu et al.
-  2021, found 70 % of the unlabelled top passages to be relevant).
+- A passage that the LLM or votes judged not relevant can be used at any rank. These are the most reliable negatives, so
+  they come first, ordered by their ranks. With votes, at least one re-ranker must find that the passage is not even
+  about the query's subject; a passage in between is not a negative.
+- An unjudged passage can be used within a window of ranks, if no re-ranker ranks it within its threshold. The window
+  begins below the first ranks, where unlabelled relevant passages are most likely (RocketQA, Qu et al. 2021, found that
+  70% of the unlabelled top passages were relevant).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ MINED_NAME = "mined_negative"
 
 
 def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
-    """Return the mined negatives by the key of their query, in their order; of some queries where they are given."""
+    """Return the mined negatives in order, by query key, optionally for some queries only."""
     negatives: dict[str, list[HardNegative]] = {}
     for row in store.made(HardNegative, plan[MINED_NAME], queries) if MINED_NAME in plan else ():
         negatives.setdefault(row.parent, []).append(row)
@@ -100,14 +100,14 @@ def mine(
     fingerprint: str,
     never: Collection[str] = (),
 ) -> list[HardNegative]:
-    """Return at most `count` negatives of the query `recall.parent`: judged ones first, by the median of their ranks in
-    the recall and by each re-ranker, so that most systems see them high; then the others, best recalled first.
+    """Return at most `count` negatives of the query `recall.parent`. Judged passages come first, by the median of their
+    ranks in the recall and the re-rankers, so that most systems rank them high. The others follow, best recalled first.
 
     Args:
-        decisions: The query's, by document id.
-        passages: Titles by id of what may be taken.
-        ranks: The first and the last of the window, from 1.
-        never: Ids that must not be taken. Rows carry no text: it stands in the corpus.
+        decisions: The query's decisions by document id.
+        passages: Titles of the eligible passages by id.
+        ranks: First and last rank of the window, from 1.
+        never: Ids to exclude. Rows have no text, because it is in the corpus.
     """
     allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
     # Both words count, the action and the level: another cut between levels may have made the decision.

@@ -1,4 +1,4 @@
-"""Pre-labels: every re-ranker's scores of what was recalled (paper 2.4). Their ranks decide which pairs are judged."""
+"""Pre-label recalled documents with every re-ranker's scores, whose ranks decide which pairs are judged (paper 2.4)."""
 
 import hashlib
 from collections import deque
@@ -27,10 +27,11 @@ PAIRS = 500  # (query, document) pairs scored at a time: a minute of a cross-enc
 
 @dataclass(frozen=True)
 class Unscored:
-    """Some queries' recalled documents, and what a re-ranker has to score of them: `pairs` of texts.
+    """Some queries' recalled documents, and the `pairs` of texts among them that a re-ranker must score.
 
-    Queries come together because many share documents, which some re-rankers then read only once. Scores of the same
-    scorer, query and text in earlier rows are taken over, so that a corpus that grew costs its new documents only.
+    Queries are scored together because many share documents, which some re-rankers then read only once. Scores with the
+    same scorer, query and text are reused from earlier rows, so that for a corpus that has grown, only new documents
+    are scored.
     """
 
     recalls: Sequence[Recall]
@@ -48,7 +49,8 @@ class Unscored:
         scorer: str = "",
         earlier: Sequence[Prelabel] = (),
     ) -> Self:
-        """`queries` are texts by key, `texts` gives a document's text, `earlier` are rows that may be used again."""
+        """Collect the pairs to score. `queries` are texts by key, `texts` returns a document's text, and `earlier` are
+        reusable rows."""
         known = {
             (row.parent, mark): score
             for row in earlier
@@ -65,7 +67,7 @@ class Unscored:
     def rows(
         self, scores: NDArray[np.float32], reranker: str, ordinal: int, fingerprint: str, scorer: str = ""
     ) -> list[Prelabel]:
-        """Return one row per query. Raises ModelError for too few scores of the pairs, or one that is not a number."""
+        """Return one row per query. Raises ModelError if there are too few scores or if one is not a number."""
         if len(scores) != len(self.pairs):
             raise ModelError(f"re-ranker {reranker}: {len(scores)} scores for {len(self.pairs)} documents")
         if not np.isfinite(scores).all():
@@ -99,12 +101,12 @@ def _mark(text: str) -> int:
 
 
 def prelabel_steps(work: QuerySet) -> list[Step]:
-    """Return one step for each re-ranker of the pipeline, in their order."""
+    """Return one step for each of the pipeline's re-rankers, in order."""
     return [_step(place, spec) for place, spec in enumerate(work.settings.rerankers)]
 
 
 def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:
-    """Return the re-rankers' rows by query key, in the order of the re-rankers."""
+    """Return the re-rankers' rows by query key, in re-ranker order."""
     by_step = [work.rows(step.name, Prelabel) for step in prelabel_steps(work)]
     return {key: [rows[key] for rows in by_step] for key in work.queries}
 

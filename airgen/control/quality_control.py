@@ -1,4 +1,4 @@
-"""Quality control of the accepted candidates, from recall to decisions (paper 2.4)."""
+"""Run quality control on the accepted candidates, from recall to decisions (paper 2.4)."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from airgen.steps.step import Plan
 async def control_quality(control: Control) -> Plan:
     """Append the rows of recall, pre-labels, judgments, decisions and mined negatives.
 
-    What needs the whole corpus never waits, so it runs in a thread: Ctrl-C is heard meanwhile.
+    Steps that need the whole corpus never wait, so they run in a thread, during which Ctrl-C is still handled.
 
     Returns:
         The plan with the fingerprints of these steps.

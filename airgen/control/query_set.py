@@ -1,6 +1,6 @@
-"""The queries that quality control works on, over one corpus: those of a job, or of a labelled collection (paper 2.4).
+"""The queries for quality control over one corpus, from a job or a labelled collection (paper 2.4).
 
-What the steps of quality control make depends on the whole corpus, so its digest is in their fingerprints.
+The results of quality control depend on the whole corpus, so its digest is part of the steps' fingerprints.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,14 +20,14 @@ from airgen.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class QuerySet(Whole):
-    """What quality control works on: queries by key over one corpus.
+    """The input of quality control: queries by key over one corpus.
 
     Attributes:
-        names, name: The ids of the queries in the finished dataset, and its name, which run files have.
-        digest, places: The corpus's, and its positions by id (where texts are in memory).
-        scope: Tells query keys of several corpora apart.
-        sources: The documents that each query was made from, by id; the user's own queries have none.
-        folder: Where relative paths of the settings start.
+        names, name: The queries' ids in the finished dataset, and its name, as in run files.
+        digest, places: The digest of the corpus, and positions by id if texts are in memory.
+        scope: Distinguishes the query keys of several corpora.
+        sources: The ids of the documents from which each query was generated; none for the user's own queries.
+        folder: Folder to which paths in the settings are relative.
     """
 
     settings: ControlSettings
@@ -53,22 +53,22 @@ class QuerySet(Whole):
         return {id_: (corpus.titles[at] if corpus.titles else "", corpus.texts[at]) for id_, at in places.items()}
 
     def full_texts(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the texts that a re-ranker reads, by id."""
+        """Return the texts for re-rankers by id."""
         return {id_: flat_text(*row) for id_, row in self.texts(ids).items()}
 
     def documents(self, ids: Collection[str]) -> dict[str, str]:
-        """Return what the judge reads, by id: as `Lineage.document`, so that a pair's request is the same in every
+        """Return the texts for the judge by id, like `Lineage.document`, so that a pair's request is the same in every
         step."""
         return {id_: prompt_text(*row) for id_, row in self.texts(ids).items()}
 
     def rows(self, step: str, kind: type[Any]) -> dict[str, Any]:
-        """Return the rows of a finished step that makes one row per query, by query key."""
+        """Return the rows of a finished step by query key, for steps with one row per query."""
         return {row.parent: row for row in self.store.made(kind, self.plan[step], self.queries)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Control(QuerySet):
-    """The accepted queries of a job over passages and hard negatives, which stay on the disk."""
+    """The accepted queries of a job over its passages and hard negatives, whose texts stay on disk."""
 
     pool: Pool
     tools: Tools

@@ -1,8 +1,8 @@
-"""Recall: the embedding model's top k for every query (paper 2.4).
+"""Recall the embedding model's top k for every query (paper 2.4).
 
-Other retrievers and the user's own systems (search services, run files, any system of a systems YAML) join the recall:
-the first `control.recall.top_k` hits of each are fused. A run file names queries by the ids of the finished dataset,
-and passages by their ids there or in the corpus.
+Other retrievers and the user's own systems (search services, run files, any system in a systems YAML) can join the
+recall: the first `control.recall.top_k` hits of each are fused. A run file uses the query ids of the finished dataset,
+and passage ids of the dataset or the corpus.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ from airgen.user_code import own_code
 
 
 def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
-    """Return all that the hits depend on: the systems' settings, and the content of the files that they name."""
+    """Return everything on which the hits depend: the systems' settings, and the contents of the files that they
+    name."""
     path = find_yaml("pipelines", name, folder)
     identities = []
     for system in load_systems(path):
@@ -58,7 +59,7 @@ def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
 def search_systems(
     name: str, folder: Path | None, corpus: Corpus, queries: Mapping[str, str], dataset: str, top: int
 ) -> list[tuple[str, Hits]]:
-    """Return (name, hits) of each system for the queries {id: text}, in their order. Raises what the systems raise."""
+    """Return (name, hits) for each system, for the queries {id: text} in order. Raises the systems' errors."""
     path = find_yaml("pipelines", name, folder)
     done: dict[str, FinishedRun] = {}
     context = RunContext(
@@ -84,7 +85,7 @@ def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int], top: int)
 
 
 def recall_rows(hits: Hits, queries: Sequence[str], ids: Sequence[str], model: str, fingerprint: str) -> list[Recall]:
-    """Return one row a query from a search's hits; `queries` are keys, `ids` the corpus's ids in its order."""
+    """Return one row per query from the hits of a search. `queries` are keys, and `ids` the corpus's ids in order."""
     rows = []
     for place, key in enumerate(queries):
         positions = hits.positions[place]
@@ -121,7 +122,7 @@ def _parts(work: QuerySet, model: Any) -> dict[str, Any]:
 
 
 def code_part(spec: Any, folder: Path | None) -> dict[str, Any]:
-    """Return the code of the user's own components, if any."""
+    """Return the identity of the code of the user's own components, if any."""
     code = own_code(spec, folder)
     return {"code": code} if code else {}
 

@@ -1,4 +1,4 @@
-"""The paper's rules about labels: votes of the re-rankers, the pairs that the LLM judges, and Table 2 (2.4, A.3)."""
+"""The paper's rules for labels: re-rankers' votes, the pairs for the LLM to judge, and Table 2 (2.4, A.3)."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ BROUGHT = "labels of "
 
 
 def ranked(prelabel: Prelabel) -> list[str]:
-    """Return the recalled documents as a re-ranker ranks them; equal scores stand in the order of the recall."""
+    """Return the recalled documents in a re-ranker's order. Ties keep the order of the recall."""
     order = np.argsort(-np.asarray(prelabel.scores), kind="stable")
     return [prelabel.ids[place] for place in order]
 
 
 def median_ranks(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the median of each document's ranks, from 1, in several rankings of the same documents.
+    """Return the median rank of each document, from 1, in several rankings of the same documents.
 
     >>> median_ranks([["a", "b", "c"], ["b", "a", "c"], ["b", "c", "a"]])
     {'a': 2, 'b': 1, 'c': 3}
@@ -34,8 +34,8 @@ def median_ranks(rankings: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[str]) -> dict[str, int]:
-    """Return how many re-rankers vote for each recalled document: those that rank it within its threshold, where the
-    `negatives` that were generated for this query have one of their own (A.3).
+    """Return how many re-rankers vote for each recalled document, that is, rank it within its threshold. The
+    `negatives` generated for this query have their own threshold (A.3).
     """
     counts: dict[str, int] = {}
     for prelabel in prelabels:
@@ -48,7 +48,7 @@ def votes(prelabels: Sequence[Prelabel], thresholds: Thresholds, negatives: set[
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A (query, document) pair that the LLM is to judge; `query` is the final query's key."""
+    """A (query, document) pair for the LLM to judge. `query` is the final query's key."""
 
     query: str
     id: str
@@ -57,8 +57,8 @@ class Pair:
 def pairs_to_judge(
     query: str, positive: str, negatives: Sequence[str], prelabels: Sequence[Prelabel], thresholds: Thresholds
 ) -> list[Pair]:
-    """Table 2's second column for one query: the documents that the LLM judges besides the original positive. More than
-    half of the re-rankers must agree. Negatives of other queries are documents of the corpus like any other here.
+    """Return the documents that the LLM judges for one query besides the original positive (second column of Table 2).
+    More than half of the re-rankers must agree. Negatives of other queries are treated like any other document.
     """
     counts = votes(prelabels, thresholds, set(negatives))
     chosen = [id_ for id_, count in counts.items() if count * 2 > len(prelabels) and id_ != positive]
@@ -75,11 +75,11 @@ def decide(
     fingerprint: str,
     unjudged: str = "its document was not judged",
 ) -> list[Decision]:
-    """Apply Table 2 to one query: rows of actions with reasons.
+    """Apply Table 2 to one query, and return rows of actions with reasons.
 
-    The user's own query has no original positive: each judged passage is a positive or not. `judgments` has the
-    query's judgments by document id; `dropped` has the generated negatives that a judgment for any query removed from
-    the corpus. A document that was dropped elsewhere is not added.
+    A user's own query has no original positive: each judged passage is either positive or not. `judgments` are the
+    query's judgments by document id. `dropped` are the generated negatives that a judgment for any query removed from
+    the corpus; they are not added as positives.
     """
     rows: list[Decision] = []
 

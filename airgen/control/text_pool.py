@@ -1,6 +1,6 @@
-"""The texts that quality control works on: the passages of one state of the corpus, then the generated hard negatives.
+"""The texts for quality control: the passages of one corpus state, followed by the generated hard negatives.
 
-Texts are read from the work database when they are asked for: a passage costs some 20 bytes of memory.
+Texts are read from the work database on demand, so a passage takes only about 20 bytes of memory.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ Text = tuple[str, str]  # title and text
 
 @dataclass(frozen=True)
 class Pool:
-    """Passages of one state of the corpus in their order, then hard negatives by id.
+    """The passages of one corpus state in order, followed by hard negatives sorted by id.
 
-    `ids` are those of both, `places` are where the passages stand in their table of the work database.
+    `ids` are the ids of both, and `places` the positions of the passages in their table of the work database.
     """
 
     store: Store
@@ -42,7 +42,7 @@ class Pool:
 
     @classmethod
     def of(cls, store: Store, plan: Plan, accepted: Accepted) -> "Pool":
-        """Return the pool of a job, with a digest of everything that is in it."""
+        """Return the pool of a job, with a digest of its contents."""
         rows = [negative for lineage in accepted.lineages for negative in lineage.hard_negatives]
         negatives = {negative.id: (negative.title, negative.text) for negative in rows}
         digest, ids = hashlib.blake2b(digest_size=16), _Ids()
@@ -61,11 +61,11 @@ class Pool:
         )
 
     def corpus(self, language: str) -> Corpus:
-        """Return the pool as retrievers take it."""
+        """Return the pool as a corpus for retrievers."""
         return Corpus(self.ids, _Column(self, 1), _Column(self, 0), language)
 
     def rows(self, ids: Collection[str]) -> dict[str, Text]:
-        """Return titles and texts by id; ids that are not in the pool are left out."""
+        """Return titles and texts by id, omitting ids that are not in the pool."""
         negatives = {id_: self.negatives[id_] for id_ in ids if id_ in self.negatives}
         others = set(ids) - set(negatives)
         return negatives | self.store.passages_named(self.corpus_fingerprint, others, "t.title, t.text")
@@ -76,7 +76,7 @@ class Pool:
         yield from self.negatives.values()
 
     def block(self, number: int) -> list[Text]:
-        """Return titles and texts of the places from `number` times 1024 on."""
+        """Return the titles and texts of block `number`, which begins at position `number` * 1024."""
         if self._last and self._last[0][0] == number:
             return self._last[0][1]
         span = self.places[number * _BLOCK_PASSAGES : (number + 1) * _BLOCK_PASSAGES]
@@ -88,13 +88,13 @@ class Pool:
 
 
 def _passages(store: Store, places: NDArray[np.int64]) -> Iterator[tuple[str, str, str]]:
-    """Yield ids, titles and texts, a block in memory at a time."""
+    """Yield ids, titles and texts, holding one block in memory at a time."""
     for first in range(0, len(places), _BLOCK_PASSAGES):
         yield from store.passages_at(places[first : first + _BLOCK_PASSAGES], "t.id, t.title, t.text")
 
 
 class _Ids(Indexed[str]):
-    """Strings one after another in one array: a list of them would take four times the memory."""
+    """Strings concatenated in one array, which takes a quarter of the memory of a list."""
 
     def __init__(self) -> None:
         self._bytes, self._ends = bytearray(), array("q", [0])
@@ -111,7 +111,7 @@ class _Ids(Indexed[str]):
 
 
 class _Column(Indexed[str]):
-    """Titles (0) or texts (1) of a pool, by place."""
+    """The titles (0) or texts (1) of a pool by position."""
 
     def __init__(self, pool: Pool, which: int) -> None:
         self._pool, self._which = pool, which

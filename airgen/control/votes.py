@@ -1,19 +1,19 @@
-"""Votes of re-rankers as labels, where no LLM judges (`control.judge: {kind: votes}`).
+"""Label passages by re-rankers' votes, without an LLM judge (`control.judge: {kind: votes}`).
 
-A re-ranker's score means nothing by itself, so a threshold that suits one collection is wrong for the next. But each
+A re-ranker's score has no absolute meaning, so a threshold that suits one collection is wrong for another. But each
 query has its own scale: the median score of its recalled passages represents a typical candidate, and its source is
 known to be relevant. A passage is relevant if every re-ranker places it at least a certain share of the way from the
 typical candidate to the source: half of the way if it must answer the query, less if it must be about the query's
-subject. With a single re-ranker there is no majority, so only the source answers a query. The same holds if more than
-a few passages come so near: such a query is vague, and the voters cannot tell what it asks for.
+subject. With a single re-ranker, there is no majority, so only the source counts as an answer. The same holds if more
+than a few passages qualify: such a query is vague, and the voters cannot tell what it asks for.
 
-The query was generated from the source, but another passage only probably answers it: by human labels, about half of
-the positives that votes add are right. Therefore the source counts twice as much as they do (`SOURCE_LABEL`), and
-systems that rank like the voters gain only half as much.
+The query was generated from the source, whereas another passage only probably answers it: according to human labels,
+about half of the positives added by votes are correct. The source therefore counts twice as much as other positives
+(`SOURCE_LABEL`), and systems that rank like the voters gain only half as much.
 
-If a re-ranker ranks another passage above the source of a generated query, the query is vague or asks something else,
-and is not accepted (`airgen.generation.round_trip`). This is checked again after all recalled passages have scores,
-except for `subject`, where another passage may well be better than the source.
+If a re-ranker ranks another passage above the source of a generated query, the query is vague or asks for something
+else, and is not accepted (`airgen.generation.round_trip`). This is checked again once all recalled passages have
+scores, except for `subject`, where another passage may well be better than the source.
 
 >>> shares([9.0, 1.0, 5.0, 0.0, 1.0], ["s", "a", "b", "c", "d"], ["s"])["b"]
 0.5
@@ -52,22 +52,22 @@ LEAST_APART = 0.15
 
 
 def least_share(relevance: str, voters: int) -> float:
-    """From which share of the way a passage is relevant to a generated query.
+    """Return the minimum share of the way from which a passage is relevant to a generated query.
 
-    With one voter, labels of answers ranked systems at a Spearman of .37 and .44 (xquad-de, piaf-fr), and the source
-    alone at .75 and .84 (docs/notes/agreement.md).
+    With one voter, `answer` labels ranked systems with a Spearman correlation of .37 and .44 (xquad-de, piaf-fr), and
+    the source alone with .75 and .84 (docs/notes/agreement.md).
     """
     return math.inf if relevance == "answer" and voters < 2 else WAY[relevance]
 
 
 def relevant(least_shares: Mapping[str, float], sources: Collection[str], relevance: str, voters: int) -> set[str]:
-    """Return the passages that the votes call relevant to a generated query.
+    """Return the passages that are relevant to a generated query according to the votes.
 
-    They include the query's sources that were recalled.
+    They include the query's recalled sources.
 
     Args:
-        least_shares: The lowest share that any re-ranker gives each recalled passage, as returned by `voted`.
-        voters: The number of re-rankers.
+        least_shares: The lowest share that any re-ranker gives each recalled passage, from `voted`.
+        voters: Number of re-rankers.
     """
     near = {id_ for id_, share in least_shares.items() if share >= least_share(relevance, voters)}
     own = least_shares.keys() & set(sources)
@@ -76,10 +76,10 @@ def relevant(least_shares: Mapping[str, float], sources: Collection[str], releva
 
 
 def source_label(pipeline: Pipeline) -> int:
-    """Return the label of a generated query's source: `SOURCE_LABEL` if votes alone decide what answers it, else 1.
+    """Return the label of a generated query's source: `SOURCE_LABEL` if only votes decide what answers it, otherwise 1.
 
-    People's own queries have known positives and no source, one voter adds none, and about a subject a source says no
-    more than the other passages.
+    Users' own queries have known positives but no source, a single voter adds no positives, and for `subject`, a source
+    counts no more than other passages.
     """
     control = pipeline.control
     by_votes = not control.judge.members and pipeline.queries is None and pipeline.relevance == "answer"
@@ -100,7 +100,7 @@ def round_trip_parts(pipeline: Pipeline) -> dict[str, Any]:
 def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> dict[str, float]:
     """Return how far each passage's score is between the median of all scores (0) and the sources' median score (1).
 
-    The result is empty if the sources have no score above the median: such a re-ranker does not recognise them.
+    The result is empty if the sources have no score above the median, because such a re-ranker does not recognise them.
     """
     pairs = list(zip(ids, scores, strict=True))
     own = [score for id_, score in pairs if id_ in sources]
@@ -113,7 +113,8 @@ def shares(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]
 
 
 def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[str, float]:
-    """For each recalled passage, the least share that any re-ranker gives it; empty if one finds no source."""
+    """Return the lowest share that any re-ranker gives each recalled passage; empty if a re-ranker does not recognise
+    the sources."""
     by_reranker = [shares(row.scores, row.ids, sources) for row in prelabels]
     if not all(by_reranker):
         return {}
@@ -123,7 +124,7 @@ def voted(prelabels: Sequence[Prelabel], sources: Collection[str]) -> Mapping[st
 def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Collection[str] = ()) -> bool:
     """Return whether every re-ranker ranks a source above all other passages except the `written` ones.
 
-    A generated hard negative that is too good leaves the corpus, so it says nothing about the query.
+    A generated hard negative that is too good is removed from the corpus, so it is no evidence against the query.
     """
     for row in prelabels:
         pairs = list(zip(row.ids, row.scores, strict=True))
@@ -137,7 +138,7 @@ def first(prelabels: Sequence[Prelabel], sources: Collection[str], written: Coll
 def lead(scores: Sequence[float], ids: Sequence[str], sources: Collection[str]) -> float:
     """Return the lead of the worst source over the best other passage for one re-ranker.
 
-    It is a share of the range of all scores: -1 to 1, and at least 0 if the sources are ranked first.
+    It is a share of the range of all scores, from -1 to 1, and at least 0 if the sources are ranked first.
     """
     pairs = list(zip(ids, scores, strict=True))
     own = [score for id_, score in pairs if id_ in sources]

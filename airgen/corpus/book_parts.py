@@ -1,8 +1,8 @@
 """Find and remove the front matter, table of contents, references and index of a long document.
 
 Appendix A.1 of the paper removes the table of contents and the references. Chunks of title pages and indexes are just
-as useless. A part is removed only if both its heading and its form show what it is, so a chapter that is called
-"References" stays. The removed parts are returned, and are listed among what was dropped.
+as useless. A part is removed only if both its heading and its form identify it, so a chapter called "References" is
+kept. The removed parts are returned and reported as dropped.
 """
 
 import re
@@ -76,10 +76,10 @@ def remove_apparatus(
     """Remove parts such as the table of contents from a text.
 
     Args:
-        text: One document, or several that were joined.
+        text: One document, or several joined documents.
         starts: The offset at which each document begins.
         kinds: The parts to remove: front-matter, contents, references, index.
-        language: ISO 639.
+        language: ISO 639 code.
 
     Returns:
         The remaining text, the documents' new starts, and the removed parts as (kind, text).
@@ -115,7 +115,7 @@ def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> lis
     Args:
         text: The text.
         kinds: The parts to find: front-matter, contents, references, index.
-        language: ISO 639.
+        language: ISO 639 code.
 
     Returns:
         Ranges (start, end, kind) in characters, in order, not overlapping.
@@ -153,14 +153,14 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _key(text: str) -> str:
-    """Return the letters of a contents entry, which are equal to those of the heading that it names."""
+    """Return the letters of a contents entry, to compare them with those of headings."""
     return re.sub(r"[\W\d_]+", "", _PAGE.sub("", text.lower().strip()))
 
 
 def _is_entry(text: str) -> bool:
-    """Return whether a line ends like one of a table of contents.
+    """Return whether a line ends like an entry of a table of contents.
 
-    The pattern is quadratic, so it sees the end alone.
+    The pattern takes quadratic time, so only the end of the line is matched.
     """
     return bool(_ENTRY.search(text if len(text) <= _ENTRY_SIZE else "x" + text[-_ENTRY_SIZE:]))
 
@@ -189,7 +189,8 @@ def _contents(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _contents_end(lines: list[_Line], at: int, size: int, headings: dict[str, list[int]]) -> int:
-    """Return the line after the contents that begin at `at`: where its first entry is repeated, or prose begins."""
+    """Return the line where the contents that begin at `at` end: where their first entry is repeated, or prose
+    begins."""
     entries = [index for index in range(at + 1, min(at + 60, len(lines))) if len(_key(lines[index].text)) >= 4][:3]
     for entry in entries[:2]:
         repeats = headings.get(_key(lines[entry].text), [])
@@ -237,7 +238,7 @@ def _references(lines: list[_Line], size: int) -> Iterator[tuple[int, int, str]]
 
 
 def _counts(marks: Iterable[bool]) -> list[int]:
-    """Return how many of the first n lines are marked, for each n from 0."""
+    """Return, for each n from 0, how many of the first n lines are marked."""
     return list(accumulate(marks, initial=0))
 
 

@@ -1,19 +1,19 @@
-"""Chunks: of documents for the QA task, and of one long document for the Long-Doc task.
+"""Split documents into chunks for the QA task, and one long document for the Long-Doc task.
 
     cut("One. Two. Three.", [], ChunkSettings(size=8, overlap=0), load_tokenizer("words"), "en")
     # [Piece(start=0, end=16, path=())]
 
-A chunk is always `text[start:end]`. Chunks are in order, and together hold every visible character.
+A chunk is always `text[start:end]`. Chunks are in order, and together contain every visible character.
 
 Long-Doc (paper, appendix A.1: chunk_size 200, chunk_overlap 50): LlamaIndex's node parser (SimpleNodeParser is an alias
-of SentenceSplitter) with exact offsets, on the text without its contents, references and the like.
+of SentenceSplitter) with exact offsets, applied to the text without its table of contents, references and so on.
 
 QA:
 
-- tokens: windows of `size` tokens, each of which begins with the last `overlap` tokens of the previous window.
-- sentences: as many whole sentences as fit; as many of them as fit into `overlap` are repeated in the next chunk.
-- headings: a section with its subsections if they fit, otherwise its parts. Two sections are joined only if the first
-  has fewer than 20 tokens. Sentences are repeated only within a section that is split.
+- tokens: windows of `size` tokens, each starting with the last `overlap` tokens of the previous window.
+- sentences: as many whole sentences as fit; the last ones that fit into `overlap` are repeated in the next chunk.
+- headings: a section with its subsections if they fit, otherwise its parts. Sections are joined only if the first has
+  fewer than 20 tokens. Sentences are repeated only within a section that is split.
 """
 
 from bisect import bisect_left, bisect_right
@@ -47,14 +47,14 @@ class Chunk:
 def chunks(
     text: str, *, language: str = "en", size: int = 200, overlap: int = 50, tokenizer: str = "cl100k_base"
 ) -> list[Chunk]:
-    """Cut one long text into chunks.
+    """Split a long text into chunks.
 
     Args:
         text: The text.
-        language: ISO 639; decides where sentences end.
-        size: The maximum number of tokens of a chunk.
-        overlap: Tokens that a chunk repeats of the one before it.
-        tokenizer: What counts tokens: `words`, or an encoding of tiktoken.
+        language: ISO 639 code; determines where sentences end.
+        size: Maximum number of tokens per chunk.
+        overlap: Number of tokens that a chunk repeats from the previous chunk.
+        tokenizer: Tokenizer that counts tokens: `words`, or a tiktoken encoding.
 
     Raises:
         MissingExtra: llama-index-core is missing.
@@ -84,7 +84,7 @@ def chunks(
 
 
 def sentence_pieces(text: str, language: str) -> list[str]:
-    """Return the sentences, each with the space after it: joined, they are the text."""
+    """Return the sentences with their trailing spaces; joined, they are the text."""
     starts, at = [], 0
     for sentence in sentences(text, language):
         at = text.index(sentence, at)
@@ -123,7 +123,7 @@ _MAX_MISSED_HEADINGS = 100  # headings that cleaning changed: after so many, sto
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk: character offsets, and the headings above its first character that are not in it."""
+    """A chunk: its character offsets, and the headings above its first character that it does not contain."""
 
     start: int
     end: int
@@ -142,14 +142,14 @@ class _Section:
 def cut(
     text: str, outline: Sequence[tuple[int, str]], settings: ChunkSettings, tokenizer: Tokenizer, language: str
 ) -> list[Piece]:
-    """Cut a document into chunks, in order.
+    """Split a document into chunks, in order.
 
     Args:
         text: The cleaned text of the document.
         outline: Level and text of each of its headings, in order.
-        settings: Size, overlap and where to cut.
-        tokenizer: What counts tokens.
-        language: ISO 639; decides where sentences end.
+        settings: Size, overlap and where to split.
+        tokenizer: Tokenizer that counts tokens.
+        language: ISO 639 code; determines where sentences end.
     """
     cutter = _Cutter(text, settings, tokenizer, language)
     candidates = (
@@ -229,7 +229,7 @@ class _Cutter:
             at = stop
 
     def _windows(self, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of `size` tokens; shorter ones where a run has more tokens when it is tokenised alone."""
+        """Yield runs of `size` tokens, or shorter runs if a run has more tokens when it is tokenised alone."""
         at, stop = bisect_left(self._starts, start), bisect_left(self._starts, end)
         begin = start
         while begin < end:
@@ -255,7 +255,7 @@ class _Cutter:
 
 
 def _sections(text: str, outline: Sequence[tuple[int, str]]) -> list[_Section]:
-    """Return the parts of a text between its headings, each with the headings above it."""
+    """Return the parts of a text between its headings, each with its headings."""
     places: list[tuple[int, int, str]] = []
     padded, at, missed = f"\n\n{text}\n\n", 0, 0
     for level, heading in outline:
@@ -286,7 +286,7 @@ MAX_TEXT = 64 * 1024 * 1024  # characters of the document: some hundred novels
 
 
 def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]]:
-    """Return all documents as one text, each under its title, and the offset at which each begins."""
+    """Join all documents into one text, each under its title, and return it with the offset of each document."""
     pieces: list[str] = []
     starts: list[tuple[int, Document]] = []
     length = 0
@@ -304,7 +304,7 @@ def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]
 
 
 def chunk_document(settings: CorpusSettings, documents: Sequence[Document]) -> Iterator[Passage | Dropped]:
-    """Yield the chunks of the one document that `documents` make, in order; the removed parts come first, as Dropped.
+    """Join `documents` into one document and yield its chunks in order, after the removed parts, as Dropped.
 
     The offsets of the passages refer to the cleaned text: joined, normalised and without the removed parts.
     """

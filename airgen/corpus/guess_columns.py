@@ -1,4 +1,4 @@
-"""Which columns of a table are id, title and text: a guess from the first rows, for `airgen init`.
+"""Guess which columns of a table are id, title and text from its first rows, for `airgen init`.
 
 guess_fields([{"Ticket Nr": "7", "Betreff": "Login", "Beschreibung": "Ich kann mich nicht ..."}])
 # {"id": "Ticket Nr", "title": "Betreff", "text": "Beschreibung"}
@@ -42,10 +42,11 @@ Row = Mapping[str, Any]
 
 
 def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
-    """Guess `fields` of a reader: the column of the longest texts, a short one as title, one without repetition as id.
+    """Guess a reader's `fields`: the column with the longest texts, a shorter one as title, one without repetition as
+    id.
 
-    `id` and `title` are None if no column looks like one; empty if no column holds text. `markup` is there where
-    the texts are HTML or Markdown, and `each` where they are lists of long texts.
+    `id` and `title` are None if no column looks suitable. The result is empty if no column holds text. It includes
+    `markup` if the texts are HTML or Markdown, and `each` if they are lists of long texts.
     """
     columns = columns_of([_flat(row) for row in rows])
     choice = choose(columns, _ROLES)
@@ -73,7 +74,7 @@ def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
 
 
 def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """Return the column of the longest texts, those that are called so before others; of a FAQ the answers."""
+    """Return the column with the longest texts, preferring usual names for texts; in a FAQ, the answers."""
     all_lengths = _lengths(columns)
     lengths = {name: mean for name, mean in all_lengths.items() if mean >= 20 or _is_named(name, TEXTS)} or all_lengths
     answers = [column for column in columns if column.name in all_lengths and column.words & _ANSWERS]
@@ -84,7 +85,7 @@ def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, Table
 
 
 def _find_title_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """Return a column of shorter texts that is called as titles are; of a FAQ the questions, however long."""
+    """Return a column of shorter texts with a usual name for titles; in a FAQ, the questions, however long."""
     if (text := chosen.get("text")) is None:
         return None
     most = _lengths([text])[text.name]
@@ -134,7 +135,7 @@ def _is_texts(value: Any) -> bool:
 
 
 def _markup(texts: Sequence[str]) -> str:
-    """Return what texts are written in, if it is no plain text: html or markdown."""
+    """Return the markup of texts that are not plain text: html or markdown."""
     shares = {
         markup: sum(bool(sign.search(text[:100_000])) for text in texts) / len(texts)
         for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
@@ -145,8 +146,8 @@ def _markup(texts: Sequence[str]) -> str:
 
 
 def _flat(row: Row, depth: int = 3) -> Row:
-    """Return a row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has
-    body.text, and so has a list of such objects."""
+    """Return a row with dotted names for nested values, as readers use them: {"body": {"text": ..}}, or a list of such
+    objects, has body.text."""
     flat_row: dict[str, Any] = {}
     for name, value in row.items():
         inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
@@ -177,8 +178,8 @@ def _is_named(name: str, known: Sequence[str]) -> bool:
 
 
 def first_rows(path: Path, kind: str) -> list[Row]:
-    """Return the first rows of a CSV, JSON, JSON Lines or Parquet file, as its reader sees them; none where they cannot
-    be read."""
+    """Return the first rows of a CSV, JSON, JSON Lines or Parquet file as its reader sees them, or none if it cannot be
+    read."""
     try:
         if kind == "parquet":
             return [_texts_of(row) for row in _parquet_rows(path)]
@@ -196,7 +197,7 @@ def first_rows(path: Path, kind: str) -> list[Row]:
 
 
 def csv_settings(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the format of CSV files for the settings of their reader, as far as all files share it."""
+    """Return the reader settings for the format of CSV files, as far as all files share it."""
     dialects: list[dict[str, Any]] = []
     for path in paths:
         try:
@@ -230,15 +231,13 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 
 def _texts_of(row: Row) -> Row:
-    """Return the row with texts that can be stored: without lone surrogates, and with bytes as the text that they
-    are."""
+    """Return the row with texts that can be stored: no lone surrogates, and bytes decoded to text."""
     texts = {name: text_of(value) for name, value in row.items()}
     return {name: storable(value) if isinstance(value, str) else value for name, value in texts.items()}
 
 
 def _parquet_rows(path: Path) -> list[Row]:
-    """Return the first rows of a Parquet file: its texts, cut, its numbers, which may be ids, and small nested
-    values."""
+    """Return the first rows of a Parquet file: truncated texts, numbers (which may be ids), and small nested values."""
     with in_memory(files=[path], config=_DUCKDB) as database:
         name = without_globs(path)
         types = {row[0]: row[1] for row in database.execute("DESCRIBE FROM read_parquet(?)", [name]).fetchall()}

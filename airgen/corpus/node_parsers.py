@@ -1,10 +1,10 @@
-"""Chunks by any node parser of LlamaIndex.
+"""Split documents into chunks with any LlamaIndex node parser.
 
     chunk: {parser: "llama_index.core.node_parser:MarkdownNodeParser"}
     chunk: {parser: "llama_index.core.node_parser:TokenTextSplitter", arguments: {chunk_size: 256, chunk_overlap: 32}}
 
-The parser gets the cleaned text of a document. A node keeps its offsets if its text occurs in the document; it has none
-if the parser changed the text.
+The parser receives the cleaned text of a document. A node keeps its offsets if its text occurs in the document, and has
+none if the parser changed the text.
 """
 
 import importlib
@@ -20,7 +20,8 @@ from airgen.registry import load_extra, meant
 
 
 def node_parser(settings: ChunkSettings) -> Any:
-    """Make the parser that the settings name. Raises CorpusError if it is not one, MissingExtra without LlamaIndex."""
+    """Create the parser that the settings name. Raises CorpusError if it is not a parser, and MissingExtra if
+    LlamaIndex is missing."""
     name = settings.parser or ""
     load_extra("llama_index.core.node_parser", f"chunk.parser {name}")
     module, _, attribute = name.partition(":")
@@ -42,7 +43,7 @@ def node_parser(settings: ChunkSettings) -> Any:
 
 
 def parse_nodes(parser: Any, name: str, text: str) -> list[tuple[str, int | None, tuple[str, ...]]]:
-    """Return (text, offset or None, headings above) of each node of a document, in their order. Raises CorpusError."""
+    """Return (text, offset or None, headings above) for each node of a document, in order. Raises CorpusError."""
     document = load_extra("llama_index.core.schema", f"chunk.parser {name}").Document
     with guarded(f"chunk.parser {name}", CorpusError):
         nodes = parser.get_nodes_from_documents([document(text=text)])

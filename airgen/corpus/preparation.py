@@ -1,11 +1,11 @@
-"""From a corpus's settings to its passages: read and cleaned (QA), or cut into chunks (Long-Doc); kept in the cache.
+"""Prepare a corpus's passages: documents are read and cleaned (QA) or split into chunks (Long-Doc), and cached.
 
-With `limit:`, documents come in the order of the hashes of their ids. So the documents of a smaller limit are the first
-ones of a larger limit, and cleaning, which keeps the first of several duplicates, treats them alike: raising the limit
-only adds documents. The order of the source does not matter.
+With `limit`, documents are ordered by the hashes of their ids. The documents of a smaller limit are therefore the first
+ones of a larger limit, and cleaning, which keeps the first of several duplicates, treats them the same way: raising the
+limit only adds documents. The order of the source does not matter.
 
-A cache entry has a checksum in its name, so partial files left by a crash are ignored, and a damaged entry is made
-again. Its key covers the fingerprint of settings and files, airgen's code, and the versions of the cleaning packages.
+A cache entry has a checksum in its name, so that partial files left by a crash are ignored and damaged entries are
+rebuilt. Its key covers the fingerprint of settings and files, airgen's code, and the versions of the cleaning packages.
 """
 
 import gzip
@@ -38,10 +38,10 @@ _MIN_SPARE_CANDIDATES = 1024  # beyond the limit, before surplus candidates are 
 
 
 def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> Iterator[Document | Dropped]:
-    """Yield what the reader dropped, as it comes; then the `limit` documents with the smallest hashes, the smallest
-    first.
+    """Yield what the reader dropped as it arrives, then the `limit` documents with the smallest hashes, smallest first.
 
-    All rows are read. Documents of one id are ordered by a hash of their texts. Raises CorpusError for a full disk.
+    All rows are read. Documents with the same id are ordered by a hash of their texts. Raises CorpusError if the disk
+    is full.
     """
     count, last = 0, b""  # of the candidates; the largest hash of a full sample
     ordered = "FROM candidate ORDER BY hash, rowid LIMIT ?"
@@ -83,21 +83,21 @@ def prepare(
     progress: Callable[[int], object] = lambda _: None,
     limit: int | None = None,
 ) -> Iterator[Passage | Dropped]:
-    """Yield passages and dropped documents, in the order of the source; equal inputs give equal rows.
+    """Yield passages and dropped documents in the order of the source. The same inputs give the same rows.
 
-    With `settings.limit`, documents come in the order of `limited`.
+    With `settings.limit`, documents are in the order of `limited`.
 
     Args:
         settings: The corpus.
-        task: What the passages are for: QA on documents or chunks, or one long document.
-        seed: Takes a uniform sample of `limit` passages, to which a larger limit adds; the whole corpus is read, and
-            `Dropped` rows come first. Without a seed, the first passages are taken.
-        progress: Called with the number of documents that were read since the last call.
-        limit: The maximum number of passages.
+        task: The task of the passages: QA with documents or chunks, or one long document.
+        seed: Seed for a uniform sample of `limit` passages, which a larger limit extends. The whole corpus is read, and
+            `Dropped` rows come first. Without a seed, the first passages are used.
+        progress: Called with the number of documents read since the last call.
+        limit: Maximum number of passages.
 
     Raises:
-        CorpusError: The corpus cannot be read, is empty after cleaning, or (Long-Doc) has several documents and none is
-            chosen.
+        CorpusError: The corpus cannot be read, is empty after cleaning, or (Long-Doc) has several documents, none of
+            which is selected.
     """
     from airgen.corpus.qa_passages import qa_passages  # numpy and the cleaners are large
 
@@ -122,7 +122,7 @@ def prepare(
 
 
 def _counted(rows: Iterable[Document | Dropped], progress: Callable[[int], object]) -> Iterator[Document | Dropped]:
-    """Report progress for every hundred documents: a call for each would cost more than some cleaners."""
+    """Report progress for every hundred documents, since a call for each would cost more than some cleaners."""
     count = 0
     for row in rows:
         count += 1
@@ -174,8 +174,7 @@ def _first(rows: Iterable[Passage | Dropped], limit: int) -> Iterator[Passage | 
 
 
 def _sample(rows: Iterable[Passage | Dropped], limit: int, seed: int) -> Iterator[Passage | Dropped]:
-    """Yield the passages with the smallest seeded hashes: a sample for a larger limit contains that for a smaller
-    one."""
+    """Yield the passages with the smallest seeded hashes, so that larger samples contain smaller ones."""
     heap: list[tuple[int, int, Passage]] = []
     for place, row in enumerate(rows):
         if isinstance(row, Dropped):
@@ -221,9 +220,9 @@ def prepared(
 
     Args:
         settings: The corpus.
-        task: The task that the passages are for.
+        task: The task of the passages.
         corpus: A hash of the corpus's settings and files.
-        worth: Seconds of preparation from which an entry is stored.
+        worth: Minimum duration of the preparation, in seconds, for which an entry is stored.
 
     Raises:
         CorpusError: The corpus cannot be prepared; see `prepare`.
@@ -264,7 +263,8 @@ def _key(corpus: str, task: Task) -> str:
 def _write_entry(
     folder: Path, name: str, rows: Iterator[Passage | Dropped], worth: float
 ) -> Iterator[Passage | Dropped]:
-    """Yield the rows, and store them as an entry once the last one was taken. A full disk costs only the entry."""
+    """Yield the rows, and store them as a cache entry after the last one. If the disk is full, only the entry is
+    lost."""
     started, out = time.monotonic(), None
     with ExitStack() as stack:
         with suppress(OSError):
@@ -294,7 +294,7 @@ def _write_entry(
 
 
 class _QuietGzipFile(gzip.GzipFile):
-    """A file that has no error at its end where the disk is full."""
+    """A gzip file that raises no error on closing if the disk is full."""
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):

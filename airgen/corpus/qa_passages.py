@@ -1,10 +1,10 @@
-"""From the documents of a QA corpus to its passages: cleaned, cut into chunks where the settings say so, cleaned again.
+"""Turn the documents of a QA corpus into passages: clean them, split them into chunks if requested, and clean those.
 
     for row in qa_passages(settings, open_reader(settings), current()): ...
 
-The corpus is processed in parts of about a megabyte. Steps that need one document only (reading, cleaning, chunking)
-run per part, in this process or on a worker. Steps that depend on earlier documents (ids and duplicates) then run here,
-in the order of the documents. So the rows are the same wherever a part was cleaned.
+The corpus is processed in parts of about a megabyte. Steps that need only one document (reading, cleaning, chunking)
+run per part, in this process or on a worker. Steps that depend on earlier documents (ids and duplicates) then run in
+this process, in document order, so the rows do not depend on where a part was cleaned.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class CleanedEntry:
     """A document or a chunk after the steps that need no other document.
 
     Attributes:
-        row: The result, unless a corpus-wide step drops it.
-        seen: What `look` of each corpus-wide step that it reached returned for it, in their order.
-        chunks: Its chunks, which replace it where it was cut.
-        masked: How much of each kind of personal data was replaced in it.
+        row: The resulting row, unless a corpus-wide step drops it.
+        seen: The results of `look` for each corpus-wide step that it reached, in order.
+        chunks: Its chunks, which replace it if it was split.
+        masked: Number of replacements of each kind of personal data.
     """
 
     row: Passage | Dropped
@@ -75,7 +75,7 @@ class CleanedEntry:
 
 @dataclass
 class _CleanedPart:
-    """A cleaned part: `read` rows came from its reader, which met these columns in files of lines."""
+    """A cleaned part. `read` is the number of rows from its reader, which found these columns in JSON Lines files."""
 
     rows: list[CleanedEntry]
     read: int
@@ -84,16 +84,16 @@ class _CleanedPart:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What a worker needs besides parts. `reader` reads what is raw in them."""
+    """What a worker needs besides the parts. `reader` reads their raw items."""
 
     settings: CorpusSettings
     reader: PathReader | None
     versions: Mapping[str, str]
 
     def make(self) -> Callable[[Part], _CleanedPart]:
-        """Return the function of a worker.
+        """Return the worker's function.
 
-        Raises MissingExtra, CorpusError; also where its packages clean in another way.
+        Raises MissingExtra or CorpusError, also if the versions of the worker's cleaning packages differ.
         """
         installed = package_versions()
         if others := [name for name in self.versions if self.versions[name] != installed[name]]:
@@ -117,14 +117,14 @@ def qa_passages(
     Args:
         settings: The corpus.
         reader: The corpus's reader.
-        documents: A sample of the reader's documents; None for all of them.
-        compute: Where parts are cleaned: this process, several, or a cluster.
+        documents: A sample of the reader's documents, or None for all of them.
+        compute: Where parts are cleaned: in this process, in several, or on a cluster.
         progress: Called with the number of documents of each part.
 
     Raises:
         CorpusError: The corpus cannot be read or cleaned.
-        MissingExtra: A package that cleans is missing.
-        AirgenError: Workers cannot do the work.
+        MissingExtra: A cleaning package is missing.
+        AirgenError: The workers failed.
     """
     files: PathReader | None = None
     if documents is None and ":" not in settings.reader.kind:  # a class of one's own is perhaps only here
@@ -169,18 +169,19 @@ def qa_passages(
 
 
 def _without_reader(settings: CorpusSettings) -> CorpusSettings:
-    """Return the settings for a worker that cleans documents: the user's own reader is perhaps only here."""
+    """Return the settings for a worker that cleans documents, without the reader, which may exist only in this
+    process."""
     return settings.model_copy(update={"reader": read_spec("reader", {"kind": "beir", "path": "."}, settings.base)})
 
 
 def _name(part: Part) -> str:
-    """Name a part in messages."""
+    """Return the name of a part for messages."""
     first = part[0]
     return str(first) if isinstance(first, Raw) else f"the part of {first.id or first.source}"
 
 
 class _PartCleaner:
-    """Reads, cleans and cuts parts. Raises MissingExtra, CorpusError."""
+    """Reads, cleans and splits parts. Raises MissingExtra or CorpusError."""
 
     def __init__(self, settings: CorpusSettings, reader: PathReader | None) -> None:
         self._settings, self._reader = settings, reader
@@ -188,7 +189,7 @@ class _PartCleaner:
         self.corpus_wide = [[step for step in line if not isinstance(step, CleaningStep)] for line in self._lines]
 
     def look(self, part: Part) -> _CleanedPart:
-        """Return the rows of a part in their order."""
+        """Return the rows of a part in order."""
         rows: list[Document | Dropped] = []
         for source in part:
             if isinstance(source, Raw):
@@ -209,9 +210,9 @@ class _PartCleaner:
     def _cleaned(
         self, line: Sequence[CleaningStep | CorpusWide], entries: Sequence[Item | Dropped]
     ) -> list[CleanedEntry]:
-        """Return the entries after these steps. Corpus-wide steps refuse nothing yet.
+        """Return the entries after these steps. Corpus-wide steps do not drop anything yet.
 
-        A step looks at all entries before the next one does, because its tables stay in the processor's cache then.
+        Each step processes all entries before the next one, so that its tables stay in the processor's cache.
         """
         rows: list[Dropped | None] = [entry if isinstance(entry, Dropped) else None for entry in entries]
         notes: list[list[bytes]] = [[] for _ in entries]
@@ -233,7 +234,7 @@ class _PartCleaner:
         return checked
 
     def _chunks(self, document: Document) -> Iterator[Item | Dropped]:
-        """Yield a document as its chunks. The id of a chunk is that of its document with a number from 1."""
+        """Yield the chunks of a document. A chunk's id is the document's id with a number from 1."""
         settings = self._settings
         assert settings.chunk is not None
         tokenizer = load_tokenizer(settings.tokenizer, settings.language)
@@ -260,9 +261,9 @@ class _PartCleaner:
 
 
 def _steps(settings: CorpusSettings) -> list[list[CleaningStep | CorpusWide]]:
-    """Return the steps of a QA corpus: those that rewrite, then cheap checks, then those that see the whole corpus.
+    """Return the steps of a QA corpus: rewriting steps, then cheap checks, then corpus-wide steps.
 
-    With `chunk`, those for whole documents, then those for chunks. Raises MissingExtra, CorpusError.
+    With `chunk`, the steps for whole documents come before those for chunks. Raises MissingExtra or CorpusError.
     """
     clean, language = settings.clean, settings.language
     whole: list[CleaningStep | CorpusWide] = [CleaningStep("normalise", normalise_item)]
@@ -292,7 +293,7 @@ def _steps(settings: CorpusSettings) -> list[list[CleaningStep | CorpusWide]]:
 
 
 def _bounded(row: Document | Dropped) -> Item | Dropped:
-    """Return the document, or Dropped where it is larger than any passage: no cleaner sees it."""
+    """Return the document, or Dropped if it is larger than any passage may be, so that no cleaner processes it."""
     if isinstance(row, Dropped):
         return row
     if 4 * (len(row.text) + len(row.title)) > MAX_PASSAGE:

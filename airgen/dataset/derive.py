@@ -1,9 +1,9 @@
-"""Make a dataset from a finished one: fewer passages, one split for all queries, another version, more labels.
+"""Derive a dataset from a finished one, with fewer passages, a single split, another version or more labels.
 
 Trimming keeps every judged passage and adds others in the order of a hash of their ids, so a smaller trimmed corpus is
-a subset of a larger one. The hash depends on the dataset's secret: otherwise anyone could tell from the ids which
+a subset of a larger one. The hash depends on the dataset's secret; otherwise, anyone could tell from the ids which
 passages were kept only because they are judged. The next version of a dataset has the same corpus, queries and ids, and
-more labels in one split: results of the earlier version are scored again without a new search.
+more labels in one split, so results of the earlier version can be rescored without a new search.
 """
 
 import dataclasses
@@ -37,12 +37,12 @@ def derive(
     version: str | None = None,
     count_tokens: Callable[[str], int] | None = None,
 ) -> Manifest:
-    """Write a variant of the whole dataset `source` to `out`; returns its manifest.
+    """Write a variant of the complete dataset `source` to `out`, and return its manifest.
 
-    `max_passages` trims the corpus; `split` puts all queries into one split (Long-Doc, paper appendix A.4);
-    `version` sets another version. `count_tokens` counts a trimmed corpus, by default with
-    `count_words_and_characters`. Raises DatasetError if the source is not whole, or `max_passages` is smaller than the
-    number of judged passages.
+    `max_passages` trims the corpus, `split` puts all queries into one split (Long-Doc, paper appendix A.4), and
+    `version` sets another version. `count_tokens` counts the tokens of a trimmed corpus, by default
+    `count_words_and_characters`. Raises DatasetError if the source is not complete, or if `max_passages` is less than
+    the number of judged passages.
     """
     manifest = load_manifest(source)
     _check_whole(source, manifest)
@@ -137,7 +137,7 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
 
 
 def _labels_in(path: Path) -> list[tuple[str, str, int | float]]:
-    """Read the labels of a file; none if it has no people's labels of the split."""
+    """Read the labels in a file; none if it has no people's labels for the split."""
     rows = read_rows(path) if path.is_file() or path.parent.name != f"qrels-{PEOPLE}" else ()
     return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows]
 
@@ -152,7 +152,7 @@ def _copy_others(
 
 
 def copy_file(source: Path, directory: Path, name: str, entry: FileEntry) -> FileEntry:
-    """Copy a file. Raises DatasetError if it is not the one that the manifest names."""
+    """Copy a file. Raises DatasetError if it is not the file in the manifest."""
     target = directory / name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source / name, target)  # with its mode: the secret is its owner's alone
@@ -177,9 +177,9 @@ def with_more_labels(
 ) -> Manifest:
     """Write the complete dataset `source` with `more` labels of one split to `out`, and return the new manifest.
 
-    A pair that has a label keeps it. `pair` is the mark by which the parts of the source recognise each other, and
-    `provenance` names the models that judged. Raises DatasetError if the source is not complete, if the version already
-    exists, or if the split has no labels.
+    A pair that already has a label keeps it. `pair` is the mark by which the parts of the source recognise each other,
+    and `provenance` names the models that judged. Raises DatasetError if the source is not complete, if the version
+    already exists, or if the split has no labels.
     """
     manifest = load_manifest(source)
     check_next_version(source, manifest, version, split)
@@ -222,8 +222,8 @@ def with_peoples_labels(
 ) -> tuple[Manifest, Change]:
     """Write the complete dataset `source` to `out` with people's labels of one split (`airgen.dataset.human_labels`).
 
-    `pair` has the same meaning as in `with_more_labels`. If no query is dropped, results of the source can be scored
-    again, so the source is named as an earlier version.
+    `pair` has the same meaning as in `with_more_labels`. If no query is dropped, results of the source can be rescored,
+    so the source is recorded as an earlier version.
 
     Returns:
         The new manifest, and the changes.
@@ -291,7 +291,7 @@ def with_peoples_labels(
 
 
 def _rows_of(source: Path, manifest: Manifest, split: str) -> list[QrelRow]:
-    """Return the labels of a split, with those of its variants."""
+    """Return the labels of a split, including its variants."""
     known = {
         kind: {row[:2]: row[2] for row in _labels_in(source / f"qrels-{kind}" / f"{split}.jsonl")}
         for kind in ("graded", "soft", PEOPLE)
@@ -330,7 +330,7 @@ def _copy_without(
     key: str,
     gone: Collection[str],
 ) -> None:
-    """Copy a file of rows without those of some queries; write no file if none is left."""
+    """Copy a file of rows without those of some queries. No file is written if no rows are left."""
     if name not in manifest.files:
         return
     lines = [encode_row(row, name) for row in read_rows(source / name) if row[key] not in gone]
@@ -339,7 +339,8 @@ def _copy_without(
 
 
 def version_after(version: str, folder: Path) -> str:
-    """Return the next version: the last number grows, past the versions kept in a folder. 0.1 -> 0.2, beta -> beta.1"""
+    """Return the next version by incrementing the last number past the versions in a folder: 0.1 -> 0.2, beta ->
+    beta.1"""
     taken = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     while True:
         match = re.search(r"[0-9]{1,9}$", version)

@@ -1,4 +1,4 @@
-"""Write files with the same bytes on every machine, hashed while written, and directories whole or not at all."""
+"""Write files with the same bytes on every machine, hashing them while writing, and directories atomically."""
 
 import glob
 import hashlib
@@ -19,7 +19,7 @@ _LABELS = re.compile(r"(?:qrels(?:-[a-z]+)?|answers)/([^/]+)\.(?:tsv|jsonl)")
 
 
 def labelled_split(name: str) -> str | None:
-    """Return the split whose labels, or reference answers, a file of a dataset contains; None for other files.
+    """Return the split whose labels or reference answers a dataset's file contains, or None for other files.
 
     >>> labelled_split("qrels-graded/test.tsv"), labelled_split("answers/dev.jsonl"), labelled_split("corpus.jsonl")
     ('test', 'dev', None)
@@ -29,7 +29,7 @@ def labelled_split(name: str) -> str | None:
 
 
 def encode_row(row: dict[str, Any], where: str) -> str:
-    """Encode the row as one line of JSON, with control characters escaped.
+    """Encode a row as one line of JSON, with control characters escaped.
 
     Raises DatasetError for lone surrogates and NaN, which loaders cannot read.
     """
@@ -42,7 +42,7 @@ def encode_row(row: dict[str, Any], where: str) -> str:
 
 
 def write_text(path: Path, text: str | Iterable[str]) -> tuple[int, str]:
-    """Write a text or its parts unchanged (UTF-8), and return its size in bytes and its SHA-256."""
+    """Write a text, or its parts, as UTF-8, and return the size in bytes and the SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:
@@ -60,7 +60,7 @@ def sort_by_id(lines: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def fsync(path: Path) -> None:
-    """Flush a file or a directory to the disk. Windows flushes files alone, and only those open for writing."""
+    """Flush a file or directory to disk. Windows can flush only files that are open for writing."""
     windows = sys.platform == "win32"
     if windows and path.is_dir():
         return
@@ -72,7 +72,7 @@ def fsync(path: Path) -> None:
 
 
 def git_blob_id(path: Path) -> str:
-    """Return git's id of a file's content: SHA-1 of its length and bytes."""
+    """Return git's id of a file's content, the SHA-1 of its length and bytes."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
@@ -83,7 +83,7 @@ _FILE_TIME = 315_532_800  # 1980-01-01: every file has this time, so that times 
 
 @contextmanager
 def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) -> Iterator[Path]:
-    """Yield an empty directory to fill; when the block ends without an error, it becomes `out`.
+    """Yield an empty directory to fill, which becomes `out` if the block ends without an error.
 
     An existing `out` is replaced only if it is empty or contains `marker`, the file that is written last. After an
     error the new directory is deleted and the existing one is unchanged. Raises DatasetError if `out` contains other
@@ -120,7 +120,7 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield another name to write to; when the block ends without an error, that file becomes `path`.
+    """Yield another name to write to, which becomes `path` if the block ends without an error.
 
     Files left by killed processes are deleted.
     """
@@ -137,12 +137,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def keep_copy(path: Path, text: str | None = None, *, folder: Path | None = None) -> Path | None:
-    """Copy a file that a person may have changed, before it is replaced: `audit.csv` becomes `audit.1.csv` beside it.
+    """Copy a file that a person may have edited before it is replaced: `audit.csv` is copied to `audit.1.csv`.
 
     Args:
         path: The file.
-        text: What it will hold; nothing is copied if it contains that already.
-        folder: Where the copy goes; by default beside the file.
+        text: Its new content. Nothing is copied if the file already has this content.
+        folder: Folder for the copy. Default: the file's folder.
 
     Returns:
         The copy, or None if there was nothing to copy.
@@ -161,7 +161,8 @@ def keep_copy(path: Path, text: str | None = None, *, folder: Path | None = None
 
 
 def _clear_leftovers(out: Path) -> None:
-    """Delete what a killed process left, and restore the older directory if it died between the two renames."""
+    """Delete what a killed process left behind, and restore the old directory if the process died between the two
+    renames."""
     for kind in ("old", "partial"):
         for path in sorted(out.parent.glob(f".{glob.escape(out.name)}.{kind}-*")):
             pid = path.name.rpartition("-")[2]
@@ -192,7 +193,7 @@ def is_alive(pid: int) -> bool:
 
 
 def safe_name(name: str) -> str:
-    """Return the name if it can be part of a path: not empty, not `..`, without separators. Raises DatasetError."""
+    """Return the name if it can be part of a path: not empty, not `..`, and without separators. Raises DatasetError."""
     if not name or name in (".", "..") or any(char in name for char in "/\\\0:"):
         raise DatasetError(f"the name {name!r} cannot be a part of a path: use letters, digits, '-', '_' and '.'")
     return name

@@ -1,8 +1,8 @@
-"""People's answers as labels: a person's label of a pair overrides a model's.
+"""Use people's answers as labels: a person's label for a pair overrides a model's.
 
     rows, queries, change = override(rows, queries, [PersonsLabel("q1", "d7", 0)], relevant_from=2)
 
-A query that loses its last relevant passage in this way cannot be measured: it is dropped or, if queries are marked as
+A query that thereby loses its last relevant passage cannot be scored: it is dropped or, if queries are marked as
 answerable or not, marked as unanswerable. The corpus does not change: a passage that appeared or disappeared with an
 answer would reveal the answer.
 """
@@ -32,9 +32,9 @@ CONFIRMED = "labels that people confirm, weighted by stratum"
 
 @dataclass(frozen=True, slots=True)
 class PersonsLabel:
-    """A person's label of a pair, named by its public ids.
+    """A person's label for a pair, identified by its public ids.
 
-    `why` is the reason in a sentence, `mark` the `pair_mark` of the texts that were read.
+    `why` is the reason in a sentence, and `mark` the `pair_mark` of the texts that the person read.
     """
 
     query: str
@@ -51,12 +51,13 @@ class PersonsLabel:
 
 
 def pair_mark(query: str, title: str, text: str) -> str:
-    """Hash the texts of a pair: an answer is about texts, and an id may stay when a text changes."""
+    """Hash the texts of a pair, because an answer is about texts, and an id may stay the same when a text changes."""
     return text_key("\x1f".join((query, title, text)))[:16]
 
 
 def read_labels(path: Path) -> list[PersonsLabel]:
-    """Read the labels in a file of `write_labels`; none without the file. Raises DatasetError for a damaged file."""
+    """Read the labels in a file by `write_labels`; none if there is no file. Raises DatasetError if the file is
+    damaged."""
     # A broken link may point to an unmounted disk, where the labels still exist.
     if not path.is_file() and (path.exists() or path.is_symlink()):
         raise DatasetError(f"{path}: is not a file, so people's labels cannot be read: put the file back, or remove it")
@@ -81,13 +82,13 @@ def read_labels(path: Path) -> list[PersonsLabel]:
 
 
 def write_labels(path: Path, labels: Iterable[PersonsLabel]) -> None:
-    """Write labels, one a line, sorted by pair."""
+    """Write labels, one per line, sorted by pair."""
     rows = sorted(labels, key=lambda label: (label.query, label.document))
     write_text(path, (json_text(dataclasses.asdict(label)) + "\n" for label in rows))
 
 
 def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[PersonsLabel]:
-    """Return all labels; for a pair in both, the new label."""
+    """Merge labels. For a pair in both, the new label wins."""
     return list({(label.query, label.document): label for label in (*old, *new)}.values())
 
 
@@ -95,8 +96,8 @@ def newer(old: Iterable[PersonsLabel], new: Iterable[PersonsLabel]) -> list[Pers
 class Change:
     """The effect of people's labels.
 
-    `confirmed` labels agree with the previous ones, `now_relevant` and `now_not_relevant` contradict them, `new` are of
-    pairs without a label; `fallen` are the queries that no longer have a relevant passage.
+    `confirmed` labels agree with the previous ones, `now_relevant` and `now_not_relevant` contradict them, and `new`
+    labels are for pairs without a label. `fallen` are the queries that no longer have a relevant passage.
     """
 
     confirmed: int = 0
@@ -112,7 +113,7 @@ class Change:
         return self.confirmed + self.now_relevant + self.now_not_relevant + self.new
 
     def as_note(self) -> dict[str, Any]:
-        """Return the note for the manifest: counts, and what identifies the answers."""
+        """Return the note for the manifest: counts, and the identity of the answers."""
         return {
             "labels": self.labels,
             "confirmed": self.confirmed,
@@ -125,7 +126,7 @@ class Change:
 
 
 def note_text(note: Any) -> str:
-    """Put the note of a manifest into words; empty for anything else."""
+    """Describe the note in a manifest as text; "" for anything else."""
     if not isinstance(note, dict) or not note.get("labels"):
         return ""
     names = ("now relevant", "now not relevant", "new", "confirmed")
@@ -143,17 +144,17 @@ def override(
     *,
     absent: Collection[str] = (),
 ) -> tuple[list[QrelRow], list[QueryRow], Change]:
-    """Put people's labels in force, and report the changes.
+    """Apply people's labels, and report the changes.
 
     Args:
         rows: The existing labels.
-        queries: The queries of the dataset; labels of other queries are ignored.
+        queries: The queries of the dataset. Labels for other queries are ignored.
         labels: People's labels, at most one per pair.
-        relevant_from: The lowest level that is relevant.
-        absent: Documents that are not in the corpus; their labels are ignored.
+        relevant_from: Lowest level that counts as relevant.
+        absent: Documents that are not in the corpus, whose labels are ignored.
 
     Returns:
-        The new labels, the queries that remain, and the change.
+        The new labels, the remaining queries, and the change.
     """
     known = {row.id for row in queries}
     by_pair = {(row.query, row.document): row for row in rows}

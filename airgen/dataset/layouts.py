@@ -1,10 +1,10 @@
-"""A dataset, or the labels of one split, in the layouts and formats of other tools (`LAYOUTS`, `FORMATS`).
+"""Convert a dataset, or the labels of one split, to the layouts and formats of other tools (`LAYOUTS`, `FORMATS`).
 
 trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets.create_dataset, trec_eval, pyserini
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
             local folders of these names under the working directory instead of the Hub
 
-Quepid and OpenSearch name a query by its text. `airgen run --queries` reads both back, and TREC qrels.
+Quepid and OpenSearch identify a query by its text. `airgen run --queries` can read both, and TREC qrels.
 """
 
 import csv
@@ -27,10 +27,10 @@ from airgen.registry import closest
 
 
 def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
-    """Write datasets by name in another layout to `out`: one folder for each (trec), or one tree of repositories.
+    """Write datasets, given by name, to `out` in another layout: a folder for each (trec), or a tree of repositories.
 
     A dataset without a name is written to `out` itself. Returns the files, sorted. Raises UsageError for an unknown
-    layout, DatasetError for a directory that is not a finished dataset. `out` is written whole or not at all, with
+    layout, and DatasetError for a directory that is not a finished dataset. `out` is written atomically, with
     `layout.json` last.
     """
     if layout not in LAYOUTS:
@@ -48,14 +48,14 @@ def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the rows of a JSONL file of a dataset. Raises DatasetError with file and line."""
+    """Read the rows of a dataset's JSONL file. Raises DatasetError with file and line."""
     if path.exists() and not path.is_file():  # reading a pipe without a writer would never end
         raise DatasetError(f"{path}: is not a file")
     return (row for _, row in objects(path))
 
 
 def _tsv_text(text: str) -> str:
-    """Return the text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
+    """Convert a text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
     return " ".join(text.replace("\0", " ").split())
 
 
@@ -89,7 +89,7 @@ def _air_bench(dataset: Path, manifest: Manifest, out: Path) -> None:
 
 
 def write_air_bench_data(dataset: Path, folder: Path) -> None:
-    """Write corpus and queries of a dataset to the folder of AIR-Bench's layout."""
+    """Write the corpus and queries of a dataset to a folder in AIR-Bench's layout."""
     corpus = read_rows(dataset / "corpus.jsonl")
     texts = ({"id": row["_id"], "text": flat_text(row.get("title"), row["text"])} for row in corpus)
     write_text(folder / "corpus.jsonl", (encode_row(row, row["id"]) for row in texts))
@@ -99,7 +99,7 @@ def write_air_bench_data(dataset: Path, folder: Path) -> None:
 
 
 def write_air_bench_labels(dataset: Path, split: str, folder: Path) -> None:
-    """Write the labels of one split to the folder of AIR-Bench's layout."""
+    """Write the labels of one split to a folder in AIR-Bench's layout."""
     labels = read_rows(dataset / "qrels" / f"{split}.jsonl")
     rows = [{"qid": row["query-id"], "docid": row["corpus-id"], "relevance": row["score"]} for row in labels]
     write_text(folder / f"{split}_qrels.jsonl", (encode_row(row, split) for row in rows))
@@ -116,7 +116,8 @@ Labels = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What was written; `without_text` counts labelled queries that are left out because they lack a text."""
+    """The result of a conversion. `without_text` counts labelled queries that were left out because they have no
+    text."""
 
     out: Path
     queries: int
@@ -126,7 +127,7 @@ class Converted:
 
 @dataclass(frozen=True)
 class _Source:
-    """The labels of one split and the texts of their queries; `index` and `fields` are those of a search engine."""
+    """The labels of one split and the texts of their queries. `index` and `fields` are for search engines."""
 
     dataset: BeirDataset
     labels: Labels
@@ -136,7 +137,7 @@ class _Source:
     fields: Sequence[str]
 
     def by_text(self) -> dict[str, dict[str, float]]:
-        """Return {query text: {passage id: label}}; of two queries with the same text, the higher labels count."""
+        """Return {query text: {passage id: label}}. For queries with the same text, the higher labels count."""
         labels_of_text: dict[str, dict[str, float]] = {}
         for key, row in self.labels.items():
             if key in self.texts:
@@ -156,14 +157,14 @@ def convert(
     index: str = "my-index",
     fields: Sequence[str] = ("title", "text"),
 ) -> Converted:
-    """Write the labels of a split, in `kind` of `FORMATS`, to the file (or, for ir_datasets, the folder) `out`.
+    """Write the labels of a split in one of `FORMATS`, `kind`, to the file (or, for ir_datasets, the folder) `out`.
 
-    Raises UsageError for an unknown format, and DatasetError for a dataset that cannot be read, labels that are not
-    there, or an id that the format cannot hold.
+    Raises UsageError for an unknown format, and DatasetError if the dataset cannot be read, the labels do not exist, or
+    an id cannot be represented in the format.
 
     Args:
-        variant: Other labels of a dataset of airgen: `graded` (0 to 3), `positives`.
-        index, fields: Where and in what Elasticsearch searches.
+        variant: Other labels of an airgen dataset: `graded` (0 to 3) or `positives`.
+        index, fields: The index and the fields that Elasticsearch searches.
     """
     if kind not in FORMATS:
         raise UsageError(f"no format {kind!r}{closest(kind, list(FORMATS))}; known: {', '.join(FORMATS)}")
@@ -251,7 +252,7 @@ def _ir_datasets(source: _Source, out: Path) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return the text without tabs and line breaks, which end columns and lines."""
+    """Return the text without tabs and line breaks, which would end columns and lines."""
     return _BREAKS.sub(" ", text).strip()
 
 

@@ -1,9 +1,10 @@
-"""A dataset's own description: manifest, statistics (the paper's Tables 16 to 21), Croissant metadata (version 1.0).
+"""A dataset's description: the manifest, statistics (as in the paper's Tables 16 to 21) and Croissant metadata (version
+1.0).
 
 `manifest.json` lists every file with its size and SHA-256, and contains all facts on the card. It is written last: a
-directory without it is not a dataset. It contains no time and no path, so equal content gives equal bytes. Only
-`made_with` depends on the machine: on another one, equal vectors and answers give equal files, but the last digits of
-an encoder may differ.
+directory without it is not a dataset. It contains no times and no paths, so equal content gives equal bytes. Only
+`made_with` depends on the machine: on another machine, the same vectors and answers give the same files, but the last
+digits of an encoder's output may differ.
 """
 
 import dataclasses
@@ -43,9 +44,10 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class SplitStatistics:
-    """One split: its queries, their mean length in tokens, and its labels 1 (positives) and 0 (hard negatives).
+    """Statistics of a split: the number of queries, their mean length in tokens, and the numbers of positives and hard
+    negatives.
 
-    The public part does not tell the numbers of labels of a withheld split: they are None.
+    The public part does not contain the numbers of labels of a withheld split, which are None.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -58,7 +60,7 @@ class SplitStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Passages, their mean length in tokens (title and text), and each split."""
+    """Statistics of a dataset: the number of passages, their mean length in tokens (title and text), and each split."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -72,10 +74,10 @@ class Manifest:
     """The content of `manifest.json`. `digest` identifies the data (see `data_digest`).
 
     `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata. `variants` are the
-    label directories beside `qrels`. `withheld` are the splits whose labels are not in this directory. `part` is whole,
-    public (without the withheld labels and the lineage) or labels (only what the public part lacks). `secret` is the
-    public name of the secret that ids and splits depend on, empty if there is none. `notes` describes what was done to
-    the dataset after its export, such as trimming. `made_with`: see the function of this name.
+    label directories besides `qrels`. `withheld` are the splits whose labels are not in this directory. `part` is
+    whole, public (without the withheld labels and the lineage) or labels (only what the public part lacks). `secret` is
+    the public name of the secret on which ids and splits depend, or "". `notes` describe what was done to the dataset
+    after its export, such as trimming. `made_with` is explained in the function of that name.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -109,7 +111,8 @@ class Manifest:
 
 
 def made_with() -> dict[str, str]:
-    """Return the versions of what computes vectors and scores, and the kernel of numpy's BLAS on this processor."""
+    """Return the versions of the libraries that compute vectors and scores, and numpy's BLAS kernel on this
+    processor."""
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     for package in _COMPUTING:
         with suppress(metadata.PackageNotFoundError):
@@ -123,7 +126,7 @@ def made_with() -> dict[str, str]:
 
 
 def data_digest(files: Mapping[str, FileEntry]) -> str:
-    """Hash the names and hashes of corpus, queries and labels, without card and lineage, by SHA-256."""
+    """Return the SHA-256 of the names and hashes of the corpus, queries and labels, without the card and lineage."""
     total = hashlib.sha256()
     for name in sorted(files):
         if name not in _DERIVED and not name.startswith(_PRIVATE) and name != "pipeline.yaml":
@@ -132,7 +135,8 @@ def data_digest(files: Mapping[str, FileEntry]) -> str:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Return the text of manifest.json: `format`, the fields of `DatasetInfo` and the others, all at the top level."""
+    """Return the text of manifest.json, with `format`, the fields of `DatasetInfo` and the other fields at the top
+    level."""
     value = dataclasses.asdict(manifest)
     info = value.pop("info")
     if not info["personal_data"]:  # of a dataset from elsewhere
@@ -169,7 +173,7 @@ def load_manifest(directory: Path) -> Manifest:
 
 
 def _check_names(manifest: Manifest, path: Path) -> None:
-    """Check names that become paths, because a manifest can come from anyone."""
+    """Check names that become paths, because a manifest is untrusted."""
     check_info(manifest.info)
     for kind, names in (("split", [*manifest.statistics.splits, *manifest.withheld]), ("variant", manifest.variants)):
         for name in names:
@@ -202,7 +206,7 @@ _WORD = re.compile(f"[{_IDEOGRAPHS}]|[^\\W{_IDEOGRAPHS}]+")
 
 
 def count_words_and_characters(text: str) -> int:
-    """Count the words, where each Chinese, Japanese or Korean character is a word.
+    """Count words, counting each Chinese, Japanese or Korean character as a word.
 
     >>> count_words_and_characters("nDCG@10, 検索")
     4
@@ -216,7 +220,7 @@ def _paper_order(manifest: Manifest) -> tuple[bool, str, str, str]:
 
 
 def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | float]]:
-    """Return a row per dataset and split, in the paper's order: task, domain, language, name, split."""
+    """Return one row per dataset and split, in the paper's order: task, domain, language, name, split."""
     rows: list[dict[str, str | int | float]] = []
     for manifest in sorted(manifests, key=_paper_order):
         info, statistics = manifest.info, manifest.statistics
@@ -242,7 +246,7 @@ def table_rows(manifests: Iterable[Manifest]) -> list[dict[str, str | int | floa
 
 
 def statistics_markdown(rows: Sequence[Row]) -> str:
-    """Format the rows as a Markdown table; numbers have thousands separators and are right-aligned."""
+    """Format the rows as a Markdown table with right-aligned numbers and thousands separators."""
     if not rows:
         return ""
     right = [all(isinstance(row[column], int | float) or row[column] == "" for row in rows) for column in rows[0]]
@@ -250,7 +254,7 @@ def statistics_markdown(rows: Sequence[Row]) -> str:
 
 
 def statistics_csv(rows: Sequence[Row]) -> str:
-    """Format the rows, at least one, as CSV with a header."""
+    """Format one or more rows as CSV with a header."""
     return csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
@@ -282,7 +286,8 @@ _CONTEXT = dict(sorted(_CONTEXT.items()))
 
 
 def table_fields(table: str) -> dict[str, type]:
-    """Return names and types of a table's columns: corpus, queries (without metadata), answers, qrels, qrels-soft..."""
+    """Return the names and types of the columns of a table: corpus, queries (without metadata), answers, qrels,
+    qrels-soft..."""
     if table in ("corpus", "queries"):
         return dict.fromkeys(("_id", "title", "text") if table == "corpus" else ("_id", "text"), str)
     pair: dict[str, type] = {"query-id": str, "corpus-id": str}

@@ -1,10 +1,12 @@
-"""The secret of a dataset: ids, splits and order of what is published depend on it, so private labels stay private.
+"""The secret of a dataset, on which public ids, splits and the order of rows depend, so that private labels stay
+private.
 
-It is an input: the same rows and the same secret give the same bytes. It lies in `secret.key` (mode 0600) of the job
-and in `private/secret.key` of the dataset, and never in a public file, a log, a row or an error.
+It is an input: the same rows and the same secret give the same bytes. It is stored in the job's `secret.key` (mode
+0600) and in the dataset's `private/secret.key`, and never in a public file, a log, a row or an error.
 
-Splits (paper appendix A.4). QA: dev to test is 1:4 by a hash of the query's key, so a query keeps its split when others
-are added. Long-Doc: one whole dataset of each domain is dev, the others are test; earlier decisions are kept.
+Splits follow appendix A.4 of the paper. For QA, dev to test is 1:4 by a hash of the query's key, so a query keeps its
+split when others are added. For Long-Doc, one whole dataset per domain is dev, and the others are test; earlier
+decisions are kept.
 """
 
 import hashlib
@@ -26,7 +28,7 @@ _ID_DIGITS = 15  # hex digits: 60 bits
 
 
 class Secret:
-    """32 random bytes, and what is derived from them with HMAC-SHA256. Its repr shows the public name alone."""
+    """32 random bytes, and values derived from them with HMAC-SHA256. The repr shows only the public name."""
 
     __slots__ = ("_key",)
 
@@ -39,13 +41,13 @@ class Secret:
         return f"Secret({self.name})"
 
     def text(self, *parts: str) -> str:
-        """Return the HMAC of the parts: 64 hex digits."""
+        """Return the HMAC of the parts as 64 hex digits."""
         message = "\x1f".join(parts).encode("utf-8", "surrogatepass")
         return hmac.new(self._key, message, hashlib.sha256).hexdigest()
 
     @property
     def name(self) -> str:
-        """Return 16 hex digits, which can be public, by which the parts of one dataset recognise each other."""
+        """Return the public name: 16 hex digits by which the parts of a dataset recognise each other."""
         return self.text("name")[:16]
 
     @property
@@ -55,12 +57,12 @@ class Secret:
 
 
 def new_secret() -> Secret:
-    """Draw a secret from the system's random numbers."""
+    """Draw a secret from the system's random number generator."""
     return Secret(secrets.token_bytes(_SECRET_BYTES))
 
 
 def load_secret(path: Path) -> Secret:
-    """Read a secret's file. Raises DatasetError, without its content, if it does not hold 64 hex digits."""
+    """Read a secret from a file. Raises DatasetError, without showing the content, if it is not 64 hex digits."""
     try:
         return Secret(bytes.fromhex(path.read_text(encoding="ascii").strip()))
     except OSError as error:
@@ -73,9 +75,9 @@ def load_secret(path: Path) -> Secret:
 
 
 def write_secret(path: Path, secret: Secret) -> None:
-    """Write a secret's file that only its owner can read, whole or not at all.
+    """Write a secret atomically to a file that only its owner can read.
 
-    Raises FileExistsError if there is one: a secret is never replaced.
+    Raises FileExistsError if the file exists, because a secret is never replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as fresh:
@@ -91,13 +93,13 @@ def write_secret(path: Path, secret: Secret) -> None:
 
 
 def secret_of(dataset: Path) -> Secret | None:
-    """Return the secret of a whole dataset or of its private part; None for a dataset without one."""
+    """Return the secret of a whole dataset or of its private part, or None if it has no secret."""
     path = dataset / "private" / SECRET_FILE
     return load_secret(path) if path.is_file() else None
 
 
 def opaque_document_id(dataset: str, id_: str, secret: Secret | None) -> str:
-    """Return the public id of a document of the corpus. Without a secret, anyone can compute it."""
+    """Return the public id of a document. Without a secret, anyone can compute it."""
     if secret is None:
         return "d" + text_key(f"{dataset}\x1f{id_}")[:_ID_DIGITS]
     return "d" + secret.text(dataset, "document", id_)[:_ID_DIGITS]
@@ -124,22 +126,22 @@ def split_of(query_key: str, ratios: Mapping[str, int]) -> str:
 
 
 def exact_splits(sources: Sequence[str], ratios: Mapping[str, int], place: Callable[[str], str]) -> dict[str, str]:
-    """Give each source a split, in exactly the ratio that is asked for (appendix A.4: 346 to 1,385 of 1,731).
+    """Assign sources to splits in exactly the requested ratio (appendix A.4: 346 to 1,385 of 1,731).
 
-    Sources are taken in blocks of as many as the ratio adds up to (5 for 1:4). `place` decides which of a block goes
-    where, so a full block never changes when more sources follow. The last, shorter block gets what is missing from the
-    rounded counts; its sources may move while it fills.
+    Sources are processed in blocks whose size is the sum of the ratio (5 for 1:4). `place` decides which source of a
+    block goes where, so a full block never changes when more sources follow. The last, shorter block gets what is
+    missing from the rounded counts, and its sources may move while it fills.
 
     Args:
-        sources: What is split, in an order in which further ones only follow.
-        ratios: The ratio of each split, whole numbers of which at least one is above 0.
-        place: Of a source; one that depends on a secret cannot be computed by others.
+        sources: The sources, in an order to which further sources are only appended.
+        ratios: The ratio of each split: whole numbers, of which at least one is positive.
+        place: Function that returns the position of a source. If it depends on a secret, others cannot compute it.
 
     Returns:
         The split of each source.
 
     Raises:
-        ValueError: For ratios that are negative or sum to 0.
+        ValueError: A ratio is negative, or the ratios sum to 0.
     """
     if not ratios or min(ratios.values()) < 0 or not sum(ratios.values()):
         raise ValueError(f"split ratios {dict(ratios)} must be whole numbers, at least one above 0")
@@ -156,7 +158,7 @@ def exact_splits(sources: Sequence[str], ratios: Mapping[str, int], place: Calla
 
 
 def _rounded(counts: Mapping[str, int], size: int, total: int) -> dict[str, int]:
-    """Round shares of `total`: the largest remainders are rounded up; of equal ones, the larger share."""
+    """Round shares of `total` by rounding up the largest remainders and, among equal remainders, the larger share."""
     quotas = {name: count * total // size for name, count in counts.items()}
     missing = total - sum(quotas.values())
     order = sorted(counts, key=lambda name: (-(counts[name] * total % size), -counts[name], name))
@@ -166,10 +168,10 @@ def _rounded(counts: Mapping[str, int], size: int, total: int) -> dict[str, int]
 def long_doc_splits(
     datasets: Iterable[tuple[str, str]], earlier: Mapping[tuple[str, str], str] | None = None
 ) -> dict[tuple[str, str], str]:
-    """Return the split of each Long-Doc dataset, given as (domain, name): one dev per domain, the others test.
+    """Return the split of each Long-Doc dataset, given as (domain, name): one dev dataset per domain, the others test.
 
     The decisions in `earlier` are kept. In a domain without dev, the new dataset with the lowest hash becomes dev,
-    unless the domain has only one dataset, which is needed as test.
+    unless the domain has only one dataset, which is needed for test.
     """
     decided = dict(earlier or {})
     wanted = sorted(set(datasets))

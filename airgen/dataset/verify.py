@@ -1,6 +1,6 @@
-"""Verify that a dataset directory is whole, consistent, and can be published; each fault is a `DatasetProblem`.
+"""Verify that a dataset directory is complete, consistent and publishable. Each fault is a `DatasetProblem`.
 
-With an `error` the dataset must not be used; a `warning` should be looked at.
+A dataset with an `error` must not be used; a `warning` should be checked.
 """
 
 import json
@@ -34,7 +34,7 @@ _SECRETS = (
 
 @dataclass(frozen=True, slots=True)
 class DatasetProblem:
-    """What is wrong: its kind, the file, a message; `severity` is error or warning."""
+    """A problem: its kind, the file and a message. `severity` is error or warning."""
 
     kind: str
     file: str
@@ -65,11 +65,11 @@ class _Problems:
 
 
 def verify(directory: Path) -> list[DatasetProblem]:
-    """List all problems of a dataset directory; an empty list means that it is whole. The corpus is streamed.
+    """List all problems of a dataset directory; an empty list means that there are none. The corpus is streamed.
 
-    Checks the manifest, size and SHA-256 of each file, files that the manifest does not list, ids (unknown, repeated,
-    invalid, or changed by loaders), empty texts, queries without a positive or in two splits, variants that contradict
-    each other, counts, labels of withheld splits, secrets, and signs that reveal the generated negatives.
+    Checks the manifest, the size and SHA-256 of each file, unlisted files, ids (unknown, repeated, invalid, or changed
+    by loaders), empty texts, queries without a positive or in two splits, contradictory variants, counts, labels of
+    withheld splits, secrets, and signs that reveal the generated negatives.
     """
     problems = _Problems()
     try:
@@ -86,7 +86,7 @@ def verify(directory: Path) -> list[DatasetProblem]:
 def damaged_file(directory: Path) -> str | None:
     """Return the first file that is missing or differs from what was written, or None.
 
-    This reads each file once. The card may have been edited by hand, so it only has to exist.
+    Each file is read once. The card may have been edited by hand, so it only needs to exist.
     """
     try:
         manifest = load_manifest(directory)
@@ -100,7 +100,7 @@ def damaged_file(directory: Path) -> str | None:
 
 
 def keep_card(dataset: Path, folder: Path) -> Path | None:
-    """Copy a dataset's card to `folder` if a person has changed it, before it is written anew. Returns the copy."""
+    """Copy a dataset's card to `folder` if a person has edited it, before it is rewritten. Returns the copy."""
     card = dataset / "README.md"
     try:
         entry = load_manifest(dataset).files.get("README.md")
@@ -136,7 +136,7 @@ def secrets_in(text: str) -> list[str]:
 
 
 def _of_the_hub(name: str) -> bool:
-    """Return whether the file was put there by the Hub, or by its client in a download folder."""
+    """Return whether a file comes from the Hub, or from its client in a download folder."""
     return name == ".gitattributes" or name.startswith(".cache/huggingface/")
 
 
@@ -171,7 +171,7 @@ def _check_files(directory: Path, manifest: Manifest, problems: _Problems) -> No
 
 
 def _rows(directory: Path, name: str, problems: _Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of a JSONL file; every other line is a problem."""
+    """Yield (line number, object) for each line of a JSONL file. A line without an object is a problem."""
     path = directory / name
     if not path.is_file():
         return
@@ -188,7 +188,7 @@ def _rows(directory: Path, name: str, problems: _Problems) -> Iterator[tuple[int
 
 
 def _identifier(row: dict[str, Any], number: int, kind: str, *, name: str, problems: _Problems) -> str | None:
-    """Return the id of a query or document; None if it is invalid, which is a problem."""
+    """Return the id of a query or document, or None if it is invalid, which is a problem."""
     value = row.get("_id")
     try:
         check_id(value if isinstance(value, str) else "", kind)
@@ -217,7 +217,8 @@ def _check_queries(directory: Path, problems: _Problems) -> dict[str, str | None
 
 
 def _check_answers(directory: Path, manifest: Manifest, queries: dict[str, str | None], problems: _Problems) -> None:
-    """Check that each answer has its query and document, and its quote at its place. Reads the corpus once more."""
+    """Check that each answer has a query and a document, and that its quote is at its position. Reads the corpus once
+    more."""
     waiting: dict[str | None, list[tuple[str, dict[str, Any]]]] = {}
     for name in manifest.answer_files:
         for _, row in _rows(directory, name, problems):
@@ -318,7 +319,7 @@ def _check_peoples(
     *,
     problems: _Problems,
 ) -> None:
-    """Check that people's labels are in force: `qrels` agrees with them on each pair."""
+    """Check that people's labels have been applied, that is, that `qrels` agrees with them on each pair."""
     for query, row in peoples.items():
         for document, level in row.items():
             label = labels.get(query, {}).get(document)
@@ -358,7 +359,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, problems
 
 
 def _shape(identifier: str, title: str) -> str:
-    """Return the form of an id and whether there is a title: `neg-00af31` and `neg-12` have the same form."""
+    """Return the form of an id, and whether there is a title. `neg-00af31` and `neg-12` have the same form."""
     shape = re.sub(r"[0-9a-f]{6,}|\d+", "#", identifier.lower())[:40]
     return f"an id like {shape!r}, {'a' if title else 'no'} title"
 

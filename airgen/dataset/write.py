@@ -1,9 +1,9 @@
-"""Write a dataset as a directory, atomically; equal content gives equal bytes. `manifest.json` is written last.
+"""Write a dataset directory atomically, with `manifest.json` last. Equal content gives equal bytes.
 
-Rows of corpus and queries are sorted by id. `qrels` has 1 (relevant) and 0 (hard negative), in TSV and JSONL, and its
-variants have the same labels. Nothing of `private/` is published with the queries: the lineage says what each query was
-made from, `parents.jsonl` which document each passage is a chunk of, and its place there. docs/10-publishing.md lists
-the files.
+The rows of the corpus and the queries are sorted by id. `qrels` contains 1 (relevant) and 0 (hard negative), as TSV and
+JSONL, and its variants have the same labels. `private/` is never published with the queries: the lineage says what each
+query was generated from, and `parents.jsonl` says which document each passage is a chunk of, and where.
+docs/10-publishing.md lists the files.
 """
 
 import dataclasses
@@ -47,10 +47,10 @@ _Entries = dict[str, FileEntry]
 def write_dataset(out: Path, content: DatasetContent) -> Manifest:
     """Write `content` to the directory `out` and return its manifest.
 
-    Rows are sorted, so their order does not matter. A rename at the end puts `out` there, or replaces an older export.
-    Raises DatasetError and leaves `out` unchanged for names that cannot be file names, invalid or repeated ids, empty
-    texts, queries without a positive, labels of unknown queries or documents, text that is not Unicode, a directory
-    that is not a dataset, or a full disk.
+    Rows are sorted, so their order does not matter. A rename at the end creates `out` or replaces an older export.
+    Raises DatasetError and leaves `out` unchanged for invalid file names, invalid or repeated ids, empty texts, queries
+    without a positive, labels of unknown queries or documents, text that is not Unicode, a directory that is not a
+    dataset, or a full disk.
     """
     check_info(content.info)
     queries = check_queries(content.queries)
@@ -110,11 +110,11 @@ def write_dataset(out: Path, content: DatasetContent) -> Manifest:
 def _write_labels(
     directory: Path, queries: Sequence[QueryRow], qrels: Sequence[QrelRow], entries: _Entries, *, relevant_from: int
 ) -> tuple[str, ...]:
-    """Write `qrels/` and the variants, one TSV and one JSONL for each split; returns the variants that were written.
+    """Write `qrels/` and the variants as TSV and JSONL for each split, and return the variants that were written.
 
-    `positives` leaves the 0s out. `graded` has the judge's levels 0 to 3, if any is known; for a pair without one it is
-    0 (hard negative) or `relevant_from`. `soft` has gains in [0, 1], if any is known. `people` has the levels that
-    people gave, and no other pair.
+    `positives` omits labels of 0. `graded` contains the judge's levels, 0 to 3, if any are known; a pair without a
+    level gets 0 (hard negative) or `relevant_from`. `soft` contains gains in [0, 1], if any are known. `people`
+    contains only the pairs with a level from a person.
     """
     split_of_query = {row.id: row.split for row in queries}
     graded, soft = any(row.level is not None for row in qrels), any(row.gain is not None for row in qrels)
@@ -133,7 +133,7 @@ def _write_labels(
 
 
 def write_split(directory: Path, name: str, rows: Sequence[tuple[str, str, int | float]], entries: _Entries) -> None:
-    """Write (query, document, score) of one split as TSV and JSONL."""
+    """Write the (query, document, score) rows of one split as TSV and JSONL."""
     tsv = "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{score}\n" for q, d, score in rows)
     _note(entries, f"{name}.tsv", write_text(directory / f"{name}.tsv", tsv))
     objects = ({"query-id": q, "corpus-id": d, "score": score} for q, d, score in rows)
@@ -143,7 +143,8 @@ def write_split(directory: Path, name: str, rows: Sequence[tuple[str, str, int |
 def _write_answers(
     directory: Path, queries: Sequence[QueryRow], answers: Iterable[AnswerRow], entries: _Entries
 ) -> None:
-    """Write `answers/`, a file for each split that has any. They tell a query's document, so they are labels."""
+    """Write `answers/`, with a file for each split that has answers. They reveal a query's document, so they count as
+    labels."""
     split_of_query = {row.id: row.split for row in queries}
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(answers, key=lambda row: row.query):
@@ -164,7 +165,7 @@ def _write_answers(
 
 
 def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | None:
-    """Return the label of a pair in a variant (empty: `qrels` itself); None if the variant omits the pair."""
+    """Return the label of a pair in a variant ("" for `qrels` itself), or None if the variant omits the pair."""
     if kind == "positives":
         return row.score or None
     if kind == PEOPLE and not row.by:
@@ -177,9 +178,9 @@ def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | No
 
 
 def seal(directory: Path, manifest: Manifest) -> Manifest:
-    """Write croissant.json, README.md and, last, manifest.json for the data files already in `directory`.
+    """Write croissant.json, README.md and finally manifest.json for the data files already in `directory`.
 
-    `manifest.files` names the data files; returns the manifest with digest and all files.
+    `manifest.files` names the data files. Returns the manifest with its digest and all files.
     """
     files: _Entries = dict(manifest.files)
     manifest = dataclasses.replace(manifest, digest=data_digest(files))
@@ -193,7 +194,7 @@ def seal(directory: Path, manifest: Manifest) -> Manifest:
 def _write_corpus(
     directory: Path, content: DatasetContent, judged: set[str], count: Callable[[str], int], *, entries: _Entries
 ) -> tuple[int, int]:
-    """Write the corpus, sorted by id; returns the numbers of documents and tokens."""
+    """Write the corpus, sorted by id, and return the numbers of documents and tokens."""
     missing = set(judged)
     passages = tokens = 0
     last: str | None = None
@@ -227,7 +228,7 @@ def _write_corpus(
 
 
 def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
-    """Return the names of the metadata, `split` first, with the Hub's type; string if all values are None."""
+    """Return the names of the metadata, `split` first, with the Hub's type, or string if all values are None."""
     types = {key: value for row in queries for key, value in row.metadata.items() if value is not None}
     names = sorted({key for row in queries for key in row.metadata} - {"split"})
     dtypes = {bool: "bool", int: "int64", float: "float64"}
@@ -235,7 +236,7 @@ def _query_fields(queries: Sequence[QueryRow]) -> dict[str, str]:
 
 
 def _write_rows(directory: Path, name: str, rows: Any, entries: _Entries) -> None:
-    """Write a JSONL file of few rows; no file without rows."""
+    """Write a JSONL file of a few rows, or no file if there are none."""
     lines = [encode_row(dict(row), f"a row of {name}") for row in rows]
     if name.startswith("private/"):
         lines.sort()

@@ -1,8 +1,8 @@
-"""Details of a result: scores by kind of query, biases, answers and refusal.
+"""Break down results: scores by kind of query, biases, answers and refusal.
 
-Query attributes are the `metadata` of the queries, and the class of the length in words. Biases follow section 6 and
-appendix H of BEIR. A query is refused if its best score is below a threshold, or if it has no hit. An AUROC near .5
-means that a system's scores are not comparable between queries, as in rank fusion.
+Query attributes are the `metadata` of the queries, and the length class in words. Biases follow section 6 and appendix
+H of BEIR. A query is refused if its best score is below a threshold, or if it has no hit. An AUROC near .5 means that a
+system's scores are not comparable between queries, as in rank fusion.
 """
 
 import math
@@ -28,7 +28,7 @@ _TOP_HITS = 10  # hits of a query whose lengths and words are compared
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The mean of a measure over the queries whose `attribute` has this value."""
+    """The mean of a measure over the queries with this value of `attribute`."""
 
     attribute: str
     value: str
@@ -50,7 +50,7 @@ def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dic
 
 
 def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[str, str]]) -> list[Group]:
-    """Average the measure for each value of each attribute; attributes and values are sorted."""
+    """Average the measure for each value of each attribute, sorted by attribute and value."""
     values = scores.of(measure)
     groups = []
     for name in sorted(attributes):
@@ -68,8 +68,8 @@ def negatives_above(hits: Judged) -> dict[str, float]:
     A relevant passage that was not retrieved counts as ranked last.
 
     Returns:
-        `queries`: queries with both kinds of label; `share`: the share of them with such a negative; `mean`: the mean
-        number of such negatives per query.
+        `queries`, the number of queries with both kinds of label; `share`, the share of them with such a negative; and
+        `mean`, the mean number of such negatives per query.
     """
     total = len(hits.query_ids)
     best = np.full(total, np.iinfo(np.int64).max)
@@ -85,11 +85,11 @@ def negatives_above(hits: Judged) -> dict[str, float]:
 
 
 def negative_ranks(hits: Judged) -> dict[str, float]:
-    """Describe the ranks of passages judged not relevant: those near the top are hard.
+    """Describe the ranks of passages judged not relevant, of which those near the top are hard.
 
     Returns:
-        `pairs`: number of (query, negative) pairs; `first_ten`: the share of them in the first ten; `median` of their
-        ranks, absent if half of them or more were not retrieved.
+        `pairs`, the number of (query, negative) pairs; `first_ten`, the share of them in the top ten; and `median`, the
+        median rank, absent if at least half of them were not retrieved.
     """
     pairs = int((hits.pair_label <= 0).sum())
     ranks = np.full(pairs, np.inf)
@@ -101,7 +101,7 @@ def negative_ranks(hits: Judged) -> dict[str, float]:
 
 
 def _best(run: Run, corpus: Corpus, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
-    """Yield (query id, positions in the corpus of its best hits) for each query; -1: not in the corpus."""
+    """Yield (query id, corpus positions of its best hits) for each query. -1 means not in the corpus."""
     ranked, places = run.ranked(), {key: place for place, key in enumerate(corpus.ids)}
     place_of = np.array([places.get(key, -1) for key in ranked.passage_ids], dtype=np.int64)
     for key, start, end in zip(ranked.query_ids, ranked.offsets[:-1], ranked.offsets[1:], strict=True):
@@ -168,11 +168,11 @@ def refusal(run: Run, answerable: Collection[str], unanswered: Collection[str]) 
         unanswered: Ids of queries without an answer.
 
     Returns:
-        Empty if one of the two kinds is missing. `queries`: queries without an answer; `auroc`: the probability that a
-        query with an answer has a higher best score than one without (ties count half); `auroc_low`, `auroc_high`: its
-        95 % interval (DeLong et al. 1988); `threshold`: see the module, -inf if more than 5 % of the answerable queries
-        have no hit; `false_refusals`: the share of answerable queries below it; `false_hits`: the share of queries
-        without an answer that reach it.
+        Nothing if one of the two kinds is missing. Otherwise, `queries`, the number of queries without an answer;
+        `auroc`, the probability that a query with an answer has a higher best score than one without (ties count half);
+        `auroc_low` and `auroc_high`, its 95% interval (DeLong et al. 1988); `threshold`, see the module, -inf if more
+        than 5% of the answerable queries have no hit; `false_refusals`, the share of answerable queries below it; and
+        `false_hits`, the share of queries without an answer that reach it.
     """
     spans = zip(run.query_ids, run.offsets[:-1], run.offsets[1:], strict=True)
     tops = {key: float(run.scores[first:last].max()) for key, first, last in spans if last > first}
@@ -209,7 +209,7 @@ _TOKEN = regex.compile(rf"{_WITHOUT_SPACES}|[[\p{{L}}\p{{N}}\p{{M}}]--{_WITHOUT_
 
 
 def token_line(text: str) -> str:
-    """Join the tokens of a text, each between two spaces (no token contains one); empty for a text without tokens.
+    """Join the tokens of a text, each between two spaces (no token contains a space); "" for a text without tokens.
 
     >>> token_line("It's  Café No. 5")
     " it ' s café no . 5 "
@@ -219,7 +219,7 @@ def token_line(text: str) -> str:
 
 
 def has_answer(passage: str, answers: Sequence[str]) -> bool:
-    """Return whether the tokens of an answer follow each other in the passage. Both are lines of `token_line`."""
+    """Return whether the tokens of an answer occur consecutively in the passage. Both are results of `token_line`."""
     return any(answer and answer in passage for answer in answers)
 
 
@@ -235,17 +235,17 @@ def answer_accuracy(
     As in DPR (Karpukhin et al. 2020, `has_answer` of its code), text and answer are normalised to NFD, split into runs
     of letters, digits and marks and into single other characters, and lowercased; a passage has the answer if the
     answer's tokens follow each other in its text. The title does not count, and no label is needed. In addition, each
-    character of a script without spaces is a token. A query without a result scores 0.
+    character in a script without spaces is a token. A query without results scores 0.
 
     Args:
         run: The run of one system.
         answers: Answers by query id.
         corpus: The passages.
-        depth: Hits per query that were asked for; larger cutoffs are left out.
+        depth: Requested number of hits per query. Larger cutoffs are left out.
         lines: Cache of the tokens of passages, by position in the corpus, shared by all systems.
 
     Returns:
-        {measure: (mean over the queries with answers, low, high)}, with 95 % bootstrap intervals; empty if no query has
+        {measure: (mean over the queries with answers, low, high)}, with 95% bootstrap intervals; empty if no query has
         an answer.
     """
     cutoffs = [cutoff for cutoff in CUTOFFS if cutoff <= depth]

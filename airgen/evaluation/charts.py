@@ -1,8 +1,8 @@
-"""Charts of an evaluation, each one Vega-Lite specification.
+"""Charts of an evaluation, each as a Vega-Lite specification.
 
-Every text is data of the specification: Vega escapes it, and `label` removes control characters first. Equal results
-give equal bytes. Nothing is fetched: the renderer and its fonts come with vl-convert. Import this module only where a
-chart is written, because Altair takes half a second to import. Its check against Vega-Lite's schema is left to tests.
+Every text is data in the specification: Vega escapes it, and `label` removes control characters first. Equal results
+give equal bytes. Nothing is fetched: the renderer and its fonts come with vl-convert. Import this module only to write
+a chart, because Altair takes half a second to import. Validation against Vega-Lite's schema is left to the tests.
 """
 
 import math
@@ -26,7 +26,7 @@ AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
 
 
 def save_svg(chart: AnyChart, path: Path) -> None:
-    """Draw the chart into a file, without any access to a network."""
+    """Write the chart to a file without network access."""
     path.write_text(svg_text(chart.to_dict(validate=False)) + "\n", encoding="utf-8", errors="backslashreplace")
 
 
@@ -42,17 +42,17 @@ def label(text: object) -> str:
 
 
 def chart_names(names: Sequence[str]) -> list[str]:
-    """Return distinct labels of names; two that would look the same get a number."""
+    """Return distinct labels for names, numbering those that would look the same."""
     return distinct_names(map(label, names))
 
 
 def colours(field: str, names: Sequence[str], palette: Sequence[str] = COLOURS) -> alt.Color:
-    """Assign a colour to each name. After the eighth name colours repeat, with another dash."""
+    """Assign a colour to each name. After the eighth name, colours repeat with another dash pattern."""
     return alt.Color(f"{field}:N", scale=_cycle(names, palette, 1), legend=_legend(names))
 
 
 def dashes(field: str, names: Sequence[str]) -> alt.StrokeDash:
-    """Assign solid lines to the first eight names, and dashed lines to the next."""
+    """Assign solid lines to the first eight names, and dashed lines to the others."""
     return alt.StrokeDash(f"{field}:N", scale=_cycle(names, _DASHES, len(COLOURS)), legend=_legend(names))
 
 
@@ -65,7 +65,7 @@ def _legend(names: Sequence[str]) -> alt.Legend | None:
 
 
 def titled(chart: AnyChart, title: str) -> AnyChart:
-    """Add a title, and the style that all charts share."""
+    """Add a title, and the common style of all charts."""
     text: dict[str, Any] = {"labelLimit": 0, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
     config = alt.Config(
         font=_FONT,
@@ -100,7 +100,7 @@ def lines_chart(
 
 @debug_mode(False)
 def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:
-    """Draw a square matrix from -1 (red) over 0 (white) to 1 (blue); an undefined value is grey."""
+    """Draw a square matrix from -1 (red) through 0 (white) to 1 (blue), with undefined values in grey."""
     shown = chart_names(names)
     cells = tuple(
         {"row": shown[row], "column": shown[column], "value": None if math.isnan(value) else round(value, 6)}

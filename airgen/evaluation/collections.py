@@ -1,7 +1,7 @@
-"""Published benchmarks as lists of collections, such as BEIR's: what they hold, where they are, and how to fetch them.
+"""Published benchmarks as lists of collections, such as BEIR's: their contents, their locations, and how to fetch them.
 
-A set is complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An interrupted
-download is continued if the server supports that.
+A collection is either complete or absent: it is unpacked into a temporary folder, which is renamed at the end. An
+interrupted download is resumed if the server supports that.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ Name = Annotated[str, Field(pattern=_NAME)]
 
 
 class Collection(Settings):
-    """A dataset of a benchmark.
+    """A dataset in a benchmark.
 
     A dataset without `md5` is not public, and `get` says how to obtain it.
 
     Attributes:
-        bytes: Size of the archive.
+        bytes: Size of the archive in bytes.
         split: The split that is reported.
         parts: Folders of a dataset whose score is the mean over several corpora.
-        in_domain: Whether models are trained on it, so that it is left out of the mean.
+        in_domain: Whether models are trained on it, so that it is excluded from the mean.
         ignore_identical_ids: Whether queries are also passages, so that no query may retrieve itself.
     """
 
@@ -66,15 +66,15 @@ class Collection(Settings):
 
     @property
     def members(self) -> dict[str, str]:
-        """{name in results: folder below the set's own}."""
+        """Return {name in results: subfolder}."""
         return {f"{self.name}-{part}": part for part in self.parts} or {self.name: ""}
 
 
 class CollectionList(Settings):
-    """The file LIST.yaml.
+    """The contents of a LIST.yaml file.
 
     Attributes:
-        address: Address of the archives; `{name}` stands for the dataset's name.
+        address: URL of the archives, with `{name}` for the dataset's name.
     """
 
     name: Name
@@ -90,7 +90,7 @@ class CollectionList(Settings):
         return self
 
     def named(self, name: str) -> Collection:
-        """Return the set of this name. Raises UsageError if the list has none."""
+        """Return the collection with this name. Raises UsageError if there is none."""
         for collection in self.collections:
             if collection.name == name:
                 return collection
@@ -98,15 +98,15 @@ class CollectionList(Settings):
         raise UsageError(f"{self.name} has no dataset {name!r}{closest(name, known)} (it has: {', '.join(known)})")
 
     def place(self, collection: Collection) -> Path:
-        """Return the folder of a fetched set. A set that is not public can be put there by hand."""
+        """Return the folder of a fetched collection. A collection that is not public can be put there by hand."""
         return cache_dir(COLLECTIONS) / self.name / collection.name
 
     def is_there(self, collection: Collection) -> bool:
-        """Return whether the dataset is in its folder."""
+        """Return whether the collection is in its folder."""
         return all((self.place(collection) / below / "qrels").is_dir() for below in collection.members.values())
 
     def opened(self) -> dict[str, tuple[Collection, BeirDataset]]:
-        """Open the fetched sets, by the names of their results. Raises UsageError if none is fetched."""
+        """Open the fetched collections by the names of their results. Raises UsageError if none has been fetched."""
         fetched = [collection for collection in self.collections if self.is_there(collection)]
         if not fetched:
             public, private = (
@@ -125,14 +125,15 @@ class CollectionList(Settings):
 
 
 def load_collections(name: str | Path) -> CollectionList:
-    """Load a list by its file, or by the name of one that airgen ships. Raises SettingsError."""
+    """Load a list from a file, or a built-in list by name. Raises SettingsError."""
     return load_yaml(find_yaml("pipelines", name), CollectionList)
 
 
 def find_list(name: Path) -> CollectionList | None:
-    """Return the list of collections that a command-line argument names; None for a folder, or without such a file.
+    """Return the list of collections that a command-line argument names, or None for a folder or if there is no such
+    file.
 
-    Raises SettingsError for a file that is not such a list.
+    Raises SettingsError if a file is not such a list.
     """
     if name.exists() and not name.is_file():
         return None
@@ -144,11 +145,12 @@ def find_list(name: Path) -> CollectionList | None:
 
 
 def means_table(listed: CollectionList, results: Sequence[Result]) -> str:
-    """Format the benchmark's own table (BEIR's Table 2): a row per set, and the mean of the zero-shot sets.
+    """Format the benchmark's own table (BEIR's Table 2): a row per collection, and the mean over the zero-shot
+    collections.
 
-    A set of several parts is the mean of them, and counts once. A system has a score only if it ran on all parts, and a
-    mean only over all sets of the table. The last rows count the zero-shot sets on which a system is better and worse
-    than BM25 (BEIR's Figure 3), if a system has that name.
+    A collection with several parts counts once, with their mean. A system has a score only if it ran on all parts, and
+    a mean only if it ran on all collections in the table. If there is a system called BM25, the last rows count the
+    zero-shot collections on which each system is better or worse than it (BEIR's Figure 3).
     """
     systems = list(dict.fromkeys(result.name for result in results))
     scores = {(result.name, result.dataset): result.score for result in results}
@@ -184,13 +186,14 @@ BASELINE = "bm25"
 
 
 def _wins(scores: Sequence[float | None], others: Sequence[float | None], sign: int) -> int:
-    """Count the sets on which a system is better (sign 1) or worse (sign -1) than another, if both have a score."""
+    """Count the collections on which a system is better (sign 1) or worse (sign -1) than another, if both have
+    scores."""
     pairs = zip(scores, others, strict=True)
     return sum(score is not None and other is not None and (score - other) * sign > 0 for score, other in pairs)
 
 
 def missing_sets(listed: CollectionList, results: Sequence[Result]) -> str:
-    """Return a sentence that names every set missing from the table, with the reason; empty if none is."""
+    """Return a sentence that names each collection missing from the table, with the reason, or ""."""
     evaluated = {result.dataset for result in results}
     missing = [collection for collection in listed.collections if not evaluated.intersection(collection.members)]
     public = [collection.name for collection in missing if collection.md5 is not None]
@@ -205,23 +208,23 @@ _FILES = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
 
 
 def space_needed(collection: Collection) -> int:
-    """Estimate the bytes of disk that a fetch needs at most."""
+    """Estimate the maximum disk space that a fetch needs, in bytes."""
     return (collection.bytes or 0) * _DISK_PER_ARCHIVE
 
 
 def fetch_collection(listed: CollectionList, collection: Collection, tick: Tick = lambda done: None) -> Path:
-    """Fetch a set unless its folder exists.
+    """Fetch a collection unless its folder exists.
 
     Args:
-        listed: The list that contains the set.
-        collection: The set.
-        tick: Called with the bytes that have arrived.
+        listed: The list that contains the collection.
+        collection: The collection.
+        tick: Called with the number of bytes received.
 
     Returns:
-        The folder of the set.
+        The folder of the collection.
 
     Raises:
-        UsageError: The set is not public.
+        UsageError: The collection is not public.
         FetchError: It cannot be downloaded.
         DatasetError: It has another checksum, or is not a dataset in BEIR format.
     """

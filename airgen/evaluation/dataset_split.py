@@ -1,8 +1,8 @@
-"""What systems are evaluated on: one split of one dataset, by passage or by document.
+"""One split of a dataset, on which systems are evaluated by passage or by document.
 
-`export.ids: opaque` gives every passage a new id, while search services and run files may have the original ids. With
-the dataset's secret, or for a dataset without one, an original id can be mapped to the new one. If passages are chunks,
-a document's score and label are the largest of its chunks.
+`export.ids: opaque` gives every passage a new id, whereas search services and run files may use the original ids. With
+the dataset's secret, or if it has none, an original id can be mapped to the new one. If passages are chunks, a
+document's score and label are the maximum over its chunks.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from airgen.retrievers.indexed_corpus import Corpus
 
 
 class IdLookup:
-    """The passages of one dataset. `find` takes a new or an original id."""
+    """The passage ids of a dataset. `find` accepts new and original ids."""
 
     def __init__(self, ids: Iterable[str], dataset: BeirDataset | None = None) -> None:
         self._known = set(ids)
@@ -35,7 +35,7 @@ class IdLookup:
         return len(self._known)
 
     def find(self, id_: str) -> str | None:
-        """Return the passage's id in the dataset, or None if there is no such passage."""
+        """Return the passage's id in the dataset, or None."""
         if id_ in self._known:
             return id_
         if (fitting := fitting_id(id_)) in self._known:
@@ -47,7 +47,7 @@ class IdLookup:
 
     @property
     def advice(self) -> str:
-        """Return what an id of the dataset looks like, and why an original id may be unknown."""
+        """Explain what the dataset's ids look like, and why an original id may be unknown."""
         text = f"its ids look like {self._example[:100]!r}"
         if self._lost:
             text += (
@@ -74,7 +74,7 @@ def read_parents(path: str | Path) -> dict[str, str]:
 
 
 def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
-    """Turn a run of chunks into one of documents, each with the best score of its chunks.
+    """Convert a run on chunks to a run on documents, each with the best score of its chunks.
 
     Raises DatasetError if no chunk has a parent.
     """
@@ -87,7 +87,7 @@ def run_by_parent(run: Run, parents: Mapping[str, str]) -> Run:
 def labels_by_parent(
     labels: Mapping[str, Mapping[str, float]], parents: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Turn labels of chunks into labels of documents, each with the highest label of its chunks."""
+    """Convert labels of chunks to labels of documents, each with the highest label of its chunks."""
     return {query: _largest(row, parents) for query, row in labels.items()}
 
 
@@ -100,7 +100,7 @@ def _largest(row: Mapping[str, float], parents: Mapping[str, str]) -> dict[str, 
 
 
 def answers_of(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the answers in a query's metadata: `answers` is a text, a list of texts, or SQuAD's `{"text": [...]}`."""
+    """Return the answers in a query's metadata. `answers` is a text, a list of texts, or SQuAD's `{"text": [...]}`."""
     answers = metadata.get("answers")
     if isinstance(answers, Mapping):
         answers = answers.get("text")
@@ -121,7 +121,7 @@ def _value_set(value: Any) -> set[str]:
 
 
 def _commonest(values: Sequence[str]) -> str:
-    """Return the most frequent value; `several` if two are equally frequent; empty without values."""
+    """Return the most frequent value, `several` if two are equally frequent, or "" if there are no values."""
     ranked = Counter(values).most_common(2)
     if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
         return "several"
@@ -136,7 +136,7 @@ def _shown(value: Any) -> str:
 
 
 def _common(values: Mapping[str, str]) -> dict[str, str]:
-    """Replace the rarer values by `other` if there are many."""
+    """Replace the rarer values with `other` if there are many."""
     counts = Counter(values.values())
     frequent = {value for value, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_VALUES]}
     return {key: value if value in frequent else "other" for key, value in values.items()}
@@ -144,10 +144,10 @@ def _common(values: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class DatasetSplit:
-    """One split of one dataset; each part is read at its first use.
+    """One split of a dataset, each part of which is read on first use.
 
     Attributes:
-        words, token_lines: Of passages, filled by those who split a passage.
+        words, token_lines: Caches for the words and token lines of passages.
     """
 
     dataset: BeirDataset
@@ -183,9 +183,10 @@ class DatasetSplit:
 
     @cached_property
     def queries(self) -> dict[str, BeirQuery]:
-        """Return the queries that have labels, in the qrels' order; those of a withheld split in file order.
+        """Return the queries that have labels, in the order of the qrels, or for a withheld split, all queries in file
+        order.
 
-        Raises DatasetError if none has a text.
+        Raises DatasetError if none of them has text.
         """
         queries = self.dataset.queries(self.split)
         if self.split in self.dataset.withheld:
@@ -221,9 +222,9 @@ class DatasetSplit:
 
     @cached_property
     def lost_labels(self) -> str:
-        """Return a line about relevant passages that are missing from the corpus; empty if none is.
+        """Return a line about relevant passages that are missing from the corpus, or "".
 
-        Raises DatasetError if all are missing: every score would be 0, whatever a system retrieves.
+        Raises DatasetError if all are missing, because every score would be 0, whatever a system retrieves.
         """
         relevant = [key for row in self.qrels.labels.values() for key, label in row.items() if label > 0]
         known = set(self.corpus.ids)
@@ -261,8 +262,9 @@ class DatasetSplit:
 
     @cached_property
     def of_relevant(self) -> dict[str, dict[str, str]]:
-        """{attribute: {query id: value}}: `metadata.product` that most of the passages have which are relevant to
-        a query; `several` if two have it equally often. Rare values of an attribute with many are `other`.
+        """Return {attribute: {query id: value}} with the most frequent metadata value, such as `metadata.product`, of
+        the passages relevant to each query, or `several` if there is a tie. Rare values of an attribute with many
+        values are `other`.
         """
         if not self.corpus.metadata or self.split in self.dataset.withheld:
             return {}
@@ -278,18 +280,18 @@ class DatasetSplit:
 
     @cached_property
     def parents(self) -> dict[str, str]:
-        """Return the document of each chunk; empty if passages are documents, or if the dataset came without private/.
+        """Return the document of each chunk; empty if passages are documents or if the dataset has no private/ folder.
 
-        Raises DatasetError for a damaged file.
+        Raises DatasetError if the file is damaged.
         """
         path = self.dataset.path / PARENTS
         return read_parents(path) if path.is_file() else {}
 
     @cached_property
     def generated(self) -> frozenset[str]:
-        """Return the generated hard negatives in the corpus; empty if the dataset came without private/.
+        """Return the generated hard negatives in the corpus; empty if the dataset has no private/ folder.
 
-        The lineage also names those that quality control dropped. Raises DatasetError.
+        The lineage also contains those that quality control dropped. Raises DatasetError.
         """
         rows = typed_rows(self.dataset.path / LINEAGE, {"query": str})
         return frozenset(str(key) for _, row in rows for key in row.get("negatives") or ()).intersection(
@@ -298,14 +300,15 @@ class DatasetSplit:
 
     @cached_property
     def ids(self) -> IdLookup:
-        """Return the mapping from ids, or from ids in the original corpus, to passages."""
+        """Return the mapping of ids, including ids in the original corpus, to passages."""
         return IdLookup(self.corpus.ids, self.dataset)
 
     @cached_property
     def answers(self) -> dict[str, list[str]]:
-        """Texts that answer a labelled query, by query: those of `answers/`, with their quotes, and of its metadata.
+        """Return texts that answer each labelled query: those in `answers/`, with their quotes, and in its metadata.
 
-        Empty for a withheld split, whose answers are as private as its labels. Raises DatasetError for a damaged file.
+        Empty for a withheld split, whose answers are as private as its labels. Raises DatasetError if the file is
+        damaged.
         """
         if self.split in self.dataset.withheld:
             return {}

@@ -1,11 +1,11 @@
-"""Systems that answer pages, on a dataset whose passages are sections of pages (`level: document`).
+"""Evaluate systems that return pages on a dataset whose passages are sections of pages (`level: document`).
 
     pages = PageLookup(corpus, parents={}, labels={"q1": {"reset#router": 1}})
     page = pages.find("https://docs.example.org/reset.html#top")      # "reset"
     pages.best(page, "q1", "how to reset the router")                 # "reset#router"
 
-A hit on a page counts for the best of its sections: the one with the highest label for the query or, if none is
-labelled as relevant, the one with most of the query's words.
+A page counts as the best of its sections: the one with the highest label for the query or, if none is labelled as
+relevant, the one with the most words of the query.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class PageLookup:
     """The sections of each page of a corpus.
 
     Args:
-        parents: {passage id: id of its page}; if empty, the page of `handbook/reset#router` is `handbook/reset`.
+        parents: {passage id: page id}. If it is empty, the page of `handbook/reset#router` is `handbook/reset`.
         labels: {query id: {passage id: label}}.
     """
 
@@ -45,7 +45,7 @@ class PageLookup:
             self._tails[tail] = None if tail in self._tails else page
 
     def find(self, id_: str) -> str | None:
-        """Return the page that a system's id names: the id, without fragment and ending, or the path of an address."""
+        """Return the page for a system's id: the id without fragment and extension, or the path of a URL."""
         for form in dict.fromkeys((id_, fitting_id(id_), id_.partition("#")[0], *_forms(id_))):
             if form in self._sections:
                 return form
@@ -56,7 +56,7 @@ class PageLookup:
         return None
 
     def best(self, page: str, query: str, text: str) -> str:
-        """Return the id of the page's best section for a query, given by its id and its text."""
+        """Return the id of the page's best section for a query, given by id and text."""
         sections, labels = self._sections[page], self._labels.get(query, {})
         ids, corpus = self._corpus.ids, self._corpus
         if len(sections) == 1:
@@ -76,7 +76,7 @@ class PageLookup:
 
 
 def _forms(id_: str) -> list[str]:
-    """Yield shorter forms of an id that is an address or a file name."""
+    """Yield shorter forms of an id that is a URL or a file name."""
     path = unquote(urlsplit(id_).path if "://" in id_ else id_.partition("#")[0].partition("?")[0]).strip("/")
     indexes = [ending for ending in ("/index.html", "/index.htm", "/index") if path.endswith(ending)]
     forms = [path, *(path.removesuffix(ending) for ending in indexes)]

@@ -1,10 +1,10 @@
-"""Evaluate systems on a dataset: index, search, score, keep all results, and never run the same system twice.
+"""Evaluate systems on a dataset: index, search, score, save all results, and never run the same system twice.
 
     results = evaluate("scifact", load_systems("systems.yaml"), "results")
 
-A run's key is made of the dataset's content, of everything in the system's settings that can change its results, and of
-the keys of the systems that it builds on. A run with the same key is kept; if only the measures changed, it is
-scored again. Where labels are private, runs are kept for `submit`.
+A run's key covers the dataset's content, all system settings that can change results, and the keys of the systems on
+which it builds. A run with the same key is reused; if only the measures changed, it is rescored. If labels are private,
+runs are saved for `submit`.
 """
 
 import math
@@ -87,17 +87,18 @@ Encoding = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How systems are evaluated.
+    """Options of an evaluation.
 
     Attributes:
-        top: How many hits of each query a system is asked for.
-        ignore_identical_ids: Leave out hits whose id is the query's own (ArguAna, Quora).
-        language: Language of the corpus. Default: the manifest's, else English.
-        folder: Where relative paths start in systems that were not read from a file. Default: the working directory.
-        fresh: Whether to run systems again whose results are stored.
-        report: Write the tables of the split beside the results.
-        without_negatives: Leave the generated hard negatives out of every run, for search services whose index does not
-            have them.
+        top: Number of hits to request for each query.
+        ignore_identical_ids: Whether to ignore hits whose id equals the query's id (ArguAna, Quora).
+        language: Language of the corpus. Default: the manifest's, or else English.
+        folder: Folder to which paths are relative in systems that were not read from a file. Default: the working
+            directory.
+        fresh: Whether to rerun systems that have saved results.
+        report: Whether to write the split's tables next to the results.
+        without_negatives: Whether to remove the generated hard negatives from every run, for search services that do
+            not index them.
     """
 
     split: str = "test"
@@ -123,20 +124,20 @@ def evaluate(
     failed: Failed | None = None,
     encoding: Encoding | None = None,
 ) -> list[Result]:
-    """Evaluate every system on one split; one Result for each system, in the order given.
+    """Evaluate every system on one split, and return one Result per system, in the given order.
 
-    Raises SettingsError before the first system runs, with everything that any of them lacks. A system that fails does
-    not stop the others: their results and tables are written, and kept for the next call. Its DatasetError, UsageError,
-    MissingExtra or ModelError is raised at the end, or given to `failed`; then its Result is left out.
+    Raises SettingsError before the first system runs, listing everything that is missing. A failing system does not
+    stop the others: their results and tables are saved for the next call. Its DatasetError, UsageError, MissingExtra or
+    ModelError is raised at the end or, with `failed`, passed to that function, and its Result is left out.
 
     Args:
-        dataset: A directory in BEIR's layout, or an opened one.
-        out: Where results are kept.
-        progress: Gets one line for each finished system.
-        started: One for each system that has to be run.
-        indexes: Keeps what was indexed, for another call on the same corpus; a run on such an index has no index time.
-        failed: Gets the name and the error of a system that fails.
-        encoding: Gets a system's name, how many passages it has encoded, and of how many.
+        dataset: A directory in BEIR's layout, or an opened dataset.
+        out: Folder for results.
+        progress: Called with one line for each finished system.
+        started: Called with one line for each system that needs to run.
+        indexes: Keeps indexes for another call on the same corpus. A run on such an index has no index time.
+        failed: Called with the name and the error of a failing system.
+        encoding: Called with a system's name, and the numbers of encoded passages and of all passages.
     """
     experiment = _Experiment(
         dataset,
@@ -165,7 +166,8 @@ def evaluate(
 def makes_first(
     dataset: BeirDataset, systems: Sequence[SystemSettings], out: str | Path, options: EvaluationOptions
 ) -> list[str]:
-    """List the systems without a kept result that train or write something first, with its cost, one line each."""
+    """Return a line for each system without saved results that must train or generate something first, with its
+    cost."""
     if not any(_makes(spec.settings) for system in systems for _, spec in system.parts()):
         return []
     experiment = _Experiment(dataset, systems, out, options)
@@ -184,7 +186,7 @@ def _makes(settings: Settings) -> bool:
 
 
 def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[str]:
-    """List the models of systems that were trained on queries of this split, by their cards, one line each."""
+    """Return a line for each system whose model was trained on queries of this split, according to its card."""
     warnings = []
     for system in systems:
         for place, spec in system.parts():
@@ -207,7 +209,7 @@ def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[st
 
 
 class _Experiment:
-    """The systems of one split that are finished so far."""
+    """The state of an evaluation on one split."""
 
     def __init__(
         self,
@@ -252,13 +254,13 @@ class _Experiment:
         self.beside: dict[str, FinishedRun] = {}  # what workers have run already
 
     def is_pending(self, system: SystemSettings) -> bool:
-        """Return whether a system that builds on no other has no kept result."""
+        """Return whether a system that builds on no other system has no saved result."""
         return self._kept(system, self._key(system)) is None
 
     def rehearse(self) -> None:
-        """Try the user's own components in the systems that will run, before the first of them does.
+        """Try out the user's own components in the systems that will run, before the first system runs.
 
-        Raises SettingsError with a line for each that fails.
+        Raises SettingsError with a line for each failure.
         """
         own_systems = [system for system in self.systems if any(spec.kind == PYTHON for _, spec in system.parts())]
         context = context_of(self.task, self.options.top) if own_systems else None
@@ -274,7 +276,7 @@ class _Experiment:
             raise SettingsError(errors)
 
     def check_hub(self) -> None:
-        """Find out whether the Hub answers, before the first system runs, if one that will run needs it."""
+        """Check whether the Hub responds, before the first system runs, if any of them needs it."""
         pending = (system for system in self.systems if system.uses or self._kept(system, self._key(system)) is None)
         named = (name for system in pending for name in _hub_models(system))
         away = list(dict.fromkeys(name for name in named if not in_hub_cache(name)))
@@ -282,14 +284,14 @@ class _Experiment:
             self.unreachable.update(away)
 
     def run_beside(self) -> None:
-        """Run those that need no other system and no model on the workers if there are any."""
+        """Run the systems that need no other system and no model on the workers, if there are any."""
         if self.indexes is None:
             alone = (system for system in self.systems if not system.uses)
             pending = (system for system in alone if self._kept(system, self._key(system)) is None)
             self.beside.update(run_beside(self.task, pending, self.options.top, self.started))
 
     def add(self, system: SystemSettings) -> None:
-        """Run and score one system, as far as that is not kept."""
+        """Run and score one system, reusing saved results."""
         paths, own_labels = Paths.of(self.target, system.name), self.made_labels.get(system.name, ())
         key = self._key(system)
         scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *self._scored_by])
@@ -315,13 +317,14 @@ class _Experiment:
         self.progress(f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})")
 
     def _price(self, system: SystemSettings) -> float | None:
-        """Return US dollars per 1,000 queries: the system's own price plus those of the systems that it builds on."""
+        """Return the price of 1,000 queries in US dollars: the system's own price plus those of the systems on which it
+        builds."""
         parts = [self.results[name].costs.usd_per_1000 for name in system.uses if name in self.results]
         known = [price for price in (system.price, *parts) if price is not None]
         return math.fsum(known) if known else None
 
     def search(self, system: SystemSettings) -> None:
-        """Run one system on a split without labels, unless its run is kept."""
+        """Run one system on a split without labels, unless its run is saved."""
         name, paths, task = system.name, Paths.of(self.target, system.name), self.task
         note, key = self.target / f"{name}.searched.json", self._key(system)
         try:
@@ -336,7 +339,7 @@ class _Experiment:
         )
 
     def _kept(self, system: SystemSettings, key: str) -> Result | None:
-        """Return the kept result of a run with this key."""
+        """Return the saved result of a run with this key."""
         paths = Paths.of(self.target, system.name)
         options = system.options
         again = isinstance(options, OwnSystem) and not is_kept(options.version)
@@ -344,7 +347,7 @@ class _Experiment:
         return result if result is not None and result.key == key and paths.run.is_file() else None
 
     def _key(self, system: SystemSettings) -> str:
-        """Return the identity of a run. Times, output folder, measures and settings about speed are not part of it."""
+        """Return the key of a run, which does not depend on times, the output folder, measures or speed settings."""
         task, base = self.task, system.folder
         files = []
         for place, spec in system.parts():
@@ -377,13 +380,13 @@ class _Experiment:
 
     @cached_property
     def _scored_by(self) -> list[object]:
-        """Return what else in the dataset affects scores besides its labels."""
+        """Return what affects scores in the dataset besides its labels."""
         tree = self.task.dataset.path / PARENTS
         parts: list[object] = [file_sha256(tree)] if tree.is_file() else []
         return parts + ([content_key(self.task.answers)] if self.task.answers else [])
 
     def _run(self, system: SystemSettings) -> FinishedRun:
-        """Run one system and write its run; those that it builds on are finished."""
+        """Run one system and write its run. The systems on which it builds are finished."""
         if not self.labels_reported and self.task.split not in self.task.dataset.withheld:
             lost, self.labels_reported = self.task.lost_labels, True
             if lost:
@@ -469,13 +472,13 @@ def _means(scores: Scores) -> dict[str, tuple[float, float, float]]:
 
 
 def _stamp(path: Path) -> list[list[object]]:
-    """Return names, sizes and times of the files behind a path."""
+    """Return the names, sizes and times of the files at a path."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
 
 
 def _read_again(result: Result) -> FinishedRun:
-    """Return a kept run, for new measures or for a system that builds on it."""
+    """Read a saved run, for new measures or for a system that builds on it."""
     return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes)
 
 
@@ -484,14 +487,14 @@ def _hub_models(system: SystemSettings) -> list[str]:
 
 
 def results_folder(out: str | Path, name: str, split: str) -> Path:
-    """Return the folder of a dataset's results. The name, from a manifest, must not lead out of `out`."""
+    """Return the folder of a dataset's results. The name comes from a manifest, and must not lead out of `out`."""
     safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
     return Path(out) / (safe.strip(".") or "dataset") / split
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The run of a system on a split without labels; `cached` if it existed before."""
+    """The run of a system on a split without labels. `cached` says whether it already existed."""
 
     name: str
     dataset: str
@@ -510,7 +513,7 @@ def run_without_labels(
     started: Callable[[str], None] | None = None,
     failed: Failed | None = None,
 ) -> list[Searched]:
-    """Search all queries of a withheld split with every system, and return one Searched per system, in the order given.
+    """Search all queries of a withheld split with every system, and return one Searched per system, in the given order.
 
     The arguments and errors are those of `evaluate`.
     """

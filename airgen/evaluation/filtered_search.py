@@ -1,10 +1,10 @@
-"""Search among the passages that match a query's filter, for retrievers that do not filter.
+"""Search among the passages that match a query's filter, for retrievers without filters.
 
     hits = retriever.search(["how do I reset it?"], 1000)
     hits = search_within(retriever, ["how do I reset it?"], [{"version": "2"}], corpus, k=1000, hits=hits)
 
-A retriever ranks the whole corpus, so more hits are requested until k of them match or there are no more. For an exact
-search the result equals a search over the matching passages alone.
+A retriever ranks the whole corpus, so more hits are requested until k of them match or there are no more. For exact
+search, the result equals that of a search over the matching passages only.
 """
 
 import json
@@ -38,10 +38,10 @@ def search_within(
     Args:
         retriever: A retriever that has indexed the corpus.
         queries: Texts of n queries.
-        filters: The filter of each query; None: all passages match.
+        filters: The filter of each query, or None if all passages match.
         corpus: The passages, with their metadata.
         k: Number of hits per query.
-        hits: The best k of all passages, which are tried first.
+        hits: The best k hits among all passages, which are tried first.
 
     Returns:
         The hits, with arrays of shape (n, k).
@@ -71,7 +71,7 @@ def search_within(
 
 
 class _Fitting:
-    """Which passages fit a filter; each different filter is looked up once."""
+    """Caches which passages match each distinct filter."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._metadata = corpus.metadata or [{}] * len(corpus.ids)

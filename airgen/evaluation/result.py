@@ -1,7 +1,7 @@
-"""The result of one system on one dataset, its files (JSON, MTEB's JSON, scores by query as Parquet), and its costs.
+"""The result of a system on a dataset, its costs, and its files (JSON, MTEB's JSON, and scores per query as Parquet).
 
-Costs are those of BEIR's Table 3: time for a query, index size, memory, parameters, device. Times belong to one machine
-and one moment: they are kept apart from the scores and never enter a key.
+Costs are those in BEIR's Table 3: time per query, index size, memory, parameters and device. Times depend on the
+machine and the moment, so they are kept apart from the scores and are never part of a key.
 """
 
 import importlib.metadata
@@ -31,14 +31,15 @@ from airgen.sql_connections import in_memory, without_globs
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds, milliseconds and bytes; None if unknown. Times of a system include those of the systems it builds on.
+    """Costs in seconds, milliseconds and bytes, or None if unknown. A system's times include those of the systems on
+    which it builds.
 
     Attributes:
-        latency_p50_ms, latency_p95_ms: Median and 95th percentile of single queries.
-        batch_ms: Milliseconds per query when all are searched at once; `queries_per_second` is its inverse.
+        latency_p50_ms, latency_p95_ms: Median and 95th percentile for single queries.
+        batch_ms: Milliseconds per query if all are searched at once. `queries_per_second` is its inverse.
         memory_bytes: Growth of resident memory while indexing and searching.
-        ann_recall: Share of the 10 nearest passages by exact search among the first 10 hits of an approximate index.
-        usd_per_1000: Price of 1,000 queries by the systems YAML, including the systems that it builds on.
+        ann_recall: Share of the exact 10 nearest passages among the first 10 hits of an approximate index.
+        usd_per_1000: Price of 1,000 queries according to the systems YAML, including the systems on which it builds.
     """
 
     index_seconds: float | None = None
@@ -57,7 +58,7 @@ class Costs:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process; its maximum so far if the system reports no more."""
+    """Return the resident memory of this process, or its maximum so far if the system reports only that."""
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -65,7 +66,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int | None:
-    """Return the peak resident memory of this process; None if the system does not report it."""
+    """Return the peak resident memory of this process, or None if the system does not report it."""
     try:
         import resource  # only on POSIX
     except ModuleNotFoundError:
@@ -74,9 +75,10 @@ def peak_bytes() -> int | None:
 
 
 def single_latencies(search: Callable[[str], object], queries: Sequence[str], *, most: int = 50) -> list[float]:
-    """Time single queries, evenly spread over all, in milliseconds; stops after ten seconds.
+    """Time single queries, evenly spread over all queries, in milliseconds, for at most ten seconds.
 
-    The first query warms up. It is not timed, unless it is the only query: a re-ranker may keep its encodings.
+    The first query is a warm-up. It is not timed unless it is the only query, because a re-ranker may cache its
+    encodings.
     """
     count = min(most + 1, len(queries))
     chosen = [queries[place] for place in np.linspace(0, len(queries) - 1, count).astype(int)]
@@ -119,7 +121,7 @@ _MTEB = {"nDCG": "ndcg", "AP": "map", "Recall": "recall", "P": "precision", "RR"
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The files of a result: TREC run, this result as JSON, scores by query, MTEB's form."""
+    """The files of a result: the TREC run, the result as JSON, the scores per query, and MTEB's format."""
 
     run: Path
     json: Path
@@ -140,22 +142,22 @@ NO_NEGATIVES = "generated_negatives_never_found"
 
 @dataclass(frozen=True)
 class Result:
-    """One system on one split of one dataset.
+    """The result of a system on one split of a dataset.
 
     Attributes:
-        means: {measure: mean over the qrels' queries}.
-        intervals: {measure: (low, high)}, 95 % bootstrap.
-        missing: Queries of the qrels without a result, which score zero.
-        unjudged: Queries of the run that are not in the qrels, which are left out.
+        means: {measure: mean over the queries in the qrels}.
+        intervals: {measure: (low, high)}, the 95% bootstrap intervals.
+        missing: Number of queries in the qrels without results, which score zero.
+        unjudged: Number of queries in the run that are not in the qrels, which are ignored.
         headline: The measure that ranks systems.
-        cached: Whether it was read from a file.
+        cached: Whether the result was read from a file.
         worst: Texts of the queries with the lowest scores.
         notes: Counts of unusual events.
-        by_document: {measure: (mean, low, high)} of a dataset of chunks, by document.
-        answers: The same of the queries with known answers.
-        refusal: See `airgen.evaluation.breakdown`.
-        family: Groups systems in reports.
-        made_labels: Those of the system's models that also found or voted for the dataset's labels.
+        by_document: {measure: (mean, low, high)} by document, for a dataset of chunks.
+        answers: {measure: (mean, low, high)} for the queries with known answers.
+        refusal: Statistics of refusal; see `airgen.evaluation.breakdown`.
+        family: Group of the system in reports.
+        made_labels: The system's models that also retrieved or voted for the dataset's labels.
     """
 
     name: str
@@ -192,19 +194,19 @@ class Result:
 
     @property
     def mark(self) -> str:
-        """Return the mark after the name of a system that made some of the labels itself."""
+        """Return the mark for the name of a system that helped make the labels."""
         return " †" if self.made_labels else ""
 
     @property
     def score(self) -> float:
-        """Return the mean of the headline measure."""
+        """Return the mean of the main measure."""
         return self.means[self.headline]
 
 
 def write_result(result: Result) -> None:
-    """Write MTEB's form of the result, then the result; each file is written whole or not at all.
+    """Write the result in MTEB's format, then in airgen's. Each file is written atomically.
 
-    The result is the last of a system's files, so where it is, the others are.
+    The result is the last of a system's files, so if it exists, the others do as well.
     """
     value = {"format": FORMAT, **asdict(result)}
     for name in ("paths", "cached"):  # these depend on where the file is and how it was read
@@ -214,7 +216,7 @@ def write_result(result: Result) -> None:
 
 
 def load_result(paths: Paths) -> Result | None:
-    """Load a written result, marked as cached; None if there is none, or it is damaged or of another version."""
+    """Load a saved result, marked as cached, or None if it is missing, damaged or from another version."""
     try:
         result = replace(kept_of(Result, {**read_json(paths.json), "paths": asdict(paths)}), cached=True)
         ends = [end for interval in result.intervals.values() for end in interval]
@@ -226,7 +228,7 @@ def load_result(paths: Paths) -> Result | None:
 
 
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
-    """Write scores by query as Parquet, one row per query and measure.
+    """Write scores per query as Parquet, with one row per query and measure.
 
     Columns: dataset, split, system (all from `result_of`), query, measure, score. DuckDB reads all systems at once:
     SELECT system, measure, avg(score) FROM 'results/*/*/*.parquet' GROUP BY ALL.
@@ -244,12 +246,12 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
 
 
 def read_scores(path: Path, measure: str) -> dict[str, float]:
-    """Read {query id: score} of one measure. Raises DatasetError for a missing or damaged file."""
+    """Read {query id: score} for one measure. Raises DatasetError if the file is missing or damaged."""
     return all_scores([path], measure)[0]
 
 
 def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
-    """Read the scores of each file, as `read_scores` does."""
+    """Read the scores in each file, like `read_scores`."""
     import duckdb
 
     scores = []
@@ -267,9 +269,9 @@ def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return settings without secrets: keys are masked, addresses lose user, password and query.
+    """Return settings without secrets: keys are masked, and URLs lose their user name, password and query.
 
-    Keys belong in environment variables (`api_key_env`). This protects keys that were put into settings nevertheless.
+    Keys belong in environment variables (`api_key_env`). This protects keys that are in settings nevertheless.
     """
     if isinstance(value, Mapping):
         return {
@@ -285,7 +287,8 @@ def without_secrets(value: Any) -> Any:
 
 
 def mteb_form(result: Result) -> dict[str, Any]:
-    """Return the result in MTEB's form: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score, hf_subset}]}}`."""
+    """Return the result in MTEB's format: `{task_name, scores: {split: [{ndcg_at_10, ..., main_score,
+    hf_subset}]}}`."""
     scores: dict[str, Any] = {}
     for name, value in result.means.items():
         measure = parse_measure(name)
@@ -308,7 +311,7 @@ def mteb_form(result: Result) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of airgen, Python, and those libraries of `_LIBRARIES` that this process has loaded."""
+    """Return the versions of airgen, Python, and the `_LIBRARIES` that this process has loaded."""
     versions = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
     for name in filter(sys.modules.__contains__, _LIBRARIES):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -317,6 +320,6 @@ def library_versions() -> dict[str, str]:
 
 
 def as_matrix(results: Iterable[Result], measure: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Return the sorted query ids, and the scores by query of several results, float64 (results, queries)."""
+    """Return the sorted query ids, and the scores of several results per query, float64 (results, queries)."""
     rows = all_scores([result.paths.scores for result in results], measure)
     return sorted(rows[0]), np.array([[row[key] for key in sorted(row)] for row in rows])

@@ -1,6 +1,6 @@
 """A search service over HTTP as a system.
 
-Answers are untrusted: anything malformed, such as a score that is not a number, ends in an error that names the query.
+Responses are untrusted: anything malformed, such as a score that is not a number, raises an error that names the query.
 """
 
 import itertools
@@ -30,22 +30,22 @@ _PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 
 
 class HttpSystem(ServiceAccess):
-    """A search service.
+    """Settings of a search service.
 
     Attributes:
-        body: The request as JSON, with placeholders; for GET, the parameters. `{filter}` is the query's filter, an
-            object. Without `{query}` or `{vector}` in body or url, `query_field` and `size_field` are added to it.
-        hits_path: Dotted path to the list of hits. A hit can be a bare id.
-        id_path, score_path: Dotted paths within a hit. Without `score_path`, the order of the hits counts.
-        best: Which score is the best: `smallest` for distances. With `auto`, it is the largest, unless the scores of
-            all answers rise from the first hit to the last; then it is the smallest, and a message says so.
-        oversample: Requests this many times more hits.
-        id_pattern: A regular expression; its first group is the passage's id in the service's id ("^(.+)#" for a
-            service that stores chunks). The best hit of a passage counts.
+        body: The JSON request with placeholders, or the parameters for GET. `{filter}` is the query's filter, an
+            object. If neither body nor url contains `{query}` or `{vector}`, `query_field` and `size_field` are added.
+        hits_path: Dotted path to the list of hits. A hit may be just an id.
+        id_path, score_path: Dotted paths within a hit. Without `score_path`, hits are ranked by their order.
+        best: Which score is best: `smallest` for distances. With `auto`, it is the largest, unless scores increase from
+            the first hit to the last in all responses; it is then the smallest, and a message says so.
+        oversample: Factor by which to request more hits.
+        id_pattern: Regular expression whose first group is the passage's id in the service's id ("^(.+)#" for a service
+            that stores chunks). The best hit of a passage counts.
         level: What a hit is. `document`: a page, which counts for the best of its sections
             (`airgen.evaluation.document_level`); its id may be an address.
-        unknown_ids: `skip`: a hit that is not in the dataset is left out and counted, and only a service of which no
-            hit is in it ends in an error; `error`: the first such hit does.
+        unknown_ids: How to treat hits that are not in the dataset. `skip` leaves them out and counts them, and raises
+            an error only if no hit at all is in the dataset. `error` raises an error at the first one.
     """
 
     url: Address
@@ -93,12 +93,12 @@ class HttpSystem(ServiceAccess):
 
     @property
     def is_template(self) -> bool:
-        """Return whether body or url contain a placeholder for the query."""
+        """Return whether body or url contains a placeholder for the query."""
         return _holds([self.url, self.body], "{query}") or _holds([self.url, self.body], "{vector}")
 
 
 class SearchService:
-    """A search service that is asked for hits. `ids`, or `pages` for hits that are pages, translates their ids."""
+    """A client for a search service. `ids` (or `pages` for hits that are pages) maps the ids of hits."""
 
     def __init__(self, options: HttpSystem, ids: IdLookup, pages: PageLookup | None = None) -> None:
         self._options, self._ids, self._pages = options, ids, pages
@@ -117,10 +117,10 @@ class SearchService:
     def search(
         self, queries: Mapping[str, str], k: int, filters: Mapping[str, Mapping[str, Any]] | None = None
     ) -> tuple[Results, Counter[str]]:
-        """Send every query. Returns {query id: {passage id: score}} and counted oddities.
+        """Send every query, and return {query id: {passage id: score}} and the counts of irregularities.
 
-        An empty query is not sent and has no hits. Raises DatasetError for an answer that cannot be understood, an
-        unknown passage, a time-out, or a status other than 2xx after all tries.
+        An empty query is not sent and has no hits. Raises DatasetError for an invalid response, an unknown passage, a
+        timeout, or a status other than 2xx after all retries.
         """
         sent = [(key, text) for key, text in queries.items() if text.strip()]
         answers = self._client.ask_all(lambda item: self._hits(*item, k, (filters or {}).get(item[0])), sent)
@@ -211,7 +211,7 @@ class SearchService:
         return self._client.ask(url, fields)
 
     def _matched(self, id_: str, where: str) -> str:
-        """Return the part of a service's id that is the passage's id."""
+        """Return the passage's id within a service's id."""
         if len(id_) > _LONGEST_ID:
             raise DatasetError(f"{where}: the service answered with an id of {len(id_)} characters")
         pattern = self._options.id_pattern
@@ -227,7 +227,7 @@ class SearchService:
 
 
 def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
-    """Return whether the scores rise from the first hit to the last in all answers, given several answers and hits."""
+    """Return whether scores increase from the first hit to the last in all of several responses."""
     long = [scores for scores in lists if len(set(scores)) > 1]
     pairs = sum(len(scores) - 1 for scores in long)
     rise = all(before <= after for scores in long for before, after in itertools.pairwise(scores))
@@ -235,7 +235,7 @@ def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
 
 
 class _NoHits(DatasetError):
-    """An answer in which `hits_path` leads to nothing. Vespa answers so when nothing was found."""
+    """A response in which `hits_path` does not exist, as from Vespa if there are no hits."""
 
 
 def _holds(value: Any, placeholder: str) -> bool:
@@ -247,7 +247,7 @@ def _holds(value: Any, placeholder: str) -> bool:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """Fill in the placeholders of the template. Texts are put into JSON values, so they cannot change its structure."""
+    """Fill in the template's placeholders. Texts become JSON values, so they cannot change its structure."""
     if isinstance(value, Mapping):
         return {name: _filled(part, values) for name, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A user's own search as a system: a function, a retriever of llama-index or LangChain, or an existing run.
+"""Use the user's own search as a system: a function, a llama-index or LangChain retriever, or an existing run.
 
     {name: site, kind: python, version: ...}         # what `airgen.user_functions.named` knows
 
@@ -7,10 +7,10 @@ A function takes (queries, k) and returns a list with the hits of each query. A 
 (id, score), or an object with an id; {id: score} holds all hits of a query. A parameter `filters` receives the filter
 of each query, and `filter` the filter of the single query.
 
-A Retriever of the package air-benchmark is called as there: ({passage id: {"text": ...}}, {query id: text}) gives
-{query id: {passage id: score}}. `corpus` and `queries` are the names of its parameters.
+A Retriever for the air-benchmark package is called with ({passage id: {"text": ...}}, {query id: text}), and returns
+{query id: {passage id: score}}. It is recognised by its parameter names, `corpus` and `queries`.
 
-Answers are untrusted: anything malformed, such as a score that is not a number, ends in an error that names the query.
+Results are untrusted: anything malformed, such as a score that is not a number, raises an error that names the query.
 """
 
 import inspect
@@ -43,18 +43,18 @@ _SCORES = ("score", "_score", "similarity", "relevance_score")
 
 
 class OwnSystem(OwnSettings):
-    """A function, a retriever or a run of Python: `kind: python`."""
+    """Settings of a function, retriever or run from Python: `kind: python`."""
 
 
 def finite_score(score: object, where: str) -> float:
-    """Return the score as a number. Raises DatasetError for anything but a finite number."""
+    """Convert a score to a number. Raises DatasetError for anything but a finite number."""
     if (number := finite_number(score)) is None:
         raise DatasetError(f"{where}: score {short(score)} is not a finite number")
     return number
 
 
 def short(value: object) -> str:
-    """Return a short `repr` of a foreign value; its own may fail, as for a number of 5,000 digits."""
+    """Return a short `repr` of an external value, whose own `repr` may fail, as for a number of 5,000 digits."""
     try:
         words = repr(value)
     except Exception:  # noqa: BLE001
@@ -63,18 +63,19 @@ def short(value: object) -> str:
 
 
 def is_search(value: Any) -> bool:
-    """Return whether an object can search: a function, or a retriever of llama-index, LangChain or another library."""
+    """Return whether an object can search: a function, or a retriever from llama-index, LangChain or another
+    library."""
     return any(callable(getattr(value, name, None)) for name in ("retrieve", "invoke", "search")) or callable(value)
 
 
 def takes_corpus(value: Any) -> bool:
-    """Return whether it is called with the whole corpus and the queries, like a Retriever of air-benchmark."""
+    """Return whether an object is called with the whole corpus and the queries, like an air-benchmark Retriever."""
     return callable(value) and required(value)[:2] == ["corpus", "queries"]
 
 
 @dataclass(frozen=True)
 class OwnSearch:
-    """A search, with the mapping of its ids to the dataset's. `where` prefixes its errors; `corpus` is searched."""
+    """A user's search over `corpus`, with the mapping of its ids to the dataset's. `where` prefixes its errors."""
 
     own: Any
     ids: IdLookup
@@ -83,7 +84,7 @@ class OwnSearch:
 
     @cached_property
     def _function(self) -> tuple[Callable[..., Any], bool]:
-        """Return what is called, and whether it takes one query at a time."""
+        """Return the function to call, and whether it takes one query at a time."""
         for name in ("retrieve", "invoke"):
             if callable(method := getattr(self.own, name, None)):
                 return method, True
@@ -102,14 +103,14 @@ class OwnSearch:
 
         Args:
             queries: Texts by query id.
-            k: Number of hits per query, at most.
+            k: Maximum number of hits per query.
             filters: Filters by query id.
 
         Returns:
-            {query id: {passage id: score}}, and counts of the hits that were left out.
+            {query id: {passage id: score}}, and the counts of hits that were left out.
 
         Raises:
-            DatasetError: An answer has an unexpected form, or none of the hits is in the dataset.
+            DatasetError: A result has an unexpected form, or none of the hits is in the dataset.
         """
         answers = self._answers(queries, k, filters or {})
         counts: Counter[str] = Counter()
@@ -186,7 +187,7 @@ class OwnSearch:
 
 
 def _positional(function: Callable[..., Any]) -> int:
-    """Return how many arguments to pass by position: two if the second is the number of hits."""
+    """Return the number of positional arguments to pass: two if the second is the number of hits."""
     known = list(parameters(function) or {})
     return 2 if len(known) > 1 and known[1] in ("k", "top_k", "topk", "n", "limit", "size") else 1
 
@@ -196,7 +197,7 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
 
 
 def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
-    """Yield (possible ids, score) of each hit of a query, best first."""
+    """Yield (possible ids, score) for each hit of a query, best first."""
     wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
     if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
         raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
@@ -216,7 +217,7 @@ def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
 
 
 def _candidates(hit: Any) -> list[str]:
-    """Return what may be the passage's id in a hit, likeliest first."""
+    """Return possible passage ids in a hit, most likely first."""
     if isinstance(hit, str | int) and not isinstance(hit, bool):
         return [str(hit)]
     if hasattr(hit, "item") and not hasattr(hit, "metadata"):  # a number of numpy
@@ -237,7 +238,7 @@ def _part(value: Any, name: str) -> Any:
 
 
 def check_search(search: Any, name: str) -> None:
-    """Raise UsageError for what cannot be searched with as it is."""
+    """Raise UsageError if an object cannot be used for searching."""
     if callable(getattr(search, "as_retriever", None)) and not callable(getattr(search, "retrieve", None)):
         raise UsageError(f"{name} is a {type(search).__name__}: pass its retriever, .as_retriever(...)")
     if not is_search(search):
@@ -249,12 +250,13 @@ def check_search(search: Any, name: str) -> None:
 
 
 def is_retriever_class(value: Any) -> bool:
-    """Return whether it is a class like air-benchmark's Retriever, whose objects are called with corpus and queries."""
+    """Return whether a value is a class like air-benchmark's Retriever, whose objects are called with corpus and
+    queries."""
     return inspect.isclass(value) and required(value.__call__)[1:3] == ["corpus", "queries"]
 
 
 def load_function(target: str, settings: Mapping[str, Any], folder: Path | None = None) -> Callable[..., object]:
-    """Return the function at `module:search` with its settings, or an object of the Retriever class at `module:Class`.
+    """Load the function at `module:search` with its settings, or an instance of the Retriever class at `module:Class`.
 
     Raises UsageError if it cannot be called with the settings.
     """

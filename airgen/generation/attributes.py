@@ -40,33 +40,33 @@ _LENGTHS_OF = {"claim": ("10to20", "ge20"), "keywords": ("lt5", "lt10")}
 
 
 def length_class(text: str, language: str) -> str:
-    """Return the class of a text's length. The paper's overlap: a text of four words is `lt5`."""
+    """Return the length class of a text. The paper's classes overlap: a text of four words is `lt5`."""
     return class_of(count_words(text, language))
 
 
 def class_of(count: int) -> str:
-    """Return the class of so many words."""
+    """Return the length class of a number of words."""
     return "lt5" if count < 5 else "lt10" if count < 10 else "10to20" if count <= 20 else "ge20"
 
 
 def draw(ratios: Mapping[str, float], *key: object) -> str:
-    """Return one name, with probability in proportion to its ratio, decided by `key` alone."""
+    """Draw a name with a probability proportional to its ratio, determined only by `key`."""
     names = sorted(name for name, ratio in ratios.items() if ratio > 0)
     return rng(*key).choices(names, [ratios[name] for name in names])[0]
 
 
 def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str, str]:
-    """Draw (length, type, information) of the query made under `key` (A.2.1)."""
+    """Draw the length, type and information of the query with this key (A.2.1)."""
     kind = draw(generation.types, key, "type")
     return draw(lengths_of(generation, kind), key, "length"), kind, draw(generation.information, key, "information")
 
 
 def lengths_of(generation: GenerationSettings, kind: str) -> dict[str, float]:
-    """Return the ratio of lengths of one type of query.
+    """Return the ratio of the lengths of one query type.
 
-    A short claim is ambiguous, so claims have one of the two longer classes, in their own ratio; keywords have one of
-    the two shorter ones. The other types are drawn so that the lengths of all queries together have the ratio of
-    `generation.lengths` (1:4:2:1 in A.2.1), as far as there are not more claims than long queries.
+    A short claim is ambiguous, so claims use only the two longer classes, in their own ratio, and keywords only the two
+    shorter ones. The other types are drawn so that the lengths of all queries together have the ratio in
+    `generation.lengths` (1:4:2:1 in A.2.1), unless there are more claims than long queries.
     """
     total = sum(generation.lengths.values())
     left = {name: ratio / total for name, ratio in generation.lengths.items()}

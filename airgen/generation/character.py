@@ -1,4 +1,5 @@
-"""Who might look for the passage (paper 2.3, step 2). Passages that users do not search for cost no call."""
+"""Generate a character who might look for the passage (paper 2.3, step 2). Passages that users do not search for are
+skipped without a call."""
 
 from typing import Any
 
@@ -14,9 +15,9 @@ _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist",
 
 
 async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
-    """Reject a passage, or one of a multi-hop query, of a kind that users do not search for.
+    """Reject a sample if a passage is of a kind that users do not search for.
 
-    Where votes are the labels, also reject one with a near copy, from which the votes could not distinguish it.
+    If votes are the labels, also reject a passage with a near copy, which votes could not distinguish from it.
     """
     pipeline = tools.pipeline
     if pipeline.generation.unasked == "keep":

@@ -1,4 +1,4 @@
-"""What characters and scenarios share (paper 2.3, steps 2 and 3): the model names several, and one is drawn."""
+"""The common part of characters and scenarios (paper 2.3, steps 2 and 3): the model names several, and one is drawn."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,15 +29,15 @@ def draw_one_stage(
     parts: Callable[[Pipeline], dict[str, Any]] = lambda pipeline: {},
     scripted: Callable[[str], Sequence[str]],
 ) -> Step:
-    """Return a stage whose prompt asks for `generation.{name}s` texts, in a list of that name, of which one is drawn.
+    """Return a stage whose prompt asks for a list of `generation.{name}s` texts, from which one is drawn.
 
     Args:
-        given: What its prompt takes besides the document, the language and the count.
-        tokens: Of an answer, with default and small prompts.
-        settings, parts: What else its rows depend on.
-        refuse: Why nothing is asked about a lineage.
-        stand_in: A text in its place, for prompts that are tried alone.
-        scripted: Texts on a subject.
+        given: Inputs of the prompt besides the document, the language and the count.
+        tokens: Expected tokens of an answer, with default and small prompts.
+        settings, parts: What its rows also depend on.
+        refuse: Function that returns why a lineage is rejected without a call.
+        stand_in: A placeholder for the drawn text, for prompts that are tried out on their own.
+        scripted: Function that returns texts about a subject.
     """
 
     def count(pipeline: Pipeline) -> int:

@@ -17,15 +17,15 @@ Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
 
 
 def one_line(value: Any) -> str:
-    """Return the query of an answer, with single spaces."""
+    """Return the query in an answer on one line, with single spaces."""
     return " ".join(value["query"].split())
 
 
 async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -> list[Candidate]:
-    """Return the rows of all drafts, in their order.
+    """Return the rows of all drafts in order.
 
-    `draw(k)` asks for the draft number k, once. One that repeats an earlier one in any letters has a problem. Without
-    `tools.find`, every score is 0.
+    `draw(k)` requests draft number k, once. A draft that repeats an earlier one, ignoring case, has a problem. Without
+    `tools.find`, all scores are 0.
     """
     answers = await together(*(draw(place) for place in range(tools.pipeline.generation.candidates)))
     drafts, seen = list[tuple[str, str]](), set[str]()  # text and problem
@@ -54,6 +54,6 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
 
 
 def best_of(drafts: list[Candidate]) -> Candidate | None:
-    """Return the usable draft of the greatest score, of equal ones the first; None if none is usable."""
+    """Return the first usable draft with the highest score, or None."""
     usable = [draft for draft in drafts if not draft.problem]
     return max(usable, key=lambda draft: (draft.score, -draft.ordinal), default=None)

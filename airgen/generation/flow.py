@@ -1,4 +1,4 @@
-"""The stages in the paper's order, and those from outside airgen that a pipeline names.
+"""The stages in the paper's order, including third-party stages that a pipeline names.
 
 flow = Flow.of(pipeline)
 flow.candidates           from the character to the judgment of the query's own document
@@ -25,7 +25,7 @@ CANDIDATES: tuple[Step, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE,
 
 @dataclass(frozen=True)
 class Flow:
-    """The stages of one pipeline. `accepted` are those that only accepted queries go through."""
+    """The stages of a pipeline. `accepted` are the stages for accepted queries only."""
 
     candidates: tuple[Step, ...] = CANDIDATES
     accepted: tuple[Step, ...] = (HARD_NEGATIVE,)
@@ -34,11 +34,11 @@ class Flow:
     def of(cls, pipeline: Pipeline) -> "Flow":
         """Assemble the stages of a pipeline.
 
-        These are airgen's own, with reference answers if the pipeline asks for them, and each stage of
-        `generation.stages` after the one that it names.
+        They are airgen's own stages, with reference answers on request, and each stage in `generation.stages` after the
+        stage it names.
 
-        A pipeline with `queries` generates nothing. Raises SettingsError for a stage that cannot be imported, has a
-        name that is taken, or follows no stage, and for a variant of a prompt that no stage asks.
+        A pipeline with `queries` generates nothing. Raises SettingsError if a stage cannot be imported, has a name that
+        is already used, or follows an unknown stage, or if no stage uses the prompt of a variant.
         """
         if pipeline.queries is not None:
             return cls((), ())
@@ -69,11 +69,11 @@ class Flow:
 
     @property
     def every(self) -> Sequence[Step]:
-        """Return all stages in their order."""
+        """Return all stages in order."""
         return (*self.candidates, *self.accepted)
 
     @property
     def scripted(self) -> dict[str, Callable[[Request], str]]:
-        """Return the scripted backend's rules, by stage."""
+        """Return the scripted backend's rules by stage."""
         stages = (own_judgment.STAGE, *self.every)  # quality control judges, whatever was generated
         return {stage.name: stage.scripted for stage in stages if stage.scripted is not None}

@@ -1,10 +1,10 @@
-"""Candidate generation: samples in the order of a seeded permutation go through the stages, until the target of
-accepted queries is reached or the corpus is spent.
+"""Candidate generation: samples go through the stages in the order of a seeded permutation, until the target number of
+accepted queries is reached or the corpus is exhausted.
 
-A sample's position in the permutation is its key, a hash of passage and seed. A larger target uses a longer prefix of
-the permutation; a larger corpus only adds samples between the existing ones. The accepted queries are the first
-`target` samples in this order that pass, whatever the order in which they were generated. Samples are drawn in waves;
-if calls run concurrently, a wave has more samples than queries are missing.
+A sample's position in the permutation is determined by its key, a hash of the passage and the seed. A larger target
+uses a longer prefix of the permutation, and a larger corpus only adds samples between the existing ones. The accepted
+queries are the first `target` samples in this order that pass, regardless of the order in which they were generated.
+Samples are drawn in waves. If calls run concurrently, a wave has more samples than the number of missing queries.
 """
 
 import math
@@ -32,14 +32,14 @@ PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 
 
 def finished(lineage: Lineage, flow: Flow) -> bool:
-    """Return whether no candidate stage is left to do."""
+    """Return whether no candidate stage is pending."""
     ended = any(stage.stopped(lineage) for stage in flow.candidates)
     return ended or all(stage.done(lineage) for stage in flow.candidates)
 
 
 def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Health:
-    """Return a health that has seen what is on the disk: a run that it stopped does not spend more when it starts
-    again."""
+    """Return a health monitor that has seen the saved results, so that a run it stopped does not spend more when
+    restarted."""
     health = health_of(pipeline, store)
     rejected = {rejection.lineage.sample.key: rejection for rejection in done.rejected}
     for lineage in lineages:
@@ -60,7 +60,7 @@ def _saw_end(health: Health, rejected: Rejected | None) -> None:
 
 
 def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accepted:
-    """Accept finished lineages in order; a query that repeats an accepted one is rejected."""
+    """Accept finished lineages in order, rejecting queries that repeat an accepted one."""
     accepted: list[Lineage] = []
     rejected: list[Rejected] = []
     seen = NearDuplicateIndex(pipeline.query_language)
@@ -92,10 +92,10 @@ def _rejection(lineage: Lineage, flow: Flow, pipeline: Pipeline) -> Rejected | N
 
 
 def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
-    """Return the candidates whose own document was judged not to answer them, in the order of the permutation.
+    """Return the candidates that their own document does not answer according to the judge, in permutation order.
 
-    Where the target was reached, samples behind the last accepted one are left out: how many of them were tried depends
-    on the speed of the model.
+    If the target was reached, samples after the last accepted one are left out, because how many of them were tried
+    depends on the speed of the model.
     """
 
     def place(lineage: Lineage) -> tuple[int, str]:
@@ -112,7 +112,7 @@ def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
 async def generate(
     store: Store, tools: Tools, flow: Flow, display: Display, workers: int, frame: Collection[str] | None = None
 ) -> Accepted:
-    """Generate everything up to the hard negatives, for the first `target` accepted queries; sources come from
+    """Generate everything up to the hard negatives for the first `target` accepted queries, with sources from
     `frame`."""
     pipeline, plan, target = tools.pipeline, tools.plan, tools.pipeline.target
     health = health_of(pipeline, store)
@@ -185,8 +185,8 @@ async def generate(
 async def _negatives_of_rejected(
     store: Store, tools: Tools, flow: Flow, display: Display, workers: int, accepted: Accepted, health: Health
 ) -> None:
-    """Hard negatives for the candidates that the judge rejected: the paper's dataset without quality control has them
-    (4.1). The dataset with quality control is the same with and without them.
+    """Generate hard negatives for the candidates that the judge rejected, which are part of the paper's dataset without
+    quality control (4.1). They do not change the dataset with quality control.
     """
     stages = [stage for stage in flow.accepted if stage.writes is HardNegative]
     rejected = judged_away(accepted, tools.pipeline.target)
@@ -205,8 +205,7 @@ async def _negatives_of_rejected(
 def accepted_so_far(
     store: Store, flow: Flow, plan: Plan, pipeline: Pipeline, frame: Collection[str] | None = None
 ) -> Accepted:
-    """Return the selection over what is finished on the disk; unfinished samples are left out, and those outside
-    `frame`."""
+    """Return the selection from the finished samples on disk, without samples outside `frame`."""
     every = store.made(Sample, plan["sample"])
     if not every:
         return Accepted([], [], 0, False)

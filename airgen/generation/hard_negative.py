@@ -1,4 +1,5 @@
-"""Hard negatives look relevant and are not (paper 2.3, step 6): 3 to 7 per query, none for Long-Doc (A.2.2)."""
+"""Generate hard negatives, which look relevant but are not (paper 2.3, step 6): 3 to 7 per query, none for Long-Doc
+(A.2.2)."""
 
 import json
 import re
@@ -71,7 +72,7 @@ def _most(pipeline: Pipeline) -> float:
 
 
 def _pieces(expected: Expected) -> float:
-    """Return the queries that get negatives: the accepted ones, or all that are judged."""
+    """Return the queries that need negatives: accepted queries, or all judged queries."""
     target = expected.pipeline.target
     return max(expected.queries, target) if expected.pipeline.generation.negatives_of == "all" else target
 

@@ -1,17 +1,17 @@
-"""Character, scenario and searches in one answer, for small models (not in the paper, which asks one after the other).
+"""Generate the character, scenario and searches in one call, for small models (the paper uses separate calls).
 
-With `generation.one_call`, the model sees worked examples as turns of the chat, each a document and the answer to it:
-who found it, when, its most useful fact, and a search of each form. It then writes the same for the passage. One call
-replaces about ten, the examples are a constant prefix, and a small model is better at imitating than at following
-instructions. Keywords come after the question that they shorten: before it, they would name only the subject, which any
-passage about it fits.
+With `generation.one_call`, the model sees worked examples as chat turns, each with a document and its answer: who found
+it, when, its most useful fact, and a search of each form. It then writes the same for the passage. One call replaces
+about ten, the examples are a constant prefix, and small models are better at imitating than at following instructions.
+Keywords come after the question they shorten; before it, they would name only the subject, which any passage about it
+matches.
 
 Only searches of the types in `types` are requested and shown in the examples.
 
-The answer becomes the rows of the paper's steps. Each step asks for the same answer, which is paid for once.
-Its searches are drafts: those of the drawn type come first, the others follow in an order determined by the sample's
-key. Keywords are also made from the question, by leaving out its function words. The query is the first draft that
-passes the checks and, if votes are the labels, finds its passage. Its type and length are those of the draft.
+The answer becomes the rows of the paper's steps. All steps use the same answer, which is paid for once. Its searches
+are drafts. Those of the drawn type come first, and the others follow in an order determined by the sample's key.
+Keywords are also made from the question by removing its function words. The query is the first draft that passes the
+checks and, if votes are the labels, retrieves its passage. Its type and length are the draft's.
 """
 
 import json
@@ -47,20 +47,20 @@ _LEAST_STRAY_WORDS = 2  # words from the examples that the document does not con
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One search of an answer. `problem` says why it cannot be the query, else it is empty."""
+    """A search in an answer. `problem` says why it cannot be the query, or is ""."""
 
     kind: str
     text: str
     problem: Problem | None
 
     def length(self, language: str) -> str:
-        """Return the class of its length."""
+        """Return its length class."""
         return length_class(self.text, language)
 
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """A usable answer: at least one of its searches has no problem. They are in the order of choice."""
+    """A usable answer: its searches, in order of preference, at least one of which has no problem."""
 
     character: str
     scenario: str
@@ -69,7 +69,7 @@ class Searches:
 
 
 def parts(pipeline: Pipeline) -> dict[str, Any]:
-    """Return what the rows of every step depend on: all of them use the first answer with a usable query."""
+    """Return what the rows of every step depend on, since all steps use the first answer with a usable query."""
     generation = pipeline.generation
     if not generation.one_call:
         return {}
@@ -78,7 +78,7 @@ def parts(pipeline: Pipeline) -> dict[str, Any]:
 
 
 async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
-    """Return the answer for one sample, from disk if another step has asked for it."""
+    """Return the answer for a sample, from disk if another step has already requested it."""
     pipeline, sample = tools.pipeline, lineage.sample
     _, _, information = query_attributes(pipeline.generation, sample.key)
     part = excerpt(lineage.document, pipeline.language, None if information == "overall" else rng(sample.key, "part"))
@@ -123,9 +123,9 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
 
 
 def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> list[tuple[str, str, str]]:
-    """Return the searches of an answer in the order of choice, each with its type and the property that it comes from.
+    """Return the searches of an answer in order of preference, each with its type and the property it comes from.
 
-    Keywords of the model come before those made of its question.
+    The model's keywords come before those made from its question.
     """
     drafts = list[tuple[str, str, str]]()
     for kind in order:
@@ -140,7 +140,7 @@ def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> 
 
 
 def _order(pipeline: Pipeline, key: str) -> list[str]:
-    """Return the types that the pipeline wants: the drawn one first, the others drawn in turn by their ratios."""
+    """Return the pipeline's query types: the drawn type first, the others drawn in turn by their ratios."""
     left, order = dict(pipeline.generation.types), [query_attributes(pipeline.generation, key)[1]]
     while True:
         left.pop(order[-1], None)
@@ -152,7 +152,7 @@ def _order(pipeline: Pipeline, key: str) -> list[str]:
 def search_problem(
     kind: str, text: str, lineage: Lineage, tools: Tools, values: Mapping[str, Any], character: str, scenario: str
 ) -> Problem | None:
-    """Return what is wrong with one search, or None."""
+    """Return the problem of a search, or None."""
     pipeline, language, source = tools.pipeline, tools.pipeline.query_language, lineage.document
     prompt = stage_prompt(pipeline, tools.prompts, PROMPT)
     instructions, examples = _own_words(tools.prompts, prompt.name, language)
@@ -187,7 +187,7 @@ def search_problem(
 
 
 def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
-    """Return whether keywords are too few, or repeat a word."""
+    """Return a problem if there are too few keywords or if they repeat a word."""
     if len(said) < _LEAST_KEYWORDS:
         return Problem("is vague", "one or two words")
     if len(set(own)) < len(own):
@@ -197,7 +197,7 @@ def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
 
 @lru_cache(maxsize=16)
 def _own_words(prompts: PromptSet, name: str, language: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the content words of a prompt's instructions, and those of its examples."""
+    """Return the content words of a prompt's instructions, and of its examples."""
     first, *shown, last = prompts.get(name).render(document="", language_name="")
     small = function_words(language)
 
@@ -213,7 +213,7 @@ def _line(text: str) -> str:
 
 
 def scripted(request: Request) -> str | None:
-    """Return the scripted model's answer to this prompt, as a value; None for another prompt."""
+    """Return the scripted model's answer to this prompt as a value, or None for another prompt."""
     properties = (request.schema or {}).get("properties") or {}
     if "fact" not in properties:
         return None

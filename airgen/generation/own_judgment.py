@@ -1,11 +1,12 @@
-"""Does the query's own document answer it? The first row of the paper's Table 2, judged before the hard negatives.
+"""Judge whether the query's own document answers it (first row of the paper's Table 2), before generating hard
+negatives.
 
-The paper judges this after generating the hard negatives; airgen does it first, which saves the negatives of a query
-that fails. If votes are the labels, no judge is asked: the query must find its document again
+The paper judges this after generating the hard negatives. airgen does it first, which saves the negatives of failing
+queries. If votes are the labels, no judge is asked: the query must retrieve its document
 (`airgen.generation.round_trip`).
 
-A query that is nearer to its document than the pipeline allows is not judged at all. A multi-hop query is judged with
-both of its passages together, and is dropped if one of them alone answers it.
+A query that shares more words with its document than the pipeline allows is not judged at all. A multi-hop query is
+judged with both of its passages together, and dropped if one of them alone answers it.
 """
 
 from dataclasses import replace
@@ -41,7 +42,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
 
 async def _by_votes(lineage: Lineage, tools: Tools) -> list[Row]:
-    """Reject a query that does not find its source: its votes would mean nothing. Without `tools.find`, all pass."""
+    """Reject a query that does not retrieve its source, since its votes would be meaningless. Without `tools.find`, all
+    queries pass."""
     (lead,) = await tools.find(lineage, [lineage.final.text], DEPTH) if tools.find is not None else [0.0]
     if lead < 0:
         return _rows(lineage, tools, Verdict(0, None, NOT_FIRST))

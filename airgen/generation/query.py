@@ -1,4 +1,4 @@
-"""The original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
+"""Generate the original query (paper 2.3, step 4), with length, type and information drawn by key (appendix A.2.1).
 
 `drafts` writes several and keeps the best; `query_examples` gives it the style of real ones; `query_checks` refuses it.
 """
@@ -76,7 +76,8 @@ def _like_values(model: Model) -> dict[str, Any]:
 
 
 async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
-    """Return the first search that has no problem and finds its source, where that is asked; all of them are drafts."""
+    """Return the first search that has no problem and, if required, retrieves its source. All searches are saved as
+    drafts."""
     parent, fp, language = lineage.one(Scenario).key, tools.plan["query"], tools.pipeline.query_language
     # Where votes are the labels, the query will be told apart from as many: each draft is asked about once.
     depth = DRAFT_DEPTH if tools.pipeline.control.judge.members else DEPTH

@@ -23,10 +23,11 @@ from airgen.text.words import count_words, words
 
 
 def run_together(text: str, length: str, language: str, *known: str) -> Problem | None:
-    """Return whether a model that ran out of words wrote the rest of its sentence as one: "... inside afunction".
+    """Return a problem if a model that ran out of words ran the rest of its sentence together: "... inside afunction".
 
-    That is the last word of a query of the greatest length, which stands in none of the `known` texts, and is made of
-    two words that do (or of function words), holds two longer ones, a capital, or a sign that joins ("and_pull").
+    This is the case if the last word of a query of maximum length does not occur in the `known` texts, and consists of
+    two words that do (or of function words), or contains two longer ones, a capital or a joining character
+    ("and_pull").
     """
     most, tokens = WORDS[length][1], text.rstrip("?.؟۔। ").split()
     if most is None or len(tokens) < most:
@@ -62,11 +63,11 @@ _ERRAND = re.compile(
 
 
 def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
-    """Return whether a query has another form than its type (A.2.1), by its marks and first words.
+    """Return a problem if a query's form, judged by its punctuation and first words, does not match its type (A.2.1).
 
-    A question asks something. A claim and a problem do not, and are not bare keywords. A claim has a predicate. A
-    problem is not an errand ("I need information on ..."). Keywords are not a sentence. In a language whose question
-    words are not known, only the question mark counts.
+    A question asks something. Claims and problems do not, and are not just keywords. A claim has a predicate. A problem
+    is not a request for information ("I need information on ..."). Keywords are not a sentence. In a language whose
+    question words are unknown, only the question mark counts.
     """
     asking, wanted = asks(text, language), f"wanted is {TYPE_TEXT.get(kind, kind)}"
     if kind == "question":
@@ -83,7 +84,7 @@ def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
 
 
 def _states(text: str, language: str) -> bool:
-    """Return whether a text may be a claim: it has a predicate, or none is needed and it has function words."""
+    """Return whether a text may be a claim: it has a predicate, or does not need one and has function words."""
     stated = states(text, language)
     return not without_function_words(text, language) if stated is None else stated
 
@@ -92,25 +93,25 @@ _MAX_TRIGRAM_REPEATS, _MIN_REPEATING_WORDS = 3, 8
 
 
 def first_problem(*problems: Problem | None) -> Problem | None:
-    """Return the first problem that was found."""
+    """Return the first problem, or None."""
     return next((problem for problem in problems if problem), None)
 
 
 def wrong_language(text: str, language: str, document: str = "") -> Problem | None:
-    """Return whether a text is in another language than the one asked for, which is its document's if one is given."""
+    """Return a problem if a text is not in the requested language, which is the document's if a document is given."""
     detail = language_check.wrong_language(text, language, document)
     return Problem("wrong language", detail) if detail else None
 
 
 def self_reference(text: str) -> Problem | None:
-    """Return whether a query speaks of "the document": it must make sense to somebody who has never seen it."""
+    """Return a problem if a query refers to "the document": it must make sense to people who have never seen it."""
     detail = language_check.self_reference(text)
     return Problem("refers to the document", detail) if detail else None
 
 
 def repeats_itself(text: str, language: str) -> Problem | None:
-    """Return whether a query of eight words or more runs in circles, as a small model's may: three words in a row come
-    three times, or more than half of all words were said before. No query of 9,900 that people asked (14 collections)
+    """Return a problem if a query of eight words or more repeats itself, as small models do: a run of three words
+    occurs three times, or more than half of the words are repetitions. None of 9,900 queries by people (14 collections)
     does.
     """
     tokens = folded_words(text, language)
@@ -123,13 +124,13 @@ def repeats_itself(text: str, language: str) -> Problem | None:
 
 
 def untranslated(text: str, language: str, source: str) -> Problem | None:
-    """Return whether a query that should be in another language than its document is in the document's."""
+    """Return a problem if a query that should not be in its document's language is in that language."""
     detail = language_check.untranslated(text, language, source)
     return Problem("wrong language", detail) if detail else None
 
 
 def wrong_length(text: str, length: str, language: str) -> Problem | None:
-    """Return whether a query is outside the length class that was asked for (A.2.1), by the words of its language."""
+    """Return a problem if a query is not in the requested length class (A.2.1), counting words as in its language."""
     least, most = WORDS[length]
     count = count_words(text, language)
     if count >= least and (most is None or count <= most):
@@ -138,7 +139,7 @@ def wrong_length(text: str, length: str, language: str) -> Problem | None:
 
 
 def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the length of the longest run of equal words that both have."""
+    """Return the length of the longest run of words that both texts contain."""
     places: dict[str, list[int]] = {}
     for place, word in enumerate(right):
         places.setdefault(word, []).append(place)
@@ -150,7 +151,7 @@ def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def copied(query: str, document: str, language: str, most: int) -> Problem | None:
-    """Return whether a query is a phrase of its document: such a query tests nothing but string matching."""
+    """Return a problem if a query is a phrase from its document, since such a query tests only string matching."""
     run = longest_common_run(folded_words(query, language), folded_words(document, language))
     if run <= most:
         return None
@@ -158,17 +159,17 @@ def copied(query: str, document: str, language: str, most: int) -> Problem | Non
 
 
 def overlap(query: str, document: str, language: str) -> float:
-    """Return the share of the query's distinct content words that stand in the document, 0 to 1: a formal style has
-    more function words, and every document has them.
+    """Return the share of the query's distinct content words that occur in the document, 0 to 1. Function words are
+    ignored, because a formal style has more of them and every document contains them.
     """
     content = set(folded_words(query, language)) - function_words(language)
     return len(content & set(folded_words(document, language))) / len(content) if content else 0.0
 
 
 def nearer(new: str, old: str, document: str, language: str) -> Problem | None:
-    """Return whether a rewrite has more of the document's content words than the query before it.
+    """Return a problem if a rewrite has more of the document's content words than the previous query.
 
-    One more may be a term that has to stay.
+    One more is allowed, since it may be a necessary term.
     """
     before, after = overlap(old, document, language), overlap(new, document, language)
     if after <= before or _shared(new, document, language) <= _shared(old, document, language) + 1:
@@ -182,8 +183,8 @@ def _shared(query: str, document: str, language: str) -> int:
 
 
 def too_near(query: str, title: str, document: str, pipeline: Pipeline) -> Problem | None:
-    """Return whether a query shares too many words with its document or with its title, by the pipeline's bounds; words
-    of two languages are not compared.
+    """Return a problem if a query shares too many words with its document or title according to the pipeline's limits.
+    Words of different languages are not compared.
     """
     generation, language = pipeline.generation, pipeline.language
     for reason, most, whole, other, of in (
@@ -207,13 +208,12 @@ def query_problem(
     known: Sequence[str] = (),
     title: str | None = None,
 ) -> Problem | None:
-    """Return the first problem of a query, original or rewritten; `own` is the result of its stage's own check
-    at.
+    """Return the first problem of an original or rewritten query. `own` are the results of its stage's own checks.
 
     Args:
-        length, kind: The classes that were asked for.
-        known: Texts whose words are whole, where a pattern ended the query.
-        title: Of the document, where the bounds of nearness count.
+        length, kind: The requested length class and type.
+        known: Texts with complete words, if a pattern limited the query.
+        title: Title of the document, if the limits on shared words apply.
     """
     language, source = pipeline.query_language, "" if pipeline.cross_lingual else document
     problems = (
@@ -232,8 +232,8 @@ def query_problem(
 
 
 def names_character(query: str, character: str) -> Problem | None:
-    """Return whether a query speaks of "the engineer", whom only the prompt knows (in English only: other languages
-    have cases and genders).
+    """Return a problem if a query refers to "the engineer", whom only the prompt mentions (only in English, since other
+    languages have cases and genders).
     """
     who = re.escape(character.strip().rstrip("s")).replace(r"\ ", r"\s+")
     if who and re.search(rf"\bthe\s+{who}(?:s|'s|’s)?\b", query, re.IGNORECASE):
@@ -242,8 +242,8 @@ def names_character(query: str, character: str) -> Problem | None:
 
 
 def off_subject(query: str, document: str, scenario: str, character: str, language: str) -> Problem | None:
-    """Return whether an original query shares no content word with its document or scenario, but for those that name
-    the character.
+    """Return a problem if an original query shares no content word with its document or scenario, except those that
+    name the character.
     """
     _, named = borrowed(query, f"{document}\n{scenario}", language)
     _, of_character = borrowed(query, character, language)
@@ -253,5 +253,5 @@ def off_subject(query: str, document: str, scenario: str, character: str, langua
 
 
 def duplicates(left: str, right: str, language: str) -> bool:
-    """Return whether two texts say the same in (nearly) the same words: Jaccard of their words at least 0.8."""
+    """Return whether two texts are near duplicates: the Jaccard similarity of their words is at least 0.8."""
     return alike(frozenset(folded_words(left, language)), frozenset(folded_words(right, language)))

@@ -32,10 +32,10 @@ _QUESTION = ("?", "\uff1f", "\u061f")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The example whose length and form a query gets, and those that the prompt shows. Bounds are in words.
+    """The example whose length and form a query imitates, and the examples that the prompt shows. Limits are in words.
 
     Attributes:
-        opening: The words that the example begins with and that say nothing of its subject ("what are the"), or "".
+        opening: The words at the beginning of the example that are not about its subject ("what are the"), or "".
     """
 
     text: str
@@ -47,12 +47,12 @@ class Model:
 
     @property
     def length(self) -> str:
-        """Return the paper's class of its length."""
+        """Return the paper's length class."""
         return class_of((self.least + self.most) // 2)
 
 
 def form_of(text: str, language: str) -> str:
-    """Return `question` (by its ending), `keywords` (no function word), or else `sentence`."""
+    """Return `question` (by its ending), `keywords` (no function words) or `sentence`."""
     if text.rstrip(" \"'”’»").endswith(_QUESTION):
         return "question"
     known = STOPWORDS.get(language)
@@ -62,7 +62,7 @@ def form_of(text: str, language: str) -> str:
 
 
 def draw_examples(examples: Sequence[str], key: str, language: str) -> Model:
-    """Return the examples for one query, decided by `key` alone."""
+    """Draw the examples for one query, determined only by `key`."""
     shown = rng(key, "examples").sample(list(examples), min(MAX_EXAMPLES, len(examples)))
     count = max(1, count_words(shown[0], language))
     least, most = max(1, math.floor(count * 0.6)), math.ceil(count * 1.5) + 1
@@ -72,7 +72,7 @@ def draw_examples(examples: Sequence[str], key: str, language: str) -> Model:
 
 
 def _opening(text: str, examples: tuple[str, ...], language: str) -> str:
-    """Return the first words of an example, each a function word or a word that other examples begin with, too."""
+    """Return the first words of an example that are function words, or with which other examples also begin."""
     if language in SPACELESS:
         return ""
     style = _first_words(examples) | STOPWORDS.get(language, frozenset())
@@ -88,7 +88,8 @@ def _first_words(examples: tuple[str, ...]) -> frozenset[str]:
 
 
 def unlike_model(text: str, model: Model | None, language: str) -> Problem | None:
-    """Return a problem if a query is much shorter or longer than its model, or only it has a question mark."""
+    """Return a problem if a query is much shorter or longer than its model, or if only the query has a question
+    mark."""
     if model is None:
         return None
     count = count_words(text, language)
@@ -101,8 +102,8 @@ def unlike_model(text: str, model: Model | None, language: str) -> Problem | Non
 
 
 def repeats_example(text: str, examples: tuple[str, ...], language: str) -> Problem | None:
-    """Return whether a query is a near duplicate of any example, or holds `RUN` words of one in a row: real queries
-    must not leak into a benchmark.
+    """Return a problem if a query is a near duplicate of an example or contains a run of `RUN` words from one, since
+    real queries must not leak into a benchmark.
     """
     tokens = folded_words(text, language)
     shares_run = any(run in _runs(examples, language) for run in _windows(tokens))

@@ -35,8 +35,8 @@ _BEGIN = {
 
 
 def form_pattern(length: str, kind: str, language: str) -> str | None:
-    """Return a regular expression that a query of this length and type matches, as a small model cannot count its
-    words; None if the language is not supported. See `run_together` for what the model does at the end.
+    """Return a regular expression for queries of this length and type, since a small model cannot count its words, or
+    None if the language is not supported. See `run_together` for what the model does at the end.
     """
     least, most = WORDS[length]
     begin = _BEGIN.get((kind, language), "")
@@ -45,10 +45,10 @@ def form_pattern(length: str, kind: str, language: str) -> str | None:
 
 
 def words_pattern(least: int, most: int, question: bool, language: str, begin: str = "") -> str | None:
-    """Return a regular expression for one line of `least` to `most` words; None for Thai, whose words have no spaces.
+    """Return a regular expression for a line of `least` to `most` words, or None for Thai, which has no spaces.
 
-    Chinese and Japanese are held to a number of letters. `begin`: a pattern of the first words, each with a space
-    behind it.
+    In Chinese and Japanese, the number of characters is limited instead. `begin` is a pattern for the first words, each
+    followed by a space.
     """
     if language in _UNSPACED:
         low, high = math.ceil(least * _LETTERS_PER_WORD[0]), math.floor(most * _LETTERS_PER_WORD[1])

@@ -1,6 +1,6 @@
-"""A short reference answer of an accepted query, for those who evaluate answers too.
+"""Generate a short reference answer to each accepted query, for evaluating answers as well.
 
-The model quotes the words of the document that answer the query, and then answers: every answer has a span.
+The model first quotes the words in the document that answer the query, then answers, so every answer has a span.
 """
 
 import json
@@ -50,8 +50,9 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 def span_of(quote: str, text: str) -> tuple[int, int] | None:
     """Return the position of a quote in a text, (start, end) in characters, or None.
 
-    White space and marks of quotation or omission around the quote do not count. A small model often puts a heading
-    before the words that it copies: the longest run of them counts, if it has three quarters, and at least four.
+    White space, quotation marks and ellipses around the quote are ignored. A small model often puts a heading before
+    the words it copies, so the longest matching run counts if it has at least four words and three quarters of the
+    quote.
     """
     words = quote.strip(" \t\r\n\"'\u201c\u201d\u2018\u2019\u00ab\u00bb\u2026").split()
     if not words or len(words) > _MAX_QUOTED_WORDS:

@@ -1,5 +1,5 @@
-"""Rewriting in several rounds, away from the document's own words (paper 2.3, step 5; styles of appendix A.2.1). If a
-round gives no usable query, the query of the previous round is kept.
+"""Rewrite queries in several rounds, away from the document's own words (paper 2.3, step 5; styles in appendix A.2.1).
+If a round yields no usable query, the previous round's query is kept.
 """
 
 import json
@@ -60,7 +60,8 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
 
 async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
-    """Reject a rewrite that does not find its document, where votes are the labels; the original may."""
+    """Reject a rewrite that does not retrieve its document if votes are the labels; the original query may retrieve
+    it."""
     if tools.pipeline.control.judge.members or tools.find is None:
         return None
     (lead,) = await tools.find(lineage, [text], DEPTH)
@@ -101,7 +102,8 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
 
 
 def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
-    """Compare a rewrite with the original query by cosine, since several rounds drift away step by step."""
+    """Return a problem if a rewrite's cosine similarity to the original query is too low, since meaning drifts over
+    several rounds."""
     meaning = tools.pipeline.generation.meaning
     if tools.meaning is None or meaning is None:
         return None

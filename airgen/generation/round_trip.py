@@ -1,19 +1,19 @@
-"""Does a generated query find its source again?
+"""Check whether a generated query retrieves its source.
 
 This is checked for the drafts of a query and, if votes are the labels, for every final query before it is accepted.
 
 find = RoundTrip(store, pipeline, plan, embeddings, display)
 leads = await find(lineage, ["what bends a wing", "wing load"], 20)      # one lead per query
 
-The embedding model of the recall finds candidates for the query, and every re-ranker must rank the source above them:
-another passage fits a vague query better. If votes are the labels, the result is yes or no. Most drafts are rejected by
-an embedding model, whose vectors exist already, so it comes first, and a cross-encoder reads only the remaining drafts.
-The result does not depend on `relevance`, so that labels for the other value need no new calls. It is stored in the
-query's rows, so a corpus that grows later does not change existing queries.
+The recall's embedding model retrieves candidates for the query, and every re-ranker must rank the source above them,
+because another passage would fit a vague query better. If votes are the labels, the result is yes or no. Most drafts
+are rejected by an embedding model, whose vectors already exist, so it comes first, and a cross-encoder reads only the
+remaining drafts. The result does not depend on `relevance`, so labels for the other value need no new calls. It is
+saved in the query's rows, so a corpus that grows later does not change existing queries.
 
-If a passage has a near copy, hardly any query finds the passage but not the copy. So before an LLM is asked, the
-passage itself is used as the query (`apart`). Of 93 passages in four collections, 12 had a lead below `LEAST_APART`; 9
-of these failed with every query, and 7 of the 81 others.
+If a passage has a near copy, hardly any query distinguishes the two. Therefore, before an LLM is asked, the passage
+itself is used as the query (`apart`). Of 93 passages in four collections, 12 had a lead below `LEAST_APART`; 9 of these
+12 failed with every query, but only 7 of the other 81.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from airgen.store import Store
 
 @dataclass
 class RoundTrip:
-    """Finds how far each query's source is ahead of other passages, one sample at a time."""
+    """Measures how far each query's source is ahead of other passages, one sample at a time."""
 
     store: Store
     pipeline: Pipeline
@@ -58,13 +58,13 @@ class RoundTrip:
         self._known: dict[tuple[str, str, int], float] = {}  # a rewrite is asked about again as the final query
 
     def prepare(self) -> None:
-        """Index the corpus, which the first query would do otherwise."""
+        """Index the corpus now rather than at the first query."""
         _ = self._search, self._voters
 
     async def apart(self, lineage: Lineage) -> float:
         """Return the lead of the sample's passage over all others with its own text as the query, by the embedders.
 
-        It is 1 without an embedder, and for a sample of several passages. Raises what the models raise.
+        It is 1 if there is no embedder or if the sample has several passages. Raises the models' errors.
         """
         if len(lineage.sources) > 1:
             return 1.0
@@ -74,7 +74,7 @@ class RoundTrip:
             return least
 
     async def __call__(self, lineage: Lineage, texts: Sequence[str], depth: int) -> list[float]:
-        """Return how far the source is ahead of `depth` candidates for each text. Raises what the models raise."""
+        """Return how far the source is ahead of `depth` candidates for each text. Raises the models' errors."""
         async with self._one_at_a_time:
             keys = {text: (lineage.sample.key, text, depth) for text in texts}
             if new := [text for text, key in keys.items() if key not in self._known]:
@@ -105,7 +105,7 @@ class RoundTrip:
 
     @property
     def _votes(self) -> bool:
-        """Return whether only finding the source counts, not the lead."""
+        """Return whether only retrieving the source counts, rather than its lead."""
         return not self.pipeline.control.judge.members
 
     @cached_property

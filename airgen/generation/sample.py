@@ -1,7 +1,7 @@
-"""Which passages queries are written for (paper 2.3, step 1): a seeded permutation of the corpus.
+"""Sample the passages for which queries are written (paper 2.3, step 1), by a seeded permutation of the corpus.
 
-Multi-hop queries (not in the paper): a share of the samples has a second passage of the same document, one of the
-`NEAR` around the first. The prompts show both, the query must need both, and both are its positives.
+For multi-hop queries (not in the paper), a share of the samples has a second passage from the same document, one of the
+`NEAR` passages around the first. The prompts show both, the query must need both, and both are its positives.
 """
 
 import heapq
@@ -38,16 +38,16 @@ QUALIFY row_number() OVER (PARTITION BY one.key ORDER BY abs(other.place - one.p
 
 
 def sample_fingerprint(pipeline: Pipeline, seed: int | str) -> str:
-    """Return a hash of what samples depend on besides the corpus."""
+    """Return a hash of everything on which samples depend besides the corpus."""
     generation = pipeline.generation
     strata = {"stratify": generation.stratify} if generation.stratify else {}
     return fingerprint(stage="sample", version=1, seed=seed, multi_hop=[generation.multi_hop, NEAR], **strata)
 
 
 def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], share: float) -> list[Sample]:
-    """Return the samples; each new one gets a second passage with probability `share`.
+    """Give each new sample a second passage with probability `share`, and return all samples.
 
-    Raises UsageError if no document has one.
+    Raises UsageError if no document has a second passage.
     """
     known = {row.key: row for row in store.made(Sample, plan["sample"], [sample.parent for sample in samples])}
     new = [sample for sample in samples if sample.key not in known]
@@ -74,8 +74,8 @@ def draw_samples(
     frame: Collection[str] | None = None,
     stratify: str | None = None,
 ) -> list[Sample]:
-    """Return the first `count` samples of the permutation over the corpus, or over the documents of `frame`, by id;
-    fewer where it is spent. stratify: a name of the passages' metadata, over whose values they are drawn evenly.
+    """Return the first `count` samples of the permutation of the corpus, or of the documents with ids in `frame`; fewer
+    if it is exhausted. With `stratify`, a metadata name, they are drawn evenly over its values.
 
     Raises UsageError if no passage has metadata of this name.
     """
@@ -95,7 +95,7 @@ def draw_samples(
 
 
 def _strata(store: Store, corpus: str, name: str) -> dict[str, str]:
-    """Return the value of a passage's metadata, by the passage's key."""
+    """Return the value of this metadata by passage key."""
     rows = {key: metadata_of(text) for key, text in store.metadata(corpus)}
     if not any(name in values for values in rows.values()):
         known = sorted({field for values in rows.values() for field in values})
@@ -105,8 +105,8 @@ def _strata(store: Store, corpus: str, name: str) -> dict[str, str]:
 
 
 def _evenly(drawn: Iterable[tuple[str, str]], strata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the samples with keys whose order takes one passage of each value in turn: its place among those of its
-    value stands before the rest of the key.
+    """Yield the samples with keys that order them round-robin over the values: the key begins with the sample's
+    position among those with the same value.
     """
     places: Counter[str] = Counter()
     for key, passage in sorted(drawn):

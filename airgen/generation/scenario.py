@@ -1,4 +1,4 @@
-"""When that person needs the passage (paper 2.3, step 3)."""
+"""Generate a scenario in which the character needs the passage (paper 2.3, step 3)."""
 
 from airgen.generation.character_or_scenario import draw_one_stage
 from airgen.records import Character, Scenario

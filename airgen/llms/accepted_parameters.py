@@ -5,9 +5,9 @@
     dialect.learn(body, "Unsupported value: 'temperature' does not support 0 with this model.")   # a line for the user
     dialect.body(request)                                                                         # no temperature
 
-A refused request is not billed, so each lesson costs one short round trip, once per model. Only what has an
-alternative is learnt: a parameter that merely shapes the answer is left out, a strict format gives way to a looser one,
-a system message goes into the first user message. Everything else stays an error, with the server's words.
+A refused request is not billed, so each lesson costs one short round trip per model. Only what has an alternative is
+learnt: a parameter that merely shapes the answer is omitted, a strict format is replaced by a looser one, and a system
+message is moved to the first user message. Everything else remains an error with the server's message.
 """
 
 import re
@@ -58,22 +58,22 @@ _MOST_ALTERNATIVES = re.compile(r"(?:max|most|than|below|to|<=?)\D{0,20}(\d{1,3}
 
 
 def most_output(request: Request) -> int:
-    """Return the most tokens that the answer itself may have."""
+    """Return the maximum number of tokens of the answer itself."""
     return int(request.params.get("max_tokens") or _DEFAULT_OUTPUT)
 
 
 @dataclass
 class Dialect:
-    """What a model accepts, as far as it is known.
+    """What a model is known to accept.
 
     Attributes:
-        form: Place in `FORMATS` of the strictest format that is accepted.
-        limit: The name of the maximum of tokens.
-        dropped: Parameters that are left out.
-        system: Whether there are system messages.
-        alternatives: The maximum number of log-probabilities per token.
-        room: Tokens for thinking beyond a request's maximum; 0 for a model that was never seen to think.
-        extra: Members of the body that the user set; they replace others.
+        form: Index in `FORMATS` of the strictest accepted format.
+        limit: Name of the parameter for the maximum number of tokens.
+        dropped: Parameters to omit.
+        system: Whether system messages are accepted.
+        alternatives: Maximum number of log-probabilities per token.
+        room: Number of tokens for thinking beyond a request's maximum, or 0 for a model not known to think.
+        extra: Members of the body set by the user, which override others.
     """
 
     form: Annotated[int, Field(ge=0, lt=len(FORMATS))] = 0
@@ -89,7 +89,7 @@ class Dialect:
         return {name: value for name, value in asdict(self).items() if name != "extra"}
 
     def remember(self, known: Mapping[str, Any]) -> None:
-        """Take over what another process has learnt, unless it is damaged."""
+        """Restore what another process has learnt, unless it is damaged."""
         try:
             learnt = kept_of(Dialect, known)
         except ValueError:
@@ -98,7 +98,7 @@ class Dialect:
             setattr(self, name, getattr(learnt, name))
 
     def body(self, request: Request, room: int | None = None) -> dict[str, Any]:
-        """Return the request as this model takes it, with `room` tokens for thinking (as many as were reserved)."""
+        """Return the request in this model's dialect, with the reserved number of tokens for thinking, `room`."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         given = {name: value for name, value in request.params.items() if name not in self.dropped}
         given.pop("max_tokens", None)
@@ -115,9 +115,9 @@ class Dialect:
         return {"model": request.model, "messages": messages, **given, **self.extra}
 
     def learn(self, sent: Mapping[str, Any], message: str) -> str | None:
-        """Return what the server's refusal of `sent` teaches, as a line for the user; "" if it was known already.
+        """Learn from the server's refusal of `sent`. Returns a line for the user, or "" if it was already known.
 
-        None if nothing can be learnt: the refusal stands.
+        Returns None if nothing can be learnt, so that the refusal is final.
         """
         if "max_completion_tokens" in message and "max_tokens" in sent and not _TOO_MANY.search(message):
             return self._set("limit", "max_completion_tokens", "takes max_completion_tokens in place of max_tokens")
@@ -156,7 +156,8 @@ class Dialect:
         )
 
     def cut_off(self, request: Request, reply: Reply) -> bool:
-        """Learn from an answer how much the model thinks; True if thinking used up the tokens and more room is set."""
+        """Learn from an answer how much the model thinks. Returns True if thinking used up the tokens and the room was
+        increased."""
         requested, ended = most_output(request), reply.finish_reason == "length"
         # Some servers hide the thinking completely: all tokens were used, and no text came.
         hidden = ended and not reply.text and reply.completion_tokens >= requested + request.room
@@ -196,7 +197,7 @@ class LearningBackend(Backend):
 
 
 def too_much(message: str, room: int) -> bool:
-    """Return whether a refusal can be about the room for thinking: then less of it may be accepted."""
+    """Return whether a refusal may be about the room for thinking, in which case less may be accepted."""
     return room > 0 and bool(_TOO_LONG.search(message) and _TOO_MANY.search(message))
 
 
@@ -209,7 +210,7 @@ def _names(message: str, name: str) -> bool:
 
 
 def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the messages with the system's text at the beginning of the first user message."""
+    """Move the system message to the beginning of the first user message."""
     system = [part["content"] for part in messages if part["role"] == "system"]
     others = [part for part in messages if part["role"] != "system"]
     if not system or not others:

@@ -1,10 +1,11 @@
-"""Track which pieces of work may still ask, so that a backend that collects requests knows when it has them all.
+"""Track which tasks may still ask, so that a backend that collects requests knows when it has them all.
 
     async with engine:
         await together(*(work(item) for item in items))      # each may ask, and may call `together` itself
 
-Work is busy unless it waits for an answer from the engine, or has ended. Work that waits for another piece's answer in
-any other way, for example for a lock that is held during a call, counts as busy and would keep a batch open for ever.
+A task is busy unless it is waiting for an answer from the engine or has ended. A task that waits for another task's
+answer in any other way, for example for a lock that is held during a call, counts as busy and would keep a batch open
+forever.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ T = TypeVar("T")
 
 
 class Askers:
-    """The pieces of work of one engine. `changed` is called soon after one of them waits or ends."""
+    """The tasks of one engine. `changed` is called soon after one of them waits or ends."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.busy = 0
         self._changed = changed
 
     def count(self, more: int) -> None:
-        """Count work that has become busy (1), or is not any more (-1)."""
+        """Count a task that has become busy (1) or is no longer busy (-1)."""
         self.busy += more
         if more < 0 and not self.busy:
             # Soon: where work ended by an error, the engine may be closed before.
@@ -31,7 +32,7 @@ class Askers:
 
 
 class Asker:
-    """One piece of work, which is busy at first."""
+    """A task, which is busy at first."""
 
     def __init__(self, askers: Askers) -> None:
         self._askers = askers
@@ -40,24 +41,24 @@ class Asker:
         askers.count(1)
 
     def wait(self) -> None:
-        """Note that it cannot ask before `resume`."""
+        """Record that the task cannot ask before `resume`."""
         self._waits += 1
         if self._waits == 1 and not self._ended:
             self._askers.count(-1)
 
     def resume(self) -> None:
-        """Note that something it waited for has arrived."""
+        """Record that something that the task was waiting for has arrived."""
         self._waits -= 1
         if self._waits == 0 and not self._ended:
             self._askers.count(1)
 
     def wait_for(self, answer: "asyncio.Future[Any]") -> None:
-        """Wait until the answer has arrived; it counts as busy again before it continues."""
+        """Wait until the answer has arrived. The task counts as busy again before it continues."""
         self.wait()
         answer.add_done_callback(lambda _: self.resume())
 
     def end(self) -> None:
-        """Note that it asks nothing more."""
+        """Record that the task will not ask again."""
         if not self._ended:
             self._ended = True
             if not self._waits:
@@ -71,18 +72,18 @@ _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 def current_asker() -> Asker | None:
-    """Return the piece of work that runs here."""
+    """Return the current task."""
     return _asker.get()
 
 
 async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Do several pieces of work at once, each of which may ask.
+    """Run several tasks concurrently, each of which may ask.
 
     Returns:
-        Their results, in their order.
+        Their results, in order.
 
     Raises:
-        The first error, which stops the others.
+        Exception: The first error, which stops the other tasks.
     """
     askers, parent = ASKERS.get(), _asker.get()
     parts = [None if askers is None else Asker(askers) for _ in works]

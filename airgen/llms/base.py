@@ -1,10 +1,10 @@
-"""What an LLM call is: `Request` in, `Answer` out; and what a backend is.
+"""The interface of LLM calls, `Request` in and `Answer` out, and of backends.
 
     request = Request(model="gpt-4o-mini", messages=(Message("user", "..."),), params={"temperature": 1.0})
     answer = await llm.ask(request)          # from the answers on disk, or paid for exactly once
 
-`llm` is an `airgen.llms.engine.Engine`. It looks the answer up on disk, keeps the budget and the rate limits, lets a
-backend send the request, repeats what failed, and commits the answer before it returns it. A backend only sends.
+`llm` is an `airgen.llms.engine.Engine`. It looks up the answer on disk, enforces the budget and the rate limits, lets a
+backend send the request, retries failures, and commits the answer before returning it. A backend only sends.
 """
 
 import functools
@@ -30,7 +30,7 @@ RETRIES = 6  # of a call of a job: about half a minute of pauses
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user or assistant."""
+    """A chat message. `role` is system, user or assistant."""
 
     role: str
     content: str
@@ -38,13 +38,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The complete outgoing request: all that can change the answer.
+    """The complete outgoing request: everything that can change the answer.
 
-    `params` goes to the endpoint as it is (temperature, max_tokens, top_p, seed, logprobs, top_logprobs, ...).
-    `schema` is the JSON schema of the answer, or None. `sample` distinguishes several answers to one request, and the
-    second try after a bad answer. `endpoint` distinguishes providers of one model. `stage` is for accounting and the
-    scripted backend; it is not part of the key. `room` is the number of tokens beyond the maximum that the model may
-    write while thinking: the engine has reserved the money for them. It is not part of the key either.
+    `params` is sent to the endpoint unchanged (temperature, max_tokens, top_p, seed, logprobs, top_logprobs, ...).
+    `schema` is the JSON schema of the answer, or None. `sample` distinguishes several answers to the same request, and
+    the second attempt after a bad answer. `endpoint` distinguishes providers of the same model. `stage` is for
+    accounting and the scripted backend, and is not part of the key. `room` is the number of tokens beyond the maximum
+    that the model may use for thinking, for which the engine has reserved the cost. It is not part of the key either.
     """
 
     model: str
@@ -77,10 +77,11 @@ Rule = Callable[[Request], str]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a backend received: the text, the tokens used, and for each token [[alternative, log-probability], ...].
+    """What a backend received: the text, the numbers of tokens, and [[alternative, log-probability], ...] for each
+    token.
 
-    The text is the answer alone; thinking_tokens, which are among completion_tokens, came before it.
-    estimated: the tokens were counted here, because the server gave no usable count.
+    The text is only the answer. `thinking_tokens`, which are included in `completion_tokens`, came before it.
+    `estimated` means that airgen counted the tokens, because the server reported no usable counts.
     """
 
     text: str
@@ -102,7 +103,8 @@ class Reply:
 
 
 class Allowance(NamedTuple):
-    """What a server's headers allow, of requests or of tokens: the limit, what is left, seconds until the reset."""
+    """The requests or tokens that a server's headers allow: the limit, what is left, and the seconds until the
+    reset."""
 
     limit: int | None = None
     left: int | None = None
@@ -112,8 +114,8 @@ class Allowance(NamedTuple):
 class CallFailed(AirgenError):
     """A call without an answer.
 
-    `reason` is a short name, by which failures are counted; `detail` is the message of the server or the operating
-    system; `usage` is what the server bills, None if it bills nothing.
+    `reason` is a short name by which failures are counted. `detail` is the message of the server or the operating
+    system. `usage` is what the server bills, or None if it bills nothing.
     """
 
     def __init__(self, reason: str, detail: str = "", usage: Usage | None = None) -> None:
@@ -122,14 +124,15 @@ class CallFailed(AirgenError):
 
 
 class Refused(CallFailed):
-    """A failure of this request alone, such as a content filter: kept as a row, and asked again only on request."""
+    """A failure of this request only, such as by a content filter. It is saved as a row, and retried only on
+    request."""
 
 
 class Retry(CallFailed):
-    """A failure that may pass: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`, ...
+    """A temporary failure: `rate_limit`, `http_503`, `timeout`, `connection`, `bad_body`, ...
 
-    `thinking`: the model thought until its room was used up, and gets more from now on. `after` is how many seconds the
-    server asks to wait.
+    With the reason `thinking`, the model used up its room for thinking, and gets more from now on. `after` is the
+    number of seconds that the server asks to wait.
     """
 
     def __init__(self, reason: str, after: float | None = None, detail: str = "", usage: Usage | None = None) -> None:
@@ -139,15 +142,15 @@ class Retry(CallFailed):
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How one LLM may be asked.
+    """Limits on calls to one LLM.
 
     Attributes:
-        concurrency: The maximum number of calls at a time; if `adaptive`, the engine goes below it for a slow or
-            failing server.
-        timeout: Seconds for one attempt, None for no bound.
-        retries: Attempts after the first, for 5xx, time-outs and dropped connections.
-        backoff: The first pause between attempts in seconds; it doubles each time.
-        requests_per_minute, tokens_per_minute: Limits of the account, where they are known.
+        concurrency: Maximum number of calls at a time. If `adaptive`, the engine reduces it for a slow or failing
+            server.
+        timeout: Time limit for one attempt in seconds, or None for no limit.
+        retries: Number of attempts after the first, for 5xx errors, timeouts and dropped connections.
+        backoff: First pause between attempts in seconds, which doubles each time.
+        requests_per_minute, tokens_per_minute: Limits of the account, if known.
     """
 
     concurrency: int = 16
@@ -160,10 +163,10 @@ class CallLimits:
 
 
 class Backend:
-    """One way to reach a model. A subclass needs only `send`; it can override the other methods.
+    """Base class of backends, which reach a model. A subclass must define `send`, and may override the other methods.
 
-    The pipeline names it in `llm.backend`: by its line in the registry, or as `module:Class`. `Settings` declares
-    the keys of `llm:` that it adds; see `airgen.settings.llm.LlmSettings`.
+    A pipeline names it in `llm.backend`, by its name in the registry or as `module:Class`. `Settings` declares the keys
+    that it adds to `llm`; see `airgen.settings.llm.LlmSettings`.
     """
 
     Settings: ClassVar[type[LlmSettings]] = LlmSettings
@@ -176,28 +179,28 @@ class Backend:
     collected: Callable[[], None] = staticmethod(lambda: None)  # called when it has kept a request; the engine sets it
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Call a backend of the user's under the guard: whatever it raises ends the job in one line."""
+        """Guard a user's backend, so that any exception ends the job with a one-line error."""
         super().__init_subclass__(**options)
         if cls.__module__.partition(".")[0] != "airgen":
             _guard(cls)
 
     @classmethod
     def make(cls, settings: Any, *, folder: Path, rules: Mapping[str, Rule]) -> "Backend":
-        """Return the backend of one LLM. `settings` is of the class's own `Settings`.
+        """Create the backend of an LLM. `settings` is an instance of the class's own `Settings`.
 
-        `folder` is for files of this LLM that a later process needs; `rules` holds the scripted answers by stage.
-        Raises SettingsError if a setting cannot work.
+        `folder` is for this LLM's files that a later process needs. `rules` holds the scripted answers by stage. Raises
+        SettingsError if a setting cannot work.
         """
         return cls()
 
     @classmethod
     def missing(cls, settings: Any) -> list[str]:
-        """Return what these settings need but this machine lacks, one line each, for `airgen check`."""
+        """Return a line for each missing requirement of these settings, for `airgen check`."""
         return []
 
     @classmethod
     def price(cls, settings: Any) -> Price | None:
-        """Return the price in the pipeline's `prices`, else free; None if a price exists and is unknown."""
+        """Return the price in the pipeline's `prices`, otherwise a price of 0, or None if the price is unknown."""
         return price_in(settings.prices, settings.model) or FREE
 
     @classmethod
@@ -212,33 +215,33 @@ class Backend:
         )
 
     def room(self, request: Request) -> int:
-        """Return how many tokens the model may need for thinking, beyond the request's maximum: the budget reserves
-        them.
+        """Return how many tokens the model may need for thinking beyond the request's maximum, which the budget
+        reserves.
         """
         return 0
 
     def known(self) -> dict[str, Any]:
-        """Return what the backend has learnt of its model, as JSON values: a later process remembers it."""
+        """Return what the backend has learnt about its model, as JSON values, for later processes."""
         return {}
 
     def remember(self, known: Mapping[str, Any]) -> None:
         """Restore what an earlier process has learnt about the model."""
 
     async def send(self, request: Request) -> Reply:
-        """Send one request once. Raises Retry, Refused, or LlmError for what will never work."""
+        """Send a request, without retrying. Raises Retry, Refused, or LlmError if it can never work."""
         raise NotImplementedError
 
     @property
     def waiting(self) -> int:
-        """Return how many of its calls end only when its batch does."""
+        """Return how many calls end only when their batch ends."""
         return 0
 
     def send_collected(self) -> None:
-        """Send the collected requests: no other request can come before one of them has an answer."""
+        """Send the collected requests, because no other request can arrive before one of them is answered."""
 
     def leave(self) -> list[str]:
-        """Wait no longer for calls that a later process gets the answers to: they are cancelled. Returns what stays
-        with the server, a line each.
+        """Stop waiting for calls whose answers a later process can retrieve, and cancel them. Returns a line for each
+        batch that stays with the server.
         """
         return []
 
@@ -247,7 +250,7 @@ class Backend:
 
 
 def _guard(backend: type[Backend]) -> None:
-    """Replace what the class defines of `Backend` by the same under the guard."""
+    """Wrap the `Backend` methods that the class defines with the guard."""
     name = f"{backend.__module__}:{backend.__name__}"
     for method in ("make", "missing", "price", "limits"):
         if isinstance(defined := vars(backend).get(method), classmethod):
@@ -280,9 +283,7 @@ def _guarded_call(method: Callable[..., Awaitable[Any]], name: str) -> Callable[
 
 
 def answer_key(request: Request, settings: Mapping[str, Any]) -> str:
-    """Return the identity of the answer to a request; `settings` are those of the backend itself that change an
-    answer.
-    """
+    """Return the key of the answer to a request. `settings` are the backend-specific settings that change an answer."""
     return content_key({"request": request.key, **settings}) if settings else request.key
 
 
@@ -293,18 +294,18 @@ def backend_class(llm: LlmSettings) -> type[Backend]:
 
 
 class Llm(Protocol):
-    """What a stage sees."""
+    """The interface of the engine for stages."""
 
     async def ask(self, request: Request) -> Answer:
-        """Return the answer, from disk or fresh. A refusal or a final failure is an Answer with `error` set.
+        """Return the answer, saved or new. A refusal or a final failure is an Answer with `error` set.
 
-        Raises BudgetSpent, Stopped or LlmError, and no exception of a backend.
+        Raises BudgetSpent, Stopped or LlmError, but never a backend's exceptions.
         """
         ...
 
 
 def parse_logprobs(answer: Answer) -> list[list[tuple[str, float]]]:
-    """Return for each generated token its top alternatives as (token, logprob); empty if none were requested."""
+    """Return the top alternatives for each generated token as (token, logprob); empty if none were requested."""
     if not answer.logprobs:
         return []
     return [[(token, value) for token, value in alternatives] for alternatives in json.loads(answer.logprobs)]

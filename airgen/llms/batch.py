@@ -1,11 +1,11 @@
-"""The Batch API: half the price, an answer within a day, and no second submission whenever the process dies.
+"""The Batch API: half the price, answers within a day, and no second submission, whenever the process dies.
 
     backend = BatchBackend(endpoint, Path("runs/python-reference/batches"))
 
-Requests are collected until the engine knows that no further one can come, uploaded and submitted. Each step is on the
-disk before the next begins, and a batch carries its local name as metadata: a process killed between submitting a batch
-and noting it finds that batch in the server's list. What expired or failed goes back to the engine as a failure that
-may pass, so the next batch holds only that.
+Requests are collected until the engine knows that no more can come, and are then uploaded and submitted. Each step is
+saved before the next one begins, and a batch has its local name as metadata, so if the process is killed between
+submitting a batch and recording it, the next process finds the batch in the server's list. Requests that expired or
+failed are returned to the engine as temporary failures, so the next batch contains only those.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ T = TypeVar("T")
 class BatchBackend(LearningBackend):
     """Sends requests through `{base_url}/files` and `{base_url}/batches`.
 
-    folder: where the state of each batch of this LLM is kept, and of no other; only one process at a time may use it.
-    answer_key: under which the engine keeps the answer to a request (`Connection.key`). dialect: what live calls have
-    learnt: refusals in a batch come too late to learn from them.
+    `folder` holds the state of this LLM's batches, and only one process at a time may use it. `answer_key` returns the
+    key under which the engine saves the answer to a request (`Connection.key`). `dialect` is what live calls have
+    learnt, because refusals in a batch come too late to learn from.
     """
 
     RECOVERS: ClassVar[bool] = True
@@ -72,7 +72,7 @@ class BatchBackend(LearningBackend):
         self._recovered = self._left = False
 
     async def send(self, request: Request) -> Reply:
-        """Return the answer, once the batch that holds the request has ended. Raises Retry, Refused, LlmError."""
+        """Return the answer once the batch with the request has ended. Raises Retry, Refused or LlmError."""
         key = self._key(request)
         if not self._recovered:
             self._recover()
@@ -92,11 +92,11 @@ class BatchBackend(LearningBackend):
 
     @property
     def waiting(self) -> int:
-        """Return the calls without an outcome."""
+        """Return the number of calls without an outcome."""
         return len(self._asked)
 
     def _recover(self) -> None:
-        """Go on with the batches of an earlier process."""
+        """Continue the batches of an earlier process."""
         batches, base_url = BatchFile.unfinished(self._folder), self._endpoint.base_url
         for batch in batches:
             if batch.state["url"] != base_url:
@@ -108,7 +108,7 @@ class BatchBackend(LearningBackend):
             self._start(batch)
 
     def leave(self) -> list[str]:
-        """Drop requests that were not submitted, at no cost; the next process fetches the results of the others."""
+        """Drop requests that were not submitted, at no cost. The next process fetches the results of the others."""
         lines = [
             f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which continues "
             "it: run the same command later to get its answers"
@@ -142,7 +142,7 @@ class BatchBackend(LearningBackend):
     # -- collecting ----------------------------------------------------------------------------------------------
 
     def _collect(self, key: str, request: Request) -> None:
-        """Keep a request for the next batch; a file that is full is submitted."""
+        """Add a request to the next batch, and submit the batch if its file is full."""
         line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self.dialect.body(request)}
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if self._unsent_bytes + len(data) > MAX_BYTES:
@@ -166,7 +166,7 @@ class BatchBackend(LearningBackend):
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Pass an unexpected error on to every caller, so that none waits for ever."""
+        """Pass an unexpected error on to every caller, so that none of them waits forever."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -178,7 +178,7 @@ class BatchBackend(LearningBackend):
     # -- one batch -----------------------------------------------------------------------------------------------
 
     async def _finish(self, batch: BatchFile, requests: bytes) -> None:
-        """Upload, submit, wait and fetch, from the batch's state on; then deliver each outcome."""
+        """Upload, submit, wait and fetch, starting from the batch's state, then deliver each outcome."""
         outcomes: Mapping[str, Reply | AirgenError]
         try:
             if requests:
@@ -243,7 +243,8 @@ class BatchBackend(LearningBackend):
         batch.note(state="uploaded", file=_id(await self._call(upload, "/files")))
 
     async def _create(self, batch: BatchFile) -> None:
-        """Submit, unless an earlier process was killed right after it had, or nobody wants an answer any more."""
+        """Submit the batch, unless an earlier process has already done so, or no caller needs the answers any
+        longer."""
 
         def create(api: "AsyncOpenAI") -> Awaitable[Any]:
             return api.batches.with_raw_response.create(
@@ -265,7 +266,7 @@ class BatchBackend(LearningBackend):
             batch.note(state="submitted", batch=_id(server_batch))
 
     async def _find(self, batch: BatchFile) -> Mapping[str, Any] | None:
-        """Return the batch in the server's list, by the name in its metadata."""
+        """Find the batch in the server's list by the name in its metadata."""
         seen: set[str] = set()
         after = ""
         for _ in range(MAX_PAGES):
@@ -303,7 +304,7 @@ class BatchBackend(LearningBackend):
         )
 
     async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:
-        """Return each request's outcome; one without a result is a failure that may pass."""
+        """Return the outcome of each request. A request without a result is a temporary failure."""
         if ended["status"] == "failed":
             batch.note(state="done")
             raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(_reason(ended))}")
@@ -320,8 +321,8 @@ class BatchBackend(LearningBackend):
         return outcomes | lost
 
     async def _read_results(self, file: str, batch: BatchFile, outcomes: dict[str, Reply | AirgenError]) -> None:
-        """Add the outcomes in a file of the server. What was paid for stays, whatever other lines say of its request:
-        an answer counts before a refusal, and that before a failure which may pass.
+        """Add the outcomes in a file from the server. If there are several for one request, an answer takes precedence
+        over a refusal, and a refusal over a temporary failure, so that nothing paid for is lost.
         """
         async for line, whole in self._lines(file, batch):
             key, outcome = self._outcome(line, whole)
@@ -329,9 +330,7 @@ class BatchBackend(LearningBackend):
                 outcomes[key] = outcome
 
     async def _lines(self, file: str, batch: BatchFile) -> AsyncIterator[tuple[bytes, bool]]:
-        """Yield (line, whether it is whole) of a file at the server; of a line that no answer can have, the
-        beginning.
-        """
+        """Yield (line, whether it is complete) for a file on the server. A line too long for an answer is truncated."""
         line, skipping = bytearray(), False
         async for piece in self._endpoint.pieces(file, batch.remedy):
             *ended, rest = piece.split(b"\n")
@@ -348,7 +347,7 @@ class BatchBackend(LearningBackend):
             yield bytes(line), True
 
     def _outcome(self, line: bytes, whole: bool) -> tuple[str, Reply | AirgenError]:
-        """Return the key of a request and its outcome; never raises. A line without a key belongs to no request."""
+        """Return the key of a request and its outcome, without raising. A line without a key belongs to no request."""
         if not whole:
             named = re.search(rb'"custom_id"\s*:\s*"([0-9a-zA-Z_-]{1,200})"', line)
             detail = f"{self._endpoint.where} sends an answer of more than {LARGEST_ANSWER >> 20} MB"
@@ -382,9 +381,9 @@ class BatchBackend(LearningBackend):
         tries: int | None = None,
         batch: BatchFile | None = None,
     ) -> dict[str, Any]:
-        """Return the JSON object that a method of the package is answered.
+        """Call a method of the package and return the JSON object in the response.
 
-        `path` names it in messages; `batch`: one without which there is nothing to go on with.
+        `path` names it in messages. `batch` is the batch that cannot continue without the result.
         """
 
         async def once() -> dict[str, Any]:
@@ -403,7 +402,7 @@ class BatchBackend(LearningBackend):
         return await self._again(once, tries)
 
     async def _again(self, work: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
-        """Repeat a step as long as its failure may pass."""
+        """Repeat a step as long as its failures are temporary."""
         try:
             return await retrying_async(
                 work,
@@ -421,17 +420,17 @@ class BatchBackend(LearningBackend):
 
 
 class Malformed(Exception):
-    """An answer of the server in which something is missing or of another type."""
+    """A response from the server lacks something or has a value of the wrong type."""
 
 
 def _listed(after: str, api: "AsyncOpenAI") -> Awaitable[Any]:
-    """Return a page of the server's batches, the newest first."""
+    """Return a page of the server's batches, newest first."""
     batches = api.batches.with_raw_response
     return batches.list(limit=100, after=after) if after else batches.list(limit=100)
 
 
 def _id(payload: Mapping[str, Any], field: str = "id") -> str:
-    """Return an id that the server gave. Raises Malformed for what could not be in an address."""
+    """Return an id from the server. Raises Malformed if it could not be part of a URL."""
     value = payload.get(field)
     if not isinstance(value, str) or not re.fullmatch(r"[\w.:~@=-]{1,300}", value, re.ASCII) or set(value) <= {"."}:
         raise Malformed(f"{'an id' if field == 'id' else field}")
@@ -447,7 +446,7 @@ def _reason(ended: Mapping[str, Any]) -> str:
 
 
 def _weight(outcome: Reply | AirgenError | None) -> int:
-    """Return which of several outcomes of one request counts."""
+    """Rank the outcome of a request among several: the greatest counts."""
     if outcome is None:
         return 0
     return 3 if isinstance(outcome, Reply) else 1 if isinstance(outcome, Retry) else 2

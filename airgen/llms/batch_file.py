@@ -1,4 +1,4 @@
-"""The state of a batch on the disk. Each step is written down before the next one begins.
+"""The state of a batch on disk. Each step is saved before the next one begins.
 
 batch = BatchFile(folder, name, {"url": base_url, "keys": [...]})
 batch.note(state="uploaded", file="file-abc")          # then submitted, then done
@@ -13,7 +13,7 @@ from airgen.errors import StoreError, disk_error
 
 
 class BatchFile:
-    """`<name>.json`, from the upload on: no server knows the batch before. `keys` are those of its requests."""
+    """The file `<name>.json`, which exists from the upload on. `keys` are the keys of the batch's requests."""
 
     def __init__(self, folder: Path, name: str, state: dict[str, Any]) -> None:
         self.folder, self.name, self.state = folder, name, state
@@ -27,7 +27,7 @@ class BatchFile:
 
     @classmethod
     def unfinished(cls, folder: Path) -> "list[BatchFile]":
-        """Return the batches that are not done, oldest first. Raises StoreError for a state that cannot be read."""
+        """Return the unfinished batches, oldest first. Raises StoreError if a state cannot be read."""
         batches = []
         for path in sorted(folder.glob("airgen-*.json"), key=lambda path: (path.stat().st_mtime, path.name)):
             try:
@@ -42,7 +42,7 @@ class BatchFile:
         return batches
 
     def note(self, **changes: str) -> None:
-        """Change the state; it is on the disk when this returns. Raises StoreError."""
+        """Change the state, and return once it is on disk. Raises StoreError."""
         self.state |= changes
         path = self.folder / f"{self.name}.json"
         beside = path.with_name(path.name + ".part")

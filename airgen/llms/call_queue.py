@@ -1,8 +1,9 @@
-"""The queue of calls to one model at one endpoint: their order, their speed, and what happens to a failed one.
+"""The queue of calls to one model at one endpoint: their order, their rate, and the handling of failures.
 
-Calls start in the order in which they were asked. An attempt ends in one of four ways: an answer; a permanent failure
-(an `Answer` with `error`); a pause, after which the call is queued at its old place; or, after the last retry, the
-call is set aside until the outcome of other calls shows whether this call or the endpoint is at fault.
+Calls start in the order in which they were requested. An attempt ends in one of four ways: with an answer; with a
+permanent failure (an `Answer` with `error`); with a pause, after which the call returns to its old place in the queue;
+or, after the last retry, with the call being set aside until the outcome of other calls shows whether this call or the
+endpoint is at fault.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ MAX_HELD_SECONDS = 3600.0  # without an answer because of limits, after which th
 
 @dataclass(frozen=True)
 class Connection:
-    """How one LLM is reached: its backend, how it may be asked, and its price (None if it is unknown).
+    """The connection to one LLM: its backend, its limits and its price (None if unknown).
 
-    `settings` are those of the backend itself that change an answer. They are part of the answer's key.
+    `settings` are the backend-specific settings that change an answer. They are part of the answer's key.
     """
 
     backend: Backend
@@ -47,15 +48,15 @@ class Connection:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self, request: Request) -> str:
-        """Return the identity of the answer to a request."""
+        """Return the key of the answer to a request."""
         return answer_key(request, self.settings)
 
 
 @dataclass(slots=True)
 class Call:
-    """One request. Each caller that asked for it waits on a future of `waiters`.
+    """A request. Each caller waits on a future in `waiters`.
 
-    `order` is its place in the queue; `stage` counts it.
+    `order` is its place in the queue, and `stage` counts it.
     """
 
     request: Request
@@ -76,11 +77,11 @@ class Call:
 
 @dataclass(slots=True)
 class Shared:
-    """What all queues of an engine share; `unsaved` counts answers that are not on the disk yet.
+    """State shared by all queues of an engine. `unsaved` is the number of answers that are not on disk yet.
 
-    `start(queue, call)` is called for each call that may start, and `drop(call)` for one that nobody waits for any
-    more; `stop(error)` stops the whole engine; `save(rows)` returns once they are on the disk; `say(text)` shows the
-    user a line; `waited()` is called after a pause of a queue has ended. `payments` are to be saved next.
+    `start(queue, call)` is called for each call that may start, and `drop(call)` for each call that has no waiting
+    caller any longer. `stop(error)` stops the whole engine. `save(rows)` returns once the rows are on disk. `say(text)`
+    shows the user a line. `waited()` is called when a queue's pause has ended. `payments` are saved next.
     """
 
     budget: Budget
@@ -95,7 +96,7 @@ class Shared:
 
 
 class CallQueue:
-    """The calls that wait for one model at one endpoint, and the limits under which they start."""
+    """The calls waiting for one model at one endpoint, and the limits under which they start."""
 
     def __init__(self, connection: Connection, shared: Shared) -> None:
         self._now = asyncio.get_running_loop().time
@@ -125,7 +126,7 @@ class CallQueue:
         heapq.heappush(self._queued, (call.order, call))
 
     def _size(self, call: Call) -> None:
-        """Set the most that the next attempt can cost: a token per byte, and the longest thinking and answer."""
+        """Set the maximum cost of the next attempt: one token per byte, and the longest thinking and answer."""
         room = self._connection.backend.room(call.request)
         if room != call.request.room:
             call.request = replace(call.request, room=room)
@@ -135,7 +136,7 @@ class CallQueue:
         call.tokens = call.prompt / 4 + output
 
     def start_calls(self) -> None:
-        """Start the first calls of the queue while concurrency, rate and budget allow."""
+        """Start calls from the front of the queue while concurrency, rate and budget allow."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -164,7 +165,7 @@ class CallQueue:
 
     @property
     def rests(self) -> bool:
-        """Return whether all open calls wait for a batch that its backend collects."""
+        """Return whether all open calls are waiting for a batch that the backend is collecting."""
         delayed = self._timer is not None or bool(self._paused)
         return not delayed and self._in_flight == self._connection.backend.waiting
 
@@ -183,7 +184,8 @@ class CallQueue:
         return removed
 
     async def attempt(self, call: Call) -> list[tuple[Call, Answer]]:
-        """Send a call once. Returns the calls that are finished now: often this one, sometimes none or several."""
+        """Make one attempt at a call. Returns the calls that are now finished: often this one, sometimes none or
+        several."""
         sent = self._now()
         call.began = call.began or sent
         call.attempts += 1
@@ -243,7 +245,7 @@ class CallQueue:
         return finished
 
     def _pay(self, call: Call, key: str, outcome: Reply | AirgenError) -> None:
-        """Settle the reservation of an attempt by what the server bills for it."""
+        """Settle the reservation of an attempt with what the server bills for it."""
         usage = outcome.usage if isinstance(outcome, Reply | CallFailed) else None
         if usage is None and isinstance(outcome, Retry) and outcome.reason in PERHAPS_PAID:
             usage = Usage()
@@ -255,7 +257,8 @@ class CallQueue:
             self._shared.payments.append(Payment(key, call.request.stage, paid))
 
     def _wait(self, call: Call, wait: float) -> None:
-        """Try again after `wait` seconds, in which the limits allow no call. Nobody waits for long without a word."""
+        """Try again after `wait` seconds, during which the limits allow no call. A long wait is reported to the
+        user."""
         now = self._now()
         if self._held_since is None:
             self._held_since = now
@@ -281,7 +284,7 @@ class CallQueue:
         self._shared.waited()
 
     def _has_room(self) -> bool:
-        """Return whether one more call may be sent.
+        """Return whether another call may be sent.
 
         While every call fails, paused calls count as in flight, so that a dead server does not get the whole queue.
         A few more than the limit are tried, because the first requests may be at fault themselves.
@@ -297,7 +300,7 @@ class CallQueue:
         return call
 
     def _retry(self, call: Call, error: Retry, sent: float, now: float) -> None:
-        """Queue the call again, at once or after a pause; or set it aside after its last retry."""
+        """Queue the call again, at once or after a pause, or set it aside after its last retry."""
         limited = error.reason == "rate_limit"
         if limited:
             call.refusals += 1
@@ -329,9 +332,10 @@ class CallQueue:
         self._end_wait()
 
     def _decide(self, now: float, alive: bool) -> list[tuple[Call, Answer]]:
-        """End calls that were set aside as rows if they are at fault themselves.
+        """Save calls that were set aside as failures if the calls themselves are at fault.
 
-        Where the endpoint is, the run stops; no failure is recorded, so the next run asks those calls again.
+        If the endpoint is at fault, the run stops without recording failures, so that the next run makes those calls
+        again.
         """
         idle = not (self._queued or self._in_flight or self._paused)
         down = self._health.is_down([error for _, error in self._set_aside], alive=alive, idle=idle)
@@ -358,7 +362,7 @@ def _duration(seconds: float) -> str:
 
 
 def _answer(call: Call, outcome: Reply | CallFailed, now: float) -> Answer:
-    """Return the row of a call; of a failed one with the reason, and the server's message as its text."""
+    """Return the row of a call. The row of a failure has the reason, and the server's message as its text."""
     answer = Answer(
         key=call.key,
         stage=call.request.stage,

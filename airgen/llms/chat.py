@@ -1,4 +1,4 @@
-"""The format of chat completions, which OpenAI, vLLM, Ollama, llama.cpp and most others share; and its tokens.
+"""The chat completions format of OpenAI, vLLM, Ollama, llama.cpp and most other servers, and its token counts.
 
 reply = chat_reply(body_of_the_answer)    # Reply; raises Refused, Retry
 """
@@ -28,7 +28,7 @@ _ANSWERS = ("{", "[", '"', "```")  # an answer that begins so may quote a closin
 
 
 def closed(schema: Any) -> Any:
-    """Return the schema without additional properties in its objects, unless it allows them: small models add many."""
+    """Disallow additional properties in the schema's objects, unless it allows them, because small models add many."""
     if isinstance(schema, list | tuple):
         return [closed(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -48,7 +48,7 @@ def closed(schema: Any) -> Any:
 
 
 def is_strict(schema: Any) -> bool:
-    """Return whether OpenAI's strict mode accepts the schema: each object is closed and requires all of its
+    """Return whether OpenAI's strict mode accepts the schema: every object is closed and requires all of its
     properties."""
     if isinstance(schema, list | tuple):
         return all(is_strict(item) for item in schema)
@@ -63,10 +63,10 @@ def is_strict(schema: Any) -> bool:
 
 
 def chat_reply(payload: Any) -> Reply:
-    """Return a server's answer as a Reply. Raises Refused if the model refused, Retry("bad_body") for another
+    """Convert a server's response to a Reply. Raises Refused if the model refused, and Retry("bad_body") for any other
     format.
 
-    Nothing else is raised, whatever the payload is. Both errors say what the server bills for the answer.
+    It raises nothing else, whatever the payload is. Both errors contain what the server bills for the response.
     """
     usage = Usage()
     try:
@@ -80,12 +80,12 @@ def chat_reply(payload: Any) -> Reply:
 
 
 def billed_in(payload: Any) -> Usage | None:
-    """Return what the server bills for a payload that is an error; None if it names no usage."""
+    """Return what the server bills for an error, or None if its payload reports no usage."""
     return _usage(payload) if _mapping(payload).get("usage") else None
 
 
 def load_json(content: bytes | str) -> Any:
-    """Return the JSON value. Raises ValueError. A whole number of more than 18 digits becomes infinite."""
+    """Parse JSON. Raises ValueError. A whole number of more than 18 digits becomes infinity."""
     try:
         text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
         if text.startswith("\ufeff"):
@@ -135,7 +135,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _usage(payload: Any) -> Usage:
-    """Return the usage that a server reports; that of an unknown bill where a count is missing or absurd."""
+    """Return the usage that a server reports, or an unknown usage if a count is missing or absurd."""
     usage = _mapping(_mapping(payload).get("usage"))
     prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if not prompt or completion is None:
@@ -154,16 +154,16 @@ def _usage(payload: Any) -> Usage:
 
 
 def _count(value: Any) -> int | None:
-    """Return a number of tokens that an answer can have, or None."""
+    """Return a token count if it is plausible for an answer, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
         return None
     return int(value)
 
 
 def _logprobs(value: Any) -> tuple[list[str], list[list[tuple[str, float]]]]:
-    """Return the tokens, and each one's alternatives; a token without alternatives is its own only one.
+    """Return the tokens and their alternatives. A token without alternatives is its own only alternative.
 
-    Empty for an unknown format.
+    Returns nothing for an unknown format.
     """
     spelled, tokens = [], []
     try:
@@ -178,9 +178,9 @@ def _logprobs(value: Any) -> tuple[list[str], list[list[tuple[str, float]]]]:
 
 
 def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
-    """Return the reply without the key, which a server may echo.
+    """Remove the key, which a server may echo, from the reply.
 
-    Log-probabilities whose tokens spell it are left out.
+    Log-probabilities are left out if their tokens spell the key.
     """
     spelled = "".join(alternatives[0][0] for alternatives in reply.logprobs if alternatives)
     all_tokens = "\n".join(token for alternatives in reply.logprobs for token, _ in alternatives)
@@ -191,7 +191,7 @@ def masked(reply: Reply, mask: Callable[[str], str]) -> Reply:
 
 
 def with_usage(request: Request, reply: Reply) -> Reply:
-    """Return the reply, with its tokens counted here if the server gave no usable count."""
+    """Return the reply with token counts, counted by airgen if the server reported no usable counts."""
     if reply.prompt_tokens and (reply.completion_tokens or not reply.text):
         return reply
     return dataclasses.replace(
@@ -203,20 +203,20 @@ def with_usage(request: Request, reply: Reply) -> Reply:
 
 
 def count_messages(messages: Iterable[Message]) -> int:
-    """Return prompt tokens of a chat: those of the contents, and four for the frame of each message."""
+    """Count the prompt tokens of a chat: the contents, plus four tokens for the frame of each message."""
     return sum(count_tokens(message.content) + _TOKENS_PER_MESSAGE for message in messages)
 
 
 def most_prompt_tokens(request: Request) -> int:
-    """Return the most prompt tokens that a server can count, which a budget reserves: one per byte of the messages and
-    the schema (no byte-level tokenizer gives more), and the server's own frame."""
+    """Return the maximum number of prompt tokens that a server can count, for which the budget reserves the cost: one
+    per byte of the messages and the schema (no byte-level tokenizer produces more), plus the server's own frame."""
     schema = "" if request.schema is None else json.dumps(request.schema)
     content = sum(len(message.content.encode("utf-8", "replace")) + 8 for message in request.messages)
     return content + len(schema) + _SERVER_FRAME_TOKENS
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Return the answer without the thinking that a model wrote before it, and the thinking.
+    """Split a text into the model's answer and the thinking before it.
 
     Tags inside an answer are left alone.
 
@@ -239,8 +239,7 @@ def split_thinking(text: str) -> tuple[str, str]:
 
 
 def first_of_answer(answer: str, tokens: Sequence[str]) -> int:
-    """Return the place of the first token that belongs to the answer, behind the thinking; `len(tokens)` if none is
-    it."""
+    """Return the position of the first token of the answer, after the thinking, or `len(tokens)` if there is none."""
     wanted, length, place = answer.strip(), 0, len(tokens)
     while place and length < len(wanted):
         place -= 1

@@ -1,15 +1,15 @@
-"""A model on this machine's CPU: llama.cpp through xllamacpp, without a key or a network.
+"""Run a model on this machine's CPU with llama.cpp (through xllamacpp), without a key or a network.
 
     backend = EmbeddedBackend("qwen2.5-coder-1.5b")       # after `airgen fetch qwen2.5-coder-1.5b`
 
-**The same request always gets the same answer.** A float sum depends on how tokens are grouped into batches, so with
-llama.cpp's prefix cache and parallel slots an answer depends on the calls before it: of 8 greedy answers of 24 tokens,
-2 changed with the cache, and 1 or 2 with two slots. Here calls are computed one at a time, prompts in blocks of
-`BLOCK` tokens from position 0, and a cached prefix is reused only up to the edge of a block. So every number comes
-from the same batches as in a new process, and most of the prefix still comes from the cache. Several slots keep the
-prefixes of several prompts, for calls about different documents that take turns.
+**The same request always gets the same answer.** Floating-point sums depend on how tokens are grouped into batches, so
+with llama.cpp's prefix cache and parallel slots, an answer depends on earlier calls: of 8 greedy answers of 24 tokens,
+2 changed with the cache, and 1 or 2 with two slots. This backend therefore runs one call at a time, computes prompts in
+blocks of `BLOCK` tokens from position 0, and reuses a cached prefix only up to a block boundary. Every number thus
+comes from the same batches as in a new process, and most of the prefix still comes from the cache. Several slots keep
+the prefixes of several prompts, for alternating calls about different documents.
 
-**Documents are data.** Message contents are tokenised without special tokens: a document that holds `<|im_end|>`
+**Documents are data.** Message contents are tokenised without special tokens, so a document that contains `<|im_end|>`
 cannot end its message.
 """
 
@@ -52,7 +52,7 @@ _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "frequen
 
 
 class EmbeddedSettings(LlmSettings):
-    """Settings of the embedded backend: one call at a time; the time-out includes waiting for earlier calls."""
+    """Settings of the embedded backend. Calls run one at a time, and the timeout includes waiting for earlier calls."""
 
     backend: Annotated[str, SPEED] = "embedded"
     model: Annotated[str, MODEL] = DEFAULT_MODEL
@@ -62,16 +62,16 @@ class EmbeddedSettings(LlmSettings):
 
 
 class EmbeddedBackend(Backend):
-    """Chat with a GGUF model. It loads the model at the first call, then answers one call at a time.
+    """Chat with a GGUF model, which is loaded at the first call and answers one call at a time.
 
-    Raises ModelError where the model was not fetched, MissingExtra without xllamacpp.
+    Raises ModelError if the model has not been fetched, and MissingExtra if xllamacpp is missing.
 
     Args:
-        model: A name of `airgen show models`.
-        threads: Computing threads, by default `free_threads`.
-        context: The maximum number of tokens of a prompt and its answer together.
-        slots: How many callers take turns; the prefixes of one prompt more are kept, and each takes memory for
-            `context` tokens (230 MB for 8,192 of the default model).
+        model: A name listed by `airgen show models`.
+        threads: Number of threads. Default: `free_threads`.
+        context: Maximum number of tokens of a prompt and its answer together.
+        slots: Number of alternating callers. The prefixes of one more prompt are kept, each of which takes memory for
+            `context` tokens (230 MB for 8,192 tokens of the default model).
     """
 
     Settings = EmbeddedSettings
@@ -80,12 +80,12 @@ class EmbeddedBackend(Backend):
 
     @classmethod
     def make(cls, settings: EmbeddedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """Return a backend with one slot for each call at a time."""
+        """Return a backend with one slot per concurrent call."""
         return cls(settings.model, slots=settings.concurrency, threads=settings.threads)
 
     @classmethod
     def missing(cls, settings: EmbeddedSettings) -> list[str]:
-        """Return the package, or the model's file."""
+        """Return a line for the missing package or model file."""
         problems = installed("xllamacpp", "llm.backend embedded")
         if settings.model not in models.catalogue():
             problems.append(
@@ -119,7 +119,8 @@ class EmbeddedBackend(Backend):
         self._held: dict[int, list[int]] = {slot: [] for slot in range(self._slots)}
 
     async def send(self, request: Request) -> Reply:
-        """Answer one request. Raises Refused for a prompt longer than the context, LlmError for another model."""
+        """Answer a request. Raises Refused if the prompt exceeds the context, and LlmError if it is for another
+        model."""
         if request.model != self.model:
             raise LlmError(f"the embedded backend has loaded {self.model!r}, not {request.model!r}")
         loop = asyncio.get_running_loop()
@@ -175,9 +176,7 @@ class EmbeddedBackend(Backend):
         return chat_reply({**payload, "choices": [{**choice, "message": {"content": choice.get("text", "")}}]})
 
     def _align(self, tokens: list[int]) -> tuple[int, int]:
-        """Return the slot to use, and how many of its tokens are kept: those in whole blocks that `tokens` begins
-        with.
-        """
+        """Return the slot to use, and how many of its tokens to keep: the whole blocks with which `tokens` begins."""
         common = {}
         for slot, slot_tokens in self._held.items():
             pairs = enumerate(zip(slot_tokens, tokens, strict=False))
@@ -207,7 +206,7 @@ class EmbeddedBackend(Backend):
         return payload
 
     def _tokens(self, request: Request) -> list[int]:
-        """Return the prompt's tokens: the model's own chat template around contents that cannot hold special tokens."""
+        """Tokenise the prompt: the model's chat template around contents that cannot contain special tokens."""
         roles = tuple(message.role for message in request.messages)
         if roles not in self._frames:
             stand_ins = [{"role": role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, role in enumerate(roles)]
@@ -232,7 +231,7 @@ class EmbeddedBackend(Backend):
         return self._framed[piece]
 
     def _http(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask the model's process, on its loopback port. The key keeps other users of the machine out."""
+        """Send a request to the model's process on its loopback port. The key keeps out other users of the machine."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._secret}"}
         try:
             with closing(http.client.HTTPConnection(self._address)) as connection:
@@ -247,17 +246,17 @@ class EmbeddedBackend(Backend):
 
 
 def free_threads(cores: int, load: float) -> int:
-    """Return the number of threads to compute with: all cores, at most 8, or 1 on a busy machine.
+    """Return the number of threads to use: all cores up to 8, or 1 on a busy machine.
 
-    With more than 8, memory is the limit. If other work wants every core twice, one thread is faster, because threads
-    wait for each other at each layer of the model: on two cores with a load of 25, a call of 100 tokens took 40 to 50 s
-    with two threads, and 25 to 35 s with one. The answers are the same.
+    With more than 8, memory bandwidth is the limit. If the load is more than twice the number of cores, one thread is
+    faster, because threads wait for each other at each layer of the model: on two cores with a load of 25, a call of
+    100 tokens took 40 to 50 s with two threads, and 25 to 35 s with one. The answers are the same.
     """
     return 1 if load >= 2 * cores else min(8, cores)
 
 
 def _load() -> float:
-    """Return the mean number of processes that computed in the last minute; 0 if the system does not tell."""
+    """Return the system's load in the last minute, or 0 if it is unknown."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -269,7 +268,7 @@ _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator
 
 
 def _parameters(request: Request) -> dict[str, Any]:
-    """Return the request's parameters under llama.cpp's names for text completions."""
+    """Convert the request's parameters to llama.cpp's names for text completions."""
     given = request.params
     body: dict[str, Any] = {name: given[name] for name in _SAME_NAME if name in given}
     body["max_tokens"] = int(given.get("max_tokens") or MAX_TOKENS)
@@ -283,7 +282,7 @@ def _parameters(request: Request) -> dict[str, Any]:
 
 
 def _gguf(path: Path) -> Path:
-    """Return the GGUF file of a fetched model, which may be in a folder of its own."""
+    """Return the GGUF file of a fetched model, which may be in its own folder."""
     files = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
     if not files:
         raise ModelError(f"{path}: contains no GGUF file")

@@ -1,10 +1,10 @@
-"""One LLM endpoint: its address, and the meaning of what its server answers.
+"""An LLM endpoint: its URL, and the interpretation of its server's responses.
 
     endpoint = Endpoint("https://api.openai.com/v1", *settings.access())
     status, headers, content = await endpoint.post("/chat/completions", body)
     raise endpoint.failure(status, headers, content, "gpt-4o-mini")
 
-The key is removed from all text that a server sends back, answers included.
+The key is removed from all text that a server returns, including answers.
 """
 
 import importlib
@@ -36,7 +36,7 @@ class Endpoint:
     """A base URL and its connections.
 
     Args:
-        headers, query: Sent with each request; they contain the `secrets`.
+        headers, query: Headers and query parameters of each request, which contain the `secrets`.
     """
 
     def __init__(
@@ -58,20 +58,19 @@ class Endpoint:
 
     @cached_property
     def api(self) -> "AsyncOpenAI":
-        """Return the client of the package `openai`, whose answers come through `call` and `pieces`."""
+        """Return the `openai` package's client, whose responses pass through `call` and `pieces`."""
         return self._package.openai_client(  # type: ignore[no-any-return]
             self.base_url, self._headers, self._query, self.client, largest_file=LARGEST_FILE
         )
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Received:
-        """Send `body` as JSON. Raises what `call` raises."""
+        """Send `body` as JSON. Raises the same errors as `call`."""
         return await self.call(lambda api: self._package.post(api, path, body))
 
     async def call(self, work: "Callable[[AsyncOpenAI], Awaitable[Any]]") -> Received:
-        """Return status, headers and content of what a method of the package answers.
+        """Call a method of the package, and return the status, headers and content of the response.
 
-        Raises Retry for a failure of the connection, Refused for an answer that is too large, LlmError where the URL is
-        not an address.
+        Raises Retry if the connection fails, Refused if the response is too large, and LlmError if the URL is invalid.
         """
         try:
             answer = await work(self.api)
@@ -86,7 +85,7 @@ class Endpoint:
         raise problem
 
     async def pieces(self, file: str, remedy: str = "") -> AsyncIterator[bytes]:
-        """Yield the content of a file of the server in pieces. Raises what `call` and `failure` raise."""
+        """Yield the content of a file on the server in pieces. Raises the same errors as `call` and `failure`."""
         try:
             async with self.api.files.with_streaming_response.content(file) as answer:
                 async for piece in answer.iter_bytes():
@@ -100,7 +99,7 @@ class Endpoint:
         raise problem
 
     def trouble(self, error: TransportError) -> AirgenError:
-        """Return the error of a request without an answer; all but one that was not sent may be billed."""
+        """Return the exception for a request without a response. Unless it was not sent, it may be billed."""
         if error.kind in ("address", "way"):
             return LlmError(str(error))
         if error.kind == "large":
@@ -118,7 +117,8 @@ class Endpoint:
         return self.client.scrub(message)
 
     def reply(self, payload: Any) -> Reply:
-        """Return the answer of a chat completion without the key. Raises what `chat_reply` raises, without the key."""
+        """Return the reply of a chat completion without the key. Raises the same errors as `chat_reply`, also without
+        the key."""
         try:
             reply = chat_reply(payload)
             return masked(reply, self.client.mask) if self.client.secrets else reply
@@ -128,9 +128,9 @@ class Endpoint:
     def failure(
         self, status: int, headers: Mapping[str, str], content: bytes, target: str = "", remedy: str = ""
     ) -> AirgenError:
-        """Return the exception for an answer that is not a success.
+        """Return the exception for a response that is not a success.
 
-        `target` is the model or path that was asked for, `remedy` says what to do where it is gone.
+        `target` is the requested model or path, and `remedy` says what to do if it no longer exists.
         """
         message, code = error_of(content)
         where = f"{target} at {self.where}" if target else self.where
@@ -141,7 +141,7 @@ class Endpoint:
         return error
 
     def _hint(self, status: int, code: str) -> str:
-        """Return what the user has probably forgotten, where a server refuses."""
+        """Return a hint about what the user has probably forgotten if a server refuses."""
         if status == 401 and not self.client.secrets:
             return "no key was sent: llm.api_key_env names the environment variable that holds it"
         if status == 404 and code != "model_not_found" and not urlsplit(self.base_url).path:
@@ -150,7 +150,7 @@ class Endpoint:
 
 
 def error_of(content: bytes) -> tuple[str, str]:
-    """Return the message and the code in the body of an error, which servers write in several formats."""
+    """Return the message and the code in an error body, which servers write in several formats."""
     text = content.decode("utf-8", "replace")
     try:
         payload = load_json(text)
@@ -160,7 +160,7 @@ def error_of(content: bytes) -> tuple[str, str]:
 
 
 def error_in(payload: Any) -> tuple[str, str]:
-    """Return the message and the code in the parsed body of an error."""
+    """Return the message and the code in a parsed error body."""
     error = payload.get("error", payload) if isinstance(payload, dict) else payload
     try:
         if isinstance(error, dict):
@@ -175,14 +175,14 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
     """Return the exception for an HTTP status.
 
     Args:
-        status: The status.
+        status: The HTTP status.
         message: The server's message, without secrets.
-        code: The server's own error code, or empty.
+        code: The server's own error code, or "".
         headers: The headers, which may say how long to wait.
         where: The endpoint, for the message.
 
     Returns:
-        LlmError for what will never work, Refused for a fault of this request, Retry for a failure that may pass.
+        LlmError for a permanent failure, Refused for a fault of this request, Retry for a temporary failure.
     """
     if status in (401, 402, 403, 404, 405) or code in _FATAL_CODES or 300 <= status < 400:
         return LlmError(f"{where} refuses (HTTP {status}): {message or 'it gave no reason'}")
@@ -201,9 +201,7 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
 
 
 def no_api(content: bytes, kind: str) -> str:
-    """Return what stands in place of JSON, where asking again gives the same: a page for people, or a stream of
-    events.
-    """
+    """Describe a response other than JSON that retrying would not change: a web page or an event stream."""
     start = content[:200].lstrip().lower()
     if "event-stream" in kind.lower() or start.startswith((b"data:", b"event:", b": ")):
         return "answers with a stream of events (SSE), which was not requested: turn streaming off there"
@@ -213,15 +211,15 @@ def no_api(content: bytes, kind: str) -> str:
 
 
 def status_in(payload: Mapping[str, Any]) -> int:
-    """Return the HTTP status named in an error body that came with status 200; 500 where it names none."""
+    """Return the HTTP status in an error body with status 200, or 500 if it contains none."""
     error = payload["error"]
     code = str(error.get("code")) if isinstance(error, dict) else ""
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 500
 
 
 def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | None:
-    """Return the headers that say how many requests and tokens are left, as OpenAI, Anthropic and others write them;
-    None if there are none.
+    """Parse the headers of OpenAI, Anthropic and others that say how many requests and tokens are left; None if there
+    are none.
     """
     for names in _LIMITS:
         if any(headers.get(limit) for limit, _, _ in names):
@@ -247,6 +245,6 @@ def _whole(value: str | None) -> int | None:
 
 
 def _reset(value: str | None) -> float | None:
-    """Return seconds until the reset: a duration, a date, or Unix time."""
+    """Return the seconds until a reset given as a duration, a date or Unix time."""
     seconds = seconds_until(value) if value else None
     return None if seconds is None else min(seconds, _LONGEST_WAIT)

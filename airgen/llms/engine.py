@@ -1,12 +1,12 @@
-"""The engine: it looks answers up on disk, then asks the LLM within budget and limits, and saves each new answer.
+"""The engine looks up answers on disk, asks the LLM within the budget and limits, and saves each new answer.
 
     async with Engine(store, {("default", "m"): Connection(backend)}, budget=Budget(5.0)) as llm:
         answers = await asyncio.gather(*(llm.ask(request) for request in requests))
 
-Calls start in the order in which they were asked, so calls that share a document stay together, and prefix caches
-can serve them. Identical requests are sent once. An answer is on the disk before its caller gets it. A spent budget,
-a server that is down and an endpoint that refuses for good each stop new calls at once; calls in flight are finished
-and saved.
+Calls start in the order in which they were requested, so calls that share a document stay together, and prefix caches
+can serve them. Identical requests are sent only once. An answer is on disk before its caller receives it. A spent
+budget, a server that is down, and an endpoint that refuses permanently each stop new calls at once; calls in flight are
+finished and saved.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are s
 
 
 class Engine:
-    """Asks LLMs within a budget and limits, and keeps every answer. All methods belong to one event loop.
+    """Asks LLMs within a budget and limits, and saves every answer. All methods belong to one event loop.
 
     Args:
-        llms: (endpoint, model) -> Connection; each has its own queue.
-        budget: The limit on the cost of all calls, and the spending of earlier processes.
-        retry_failed: Whether to repeat calls whose stored result is a failure.
+        llms: Connections by (endpoint, model), each with its own queue.
+        budget: The limit on the cost of all calls, including what earlier processes spent.
+        retry_failed: Whether to repeat calls whose saved result is a failure.
         say: Prints a line for the user, such as why no call is sent for a while.
     """
 
@@ -78,7 +78,7 @@ class Engine:
     # -- what the user of the engine sees ----------------------------------------------------------------------
 
     async def ask(self, request: Request) -> Answer:
-        """Return the answer, from the disk or fresh; see `airgen.llms.base.Llm`."""
+        """Return the answer, saved or new; see `airgen.llms.base.Llm`."""
         key = self._connection(request).key(request)
         call = self._calls.get(key)
         if call is None:
@@ -95,7 +95,7 @@ class Engine:
         return await waiter
 
     def usage(self) -> dict[str, StageUsage]:
-        """Return the live counters by stage; a stage appears with its first call."""
+        """Return the current counters by stage. A stage appears with its first call."""
         return self._usage
 
     def backend(self, where: tuple[str, str]) -> Backend:
@@ -104,16 +104,17 @@ class Engine:
 
     @property
     def spent_usd(self) -> float:
-        """Return what the job has cost, earlier processes included."""
+        """Return what the job has cost, including earlier processes."""
         return self._shared.budget.spent
 
     @property
     def budget_usd(self) -> float | None:
-        """Return what the job may cost, earlier processes included; None without a limit."""
+        """Return what the job may cost, including earlier processes, or None if there is no limit."""
         return self._shared.budget.limit
 
     def limits(self) -> dict[str, dict[str, float | None]]:
-        """Return for each `endpoint model` the calls that may be in flight, and the learned rate in requests/s."""
+        """Return, for each `endpoint model`, the maximum number of calls in flight and the learnt rate in requests per
+        second."""
         return {
             " ".join(where): {"concurrency": queue.concurrency.limit, "rate": queue.rate.rate}
             for where, queue in self._queues.items()
@@ -125,13 +126,13 @@ class Engine:
         return bool(self._tasks)
 
     def stop(self, reason: str = "stopped by the user: run the same command again to continue") -> None:
-        """Send nothing more. Calls in flight are finished and saved, batches stay with their server; from now on,
+        """Stop sending calls. Calls in flight are finished and saved, and batches stay with their server. From now on,
         asking raises Stopped."""
         self._halt(Stopped(reason))
         self._leave()
 
     def _leave(self) -> None:
-        """Leave batches, which can take a day, to the next process."""
+        """Leave batches, which can take up to a day, to the next process."""
         for connection in self._llms.values():
             for line in connection.backend.leave():
                 self._shared.say(line)
@@ -158,7 +159,7 @@ class Engine:
     # -- the disk ----------------------------------------------------------------------------------------------
 
     async def _look_up(self) -> None:
-        """Look up new requests on the disk, many in one query; queue those that are not there."""
+        """Look up new requests on disk, many in one query, and queue those that have no answer."""
         loop = asyncio.get_running_loop()
         try:
             while self._new:
@@ -213,7 +214,7 @@ class Engine:
         return self._queues[where]
 
     async def _run(self, queue: CallQueue, call: Call) -> None:
-        """Make one attempt, save the answers that are finished by it, and pass them to their callers."""
+        """Make one attempt, save the answers that it finishes, and pass them to their callers."""
         try:
             with self._spans.attempt(call.request, call.attempts + 1) as span:
                 finished = await queue.attempt(call)
@@ -240,7 +241,7 @@ class Engine:
             self._start_calls()
 
     def _start_calls(self) -> None:
-        """Start calls of every queue: the budget is shared, so one finished call can make room in another queue."""
+        """Start calls in every queue, since the budget is shared and a finished call can make room in another queue."""
         if self._stopped is not None:
             self._halt(self._stopped)
             return
@@ -248,14 +249,15 @@ class Engine:
             queue.start_calls()
 
     def _halt(self, error: AirgenError) -> None:
-        """Send nothing more, and raise the first such error for every call that is not in flight."""
+        """Stop sending calls, and raise the first error for every call that is not in flight."""
         self._stopped = self._stopped or error
         for queue in self._queues.values():
             for call in queue.empty():
                 self._resolve(call, self._stopped)
 
     def _send_collected(self) -> None:
-        """Close the batches if no further request can come: all work waits, and all calls wait for a batch."""
+        """Close the batches if no more requests can come, that is, if all tasks are waiting and all calls wait for a
+        batch."""
         if self._askers is None or self._askers.busy or self._new or self._stopped is not None:
             return
         waiting = sum(backend.waiting for backend in self._collecting)
@@ -271,7 +273,7 @@ class Engine:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Pass an unexpected error of a backend or the store on to every caller, so that none waits for ever."""
+        """Pass an unexpected error of a backend or the store on to every caller, so that none of them waits forever."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             self._send_collected()
@@ -281,7 +283,7 @@ class Engine:
             self._resolve(call, error)
 
     def _resolve(self, call: Call, outcome: Answer | BaseException) -> None:
-        """Pass the outcome of a call to all who still wait for it."""
+        """Pass the outcome of a call to all callers that are still waiting for it."""
         self._calls.pop(call.key, None)
         for waiter in call.waiters:
             if waiter.done():

@@ -1,15 +1,15 @@
-"""Decide whether a model, its endpoint or a prompt is so bad that the run must stop, and say why.
+"""Detect whether a model, its endpoint or a prompt is so bad that the run must stop, and explain why.
 
     health = Health("default", cost)
     health.saw("query")                                                # a piece of work that passed
     health.saw("query", "malformed", "the answer is empty", "malformed")
     health.check()                                                     # raises LlmError where the evidence is enough
 
-A queue asks it about calls: `saw_call` and `is_down`. The pipeline asks it about what comes of them, by stage. The
-evidence is counted in one way: a sequential test of the share of successes compares the planned share with a hopeless
-one by the sum of log likelihood ratios, which never falls below 0 (Page's CUSUM of Wald's sequential probability ratio
-test; Page, Continuous inspection schemes, Biometrika 1954). At the planned share, the mean number of pieces of work
-until a false stop is at least 1 / `FALSE_STOP` (Lorden, Annals of Mathematical Statistics 1971).
+A queue uses it to assess calls (`saw_call`, `is_down`), and the pipeline to assess their results by stage. Both use the
+same test: a sequential test compares the planned success rate with a hopeless one by the sum of log-likelihood ratios,
+which never falls below 0 (Page's CUSUM of Wald's sequential probability ratio test; Page, Continuous inspection
+schemes, Biometrika 1954). At the planned success rate, the mean number of items until a false stop is at least 1 /
+`FALSE_STOP` (Lorden, Annals of Mathematical Statistics 1971).
 """
 
 import math
@@ -37,7 +37,7 @@ _REASONS = 20
 
 
 class _Test:
-    """One sequential test: is the share of successes `planned` or more, or `hopeless`?"""
+    """A sequential test of whether the success rate is at least `planned`, or `hopeless`."""
 
     def __init__(self, planned: float, hopeless: float) -> None:
         self._good = math.log(hopeless / planned)
@@ -45,14 +45,14 @@ class _Test:
         self._sum = 0.0
 
     def saw(self, good: bool) -> bool:
-        """Count one piece of work; True if there is enough evidence for the hopeless share."""
+        """Count one item. Returns True if there is enough evidence for the hopeless rate."""
         self._sum = max(0.0, self._sum + (self._good if good else self._bad))
         return self._sum >= -math.log(FALSE_STOP)
 
 
 @dataclass
 class _Watched:
-    """One stage, or one model's calls: its tests, what was counted, and whether a test has decided."""
+    """The tests and counts of one stage or of one model's calls, and whether a test has decided."""
 
     tests: Sequence[_Test]
     seen: int = 0
@@ -71,11 +71,11 @@ class _Watched:
 
 
 class Health:
-    """The evidence about calls and work.
+    """The evidence about calls and their results.
 
     Args:
         family: Family of the prompts.
-        cost: Returns the cost of a stage so far, in words; of all stages for "".
+        cost: Function that describes the cost of a stage so far, or of all stages for "".
     """
 
     def __init__(self, family: str = "default", cost: Callable[[str], str] = lambda stage: "nothing is known") -> None:
@@ -89,11 +89,11 @@ class Health:
     # -- work ----------------------------------------------------------------------------------------------------
 
     def saw(self, name: str, reason: str = "", detail: str = "", cause: str = "check") -> None:
-        """Count a finished piece of work of a stage (the first word of `name`), accepted or rejected for a `reason`.
+        """Count a finished item of a stage (the first word of `name`), accepted or rejected for a `reason`.
 
         Args:
-            cause: Llm or malformed, where no answer came that could be read; check, where it was rejected. What the
-                settings or quality control reject is counted and is no evidence.
+            cause: `llm` or `malformed` if there was no readable answer, `check` if it was rejected. Rejections by
+                settings or quality control are counted, but are not evidence.
         """
         if name not in self._work:
             self._work[name] = _Watched([_Test(planned, HOPELESS) for planned in self._planned])
@@ -105,7 +105,7 @@ class Health:
             watched.broken = any(decided)
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """Return what was seen of each stage: {stage: {seen, dropped, reasons: {the most frequent: count}}}."""
+        """Return the counts of each stage: {stage: {seen, dropped, reasons: {most frequent reasons: count}}}."""
         summary = {}
         for name, watched in list(self._work.items()):
             reasons = watched.reasons.copy()
@@ -114,7 +114,7 @@ class Health:
         return summary
 
     def check(self) -> None:
-        """Raise LlmError if a stage rejects everything, with the reasons, the cost, and what to do."""
+        """Raise LlmError, with the reasons, the cost and what to do, if a stage rejects everything."""
         for name, watched in self._work.items():
             if watched.broken:
                 raise LlmError(
@@ -127,7 +127,7 @@ class Health:
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def saw_call(self, answer: Answer) -> LlmError | None:
-        """Count a finished call. Returns why its model is asked nothing more, or None."""
+        """Count a finished call. Returns why its model should not be asked again, or None."""
         stage = answer.stage
         self._calls.count(answer.error, answer.text if answer.error else "")
         broken = self._calls.tests[0].saw(not answer.error)
@@ -150,15 +150,15 @@ class Health:
         )
 
     def is_down(self, errors: Sequence[Retry], *, alive: bool, idle: bool) -> bool | None:
-        """Return whether the endpoint, and not each call, is at fault for calls that failed after all retries.
+        """Return whether the endpoint, rather than each call, is at fault for calls that failed after all retries.
 
         Args:
-            errors: Last error of each call.
+            errors: The last error of each call.
             alive: Whether the endpoint answers other calls.
             idle: Whether there are no other calls.
 
         Returns:
-            True after several failures in a row; None if other calls must be seen first.
+            True after several failures in a row, or None if other calls are needed to decide.
         """
         if alive:
             return False

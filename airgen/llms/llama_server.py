@@ -1,11 +1,10 @@
-"""The process in which llama.cpp runs: `airgen.llms.embedded` starts it and talks to it over HTTP.
+"""The process that runs llama.cpp, which `airgen.llms.embedded` starts and talks to over HTTP.
 
-It is a process of its own because OpenMP reads how threads wait (`OMP_WAIT_POLICY`) from the environment when it is
-loaded: so the environment of the user's process stays as it is, and a crash in llama.cpp does not end the job.
-
-The first line of standard input is JSON: {"path", "context", "slots", "block", "threads", "key"}. The answer is one
-line of JSON, {"address"} or {"error"}. The process ends when its standard input is closed, so it cannot outlive the
-one that started it. It imports nothing of airgen.
+It is a separate process because OpenMP reads from the environment how threads wait (`OMP_WAIT_POLICY`) when it is
+loaded. The environment of the user's process thus stays unchanged, and a crash in llama.cpp does not end the job. The
+first line of standard input is JSON: {"path", "context", "slots", "block", "threads", "key"}. The response is a line of
+JSON, {"address"} or {"error"}. The process ends when its standard input is closed, so it cannot outlive its parent. It
+does not import airgen.
 """
 
 import json

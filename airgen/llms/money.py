@@ -1,4 +1,4 @@
-"""Money: what a call costs, what all calls together may cost, and what each stage has cost so far.
+"""The cost of a call, the budget for all calls, and what each stage has cost so far.
 
     price("gpt-4o-mini")                                   # Price(input=0.15, cached=0.075, output=0.6)
     price("my-finetune", {"my-finetune": {"input": 1, "output": 3}})
@@ -6,9 +6,9 @@
     price("gpt-4o-mini", base_url="http://localhost:4000/v1")       # 0.15 ...: a gateway on this machine is not free
     price("no-such-model")                                 # None: an unknown price is never guessed
 
-Prices come from the pipeline or from the maintained data of `genai-prices`, which are part of that package: nothing is
-downloaded, and equal versions give equal estimates. The budget reserves money before a call is sent, and replaces it
-by the real cost afterwards.
+Prices come from the pipeline or from the `genai-prices` package, which includes its data: nothing is downloaded, and
+the same version gives the same estimates. The budget reserves an amount before a call is sent, and replaces it with the
+actual cost afterwards.
 """
 
 import functools
@@ -29,9 +29,10 @@ _RATE_WINDOW_SECONDS = 30.0  # over which a rate is measured
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens that a server bills. If prompt_tokens is 0, the usage is unknown, and the reservation is paid.
+    """The tokens that a server bills. If `prompt_tokens` is 0, the usage is unknown, and the reserved amount is
+    charged.
 
-    thinking_tokens are among completion_tokens.
+    `completion_tokens` include `thinking_tokens`.
     """
 
     prompt_tokens: int = 0
@@ -42,11 +43,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens: fresh prompt tokens, cached prompt tokens, generated tokens.
+    """Prices in US dollars per million tokens: uncached prompt tokens, cached prompt tokens and generated tokens.
 
     Attributes:
-        assumed: The price is not stated anywhere. It follows from the address, which may be that of a gateway to a paid
-            model, so no budget can rely on it.
+        assumed: Whether the price is only inferred from the URL, which may belong to a gateway to a paid model, so that
+            no budget can rely on it.
     """
 
     input: float
@@ -55,12 +56,12 @@ class Price:
     assumed: bool = field(default=False, compare=False)
 
     def usd(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """Return the cost of one call; `cached_tokens` are among `prompt_tokens`."""
+        """Return the cost of one call. `prompt_tokens` include `cached_tokens`."""
         fresh = max(0, prompt_tokens - cached_tokens)
         return (fresh * self.input + cached_tokens * self.cached + completion_tokens * self.output) / 1e6
 
     def halved(self) -> "Price":
-        """Return the price through the Batch API, which is half."""
+        """Return the price through the Batch API, which is half the usual price."""
         return replace(self, input=self.input / 2, cached=self.cached / 2, output=self.output / 2)
 
 
@@ -73,9 +74,9 @@ def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None
 
     Args:
         model: The model's name.
-        overrides: The pipeline's own prices (see `price_in`), which come first.
-        base_url: The endpoint. A model on a loopback or private address is assumed to be free, unless it has a
-            published price: then the address is taken for that of a gateway.
+        overrides: The pipeline's own prices (see `price_in`), which take precedence.
+        base_url: The endpoint. A model at a loopback or private address is assumed to be free, unless it has a
+            published price, in which case the endpoint is assumed to be a gateway.
     """
     if override := price_in(overrides or {}, model):
         return override
@@ -85,15 +86,15 @@ def price(model: str, overrides: Mapping[str, Mapping[str, float]] | None = None
 
 
 def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price | None:
-    """Return the model's price in the pipeline's `llm.prices`, or None if it is not there.
+    """Return the model's price in the pipeline's `llm.prices`, or None if it is not listed.
 
     Args:
-        overrides: Model -> {input, output, cached}, in US dollars per million tokens. Without `cached`, cached tokens
+        overrides: {model: {input, output, cached}} in US dollars per million tokens. Without `cached`, cached tokens
             cost as much as others.
         model: The model's name.
 
     Raises:
-        SettingsError: An entry is wrong.
+        SettingsError: An entry is invalid.
     """
     if model not in overrides:
         return None
@@ -107,9 +108,7 @@ def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price 
 
 
 def unknown_price(model: str) -> str:
-    """Return the message for a model whose price is unknown, with what to do and the known model of nearly the same
-    name.
-    """
+    """Return the message for a model whose price is unknown, with what to do and the closest known model name."""
     from genai_prices.data import providers
 
     known = sorted({entry.id for provider in providers for entry in provider.models} - {model})
@@ -133,7 +132,7 @@ def _own_machine(base_url: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _published(model: str, base_url: str) -> Price | None:
-    """Return the published price, from what one more token of each kind costs."""
+    """Return the published price, derived from the cost of one more token of each kind."""
     import genai_prices
 
     def cost(**tokens: int) -> float:
@@ -161,9 +160,9 @@ def _published(model: str, base_url: str) -> Price | None:
 class Budget:
     """The budget of a job: its `limit` (US dollars, None for no limit) and what has been `spent`.
 
-    `spent` includes the reservations that a killed process left open. `open` holds, by the answer's key, those whose
-    call is still with the server: a new call for the same answer replaces them. Raises UsageError for a limit that is
-    negative or not a number.
+    `spent` includes the reservations that a killed process left open. `open` holds, by answer key, the reservations of
+    calls that are still with the server; a new call for the same answer replaces them. Raises UsageError if the limit
+    is negative or not a number.
     """
 
     def __init__(
@@ -180,10 +179,11 @@ class Budget:
         self._calls = 0
 
     def reserve(self, amount: float, answer: str) -> list[str] | None:
-        """Reserve the most that a call can cost; None if that could exceed the limit while others are in flight.
+        """Reserve the maximum cost of a call, or return None if it might exceed the limit while other calls are in
+        flight.
 
-        Returns the keys of the open reservations that this one replaces. A finished call frees what it did not use,
-        so the caller tries again then. Raises BudgetSpent if no call is in flight and this one still does not fit.
+        Returns the keys of the open reservations that this one replaces. A finished call frees what it did not use, so
+        the caller should then try again. Raises BudgetSpent if no call is in flight and this one still does not fit.
         """
         replaced = self._open.get(answer, ())
         spent = self.spent - math.fsum(reservation.usd for reservation in replaced)
@@ -201,19 +201,20 @@ class Budget:
         return [reservation.key for reservation in replaced]
 
     def settle(self, reserved: float, paid: float) -> None:
-        """Replace a finished call's reservation by what it cost."""
+        """Replace a finished call's reservation with its actual cost."""
         self.spent += paid
         self._calls -= 1
         self._reserved = max(0.0, self._reserved - reserved) if self._calls else 0.0  # without the error of float sums
 
 
 def cost(price: Price, usage: Usage | None, reserved: float) -> float:
-    """Return what an attempt cost in US dollars.
+    """Return the cost of an attempt in US dollars.
 
     Args:
         price: The price of the model.
-        usage: What the server bills. None if it bills nothing: the request was not sent, or the answer is an error.
-        reserved: The most that the attempt could cost, which is assumed where usage is missing or says more.
+        usage: What the server bills. None if it bills nothing, because the request was not sent or the response is an
+            error.
+        reserved: The maximum cost of the attempt, which is assumed if the usage is missing or exceeds it.
     """
     if usage is None:
         return 0.0
@@ -225,15 +226,15 @@ def cost(price: Price, usage: Usage | None, reserved: float) -> float:
 
 @dataclass(slots=True)
 class StageUsage:
-    """The calls of one stage. Tokens and money are those of this process, not of answers from the disk.
+    """Statistics of the calls of one stage in this process. Tokens and cost exclude answers from disk.
 
     Attributes:
-        calls: Finished calls, failures included.
+        calls: Finished calls, including failures.
         from_disk: Requests answered without a call.
         failures: Calls that ended without an answer, by reason.
-        retries: Repeated attempts, by reason. cached_tokens are part of prompt_tokens.
-        usd: US dollars of all attempts, whatever came of them.
-        in_flight, waiting: Calls being sent, calls queued.
+        retries: Repeated attempts, by reason. `prompt_tokens` include `cached_tokens`.
+        usd: Cost of all attempts in US dollars, whatever their outcome.
+        in_flight, waiting: Number of calls in flight and of queued calls.
     """
 
     calls: int = 0
@@ -259,7 +260,7 @@ class StageUsage:
         self._finished.append(now)
 
     def rate(self, now: float) -> float:
-        """Return finished calls per second over the last half minute; 0 before the second call."""
+        """Return the number of finished calls per second in the last half minute, or 0 before the second call."""
         while self._finished and self._finished[0] < now - _RATE_WINDOW_SECONDS:
             self._finished.popleft()
         if len(self._finished) < 2:

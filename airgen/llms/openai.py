@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint over HTTP: OpenAI, Anthropic, Gemini, Azure, vLLM, Ollama, llama.cpp, most gateways.
+"""Backends for OpenAI-compatible endpoints: OpenAI, Anthropic, Gemini, Azure, vLLM, Ollama, llama.cpp, most gateways.
 
     backend = OpenAIBackend(OpenAISettings(model="m", base_url="http://localhost:8000/v1"))
 
@@ -34,8 +34,8 @@ _PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a
 class OpenAISettings(KeyAccess, LlmSettings):
     """Settings of an OpenAI-compatible endpoint.
 
-    They are its address, the variables with its secrets, additional parameters, and whether calls are sent live or in
-    batches.
+    They comprise its URL, the environment variables with its secrets, additional parameters, and whether calls are sent
+    live or in batches.
     """
 
     DROPPED: ClassVar[tuple[str, ...]] = ()  # parameters that no model behind the endpoint takes
@@ -67,21 +67,21 @@ class OpenAISettings(KeyAccess, LlmSettings):
 
     @property
     def address(self) -> str:
-        """Where it is, without a name the endpoint of OpenAI."""
+        """Return the URL of the endpoint, by default OpenAI's."""
         return self.base_url or "https://api.openai.com/v1"
 
     @property
     def workers(self) -> int:
-        """Return the concurrency; in batch mode all calls of a stage, so that they go into one batch."""
+        """Return the concurrency. In batch mode, all calls of a stage are concurrent, so that they form one batch."""
         return BATCH_REQUESTS if self.mode == "batch" else self.concurrency
 
     def dialect(self) -> Dialect:
-        """Return the model's dialect, as far as it is known before the first call."""
+        """Return what is known about the model's dialect before the first call."""
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
         return Dialect(dropped=list(self.DROPPED), extra={**effort, **self.extra_body})
 
     def server(self) -> Endpoint:
-        """Return the server. Raises SettingsError for a variable that is not set."""
+        """Return the server's endpoint. Raises SettingsError if an environment variable is not set."""
         headers, secrets = self.access()
         query, more = filled(self.query)
         return Endpoint(self.address, headers, [*secrets, *more], query)
@@ -99,14 +99,15 @@ _MAX_PAGES = 6  # in place of JSON, after which a server that sent nothing else 
 
 
 class OpenAIBackend(LearningBackend):
-    """Sends `POST {base_url}/chat/completions` for each call, and again without a parameter that the server refuses."""
+    """Sends `POST {base_url}/chat/completions` for each call, and repeats it without parameters that the server
+    refuses."""
 
     Settings = OpenAISettings
     PROBED: ClassVar[bool] = True
 
     @classmethod
     def make(cls, settings: OpenAISettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """Return a backend for live calls, or for batches, whose state is kept in `folder`."""
+        """Return a backend for live calls, or for batches, whose state is saved in `folder`."""
         if settings.mode == "live":
             return cls(settings)
         key = functools.partial(answer_key, settings=own_answer_settings(settings))
@@ -114,14 +115,15 @@ class OpenAIBackend(LearningBackend):
 
     @classmethod
     def missing(cls, settings: OpenAISettings) -> list[str]:
-        """Return the endpoint, or a variable of the environment."""
+        """Return a line for a missing endpoint or environment variable."""
         if settings.base_url is None and settings.api_key_env is None:
             return ["llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable"]
         return [f"llm.{line}" for line in unset_variables(settings)]
 
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:
-        """Return the price of the pipeline, of the endpoint, or of the model's maker; half of it in batches."""
+        """Return the price set in the pipeline, or that of the endpoint or the model's maker; half of it for
+        batches."""
         base_price = price(settings.model, settings.prices, settings.address)
         return base_price.halved() if base_price and settings.mode == "batch" else base_price
 
@@ -150,9 +152,9 @@ class OpenAIBackend(LearningBackend):
         self._answered, self._pages = False, 0  # whether it gave JSON once; what else it gave instead
 
     async def send(self, request: Request) -> Reply:
-        """Send one request once, or again without a parameter that the server has refused.
+        """Send a request, and repeat it only without parameters that the server refuses.
 
-        Raises Retry, Refused, LlmError.
+        Raises Retry, Refused or LlmError.
         """
         room, endpoint = request.room, self._endpoint
         while True:
@@ -207,7 +209,7 @@ class OpenAIBackend(LearningBackend):
 
 
 class AnthropicSettings(OpenAISettings):
-    """Anthropic's endpoint for chat completions. It has no seeds, no log-probabilities and no prompt cache."""
+    """Settings of Anthropic's chat completions endpoint, which has no seeds, log-probabilities or prompt cache."""
 
     DROPPED: ClassVar[tuple[str, ...]] = ("seed", "logprobs", "top_logprobs")
 
@@ -217,13 +219,13 @@ class AnthropicSettings(OpenAISettings):
 
 
 class AnthropicBackend(OpenAIBackend):
-    """Anthropic's models, with its address and its key's usual variable."""
+    """Backend for Anthropic's models, with its URL and the usual environment variable of its key."""
 
     Settings = AnthropicSettings
 
 
 class GeminiSettings(OpenAISettings):
-    """Google's endpoint for chat completions."""
+    """Settings of Google's chat completions endpoint."""
 
     backend: Annotated[str, SPEED] = "gemini"
     base_url: Annotated[str | None, SPEED] = "https://generativelanguage.googleapis.com/v1beta/openai"
@@ -231,6 +233,6 @@ class GeminiSettings(OpenAISettings):
 
 
 class GeminiBackend(OpenAIBackend):
-    """Google's models, with its address and its key's usual variable."""
+    """Backend for Google's models, with its URL and the usual environment variable of its key."""
 
     Settings = GeminiSettings

@@ -1,4 +1,4 @@
-"""The probe: a few short questions to a model before the first real call. It costs cents at most.
+"""Probe a model with a few short questions before the first real call, for a few cents at most.
 
     profile = await probe(engine, settings)
     profile.seconds(calls=1000, prompt_tokens=900_000, completion_tokens=60_000, workers=64)
@@ -58,14 +58,14 @@ class ModelProfile:
 
     Attributes:
         known: What the backend has learnt.
-        tokens: The server's prompt tokens for one that is counted here.
-        thinking: Tokens of thinking a call.
-        latency: Seconds a call.
-        read, write: Seconds a prompt token, a generated token.
-        together: How many times as fast two calls are at once, 1 to 2; None if that was not seen.
-        problems: What it does not do.
-        unusable: Why no job can use its answers, or nothing; then it is asked again, and `tried` counts how often it
-            was before.
+        tokens: Ratio of the server's count of prompt tokens to airgen's.
+        thinking: Number of thinking tokens per call.
+        latency: Seconds per call.
+        read, write: Seconds per prompt token and per generated token.
+        together: Speedup of two concurrent calls, 1 to 2, or None if it was not measured.
+        problems: What the model does not support.
+        unusable: Why no job can use its answers, or "". Such a model is probed again, and `tried` counts the earlier
+            probes.
     """
 
     known: dict[str, Any] = field(default_factory=dict)
@@ -80,16 +80,16 @@ class ModelProfile:
     tried: int = 0
 
     def seconds(self, calls: float, prompt_tokens: float, completion_tokens: float, workers: int) -> float:
-        """Return about how long so many calls take, of which at most `workers` are in flight at a time.
+        """Estimate how long these calls take with at most `workers` calls in flight.
 
-        A server that was twice as fast with two calls is taken to serve as many as are sent.
+        A server that was twice as fast with two calls is assumed to scale to any number of calls.
         """
         alone = calls * self.latency + prompt_tokens * self.read + completion_tokens * self.write
         gain = MIN_PARALLEL_GAIN if self.together is None else self.together
         return alone / max(1.0, min(float(workers), calls) if gain >= MIN_PARALLEL_GAIN else min(gain, float(workers)))
 
     def about(self) -> str:
-        """Return the result in one line."""
+        """Return the result on one line."""
         parts = [f"{self.latency + 300 * self.read + 60 * self.write:.1f} s for 300 tokens in and 60 out"]
         if self.write:
             parts.append(f"{1 / self.write:,.0f} tokens/s written")
@@ -105,16 +105,16 @@ async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, trie
     """Ask a model six or seven short questions.
 
     Args:
-        llm: The engine to ask with.
-        settings: The LLM.
-        logprobs: A judge of this job needs log-probabilities.
-        tried: How often the model was probed before.
+        llm: The engine that sends the questions.
+        settings: The settings of the LLM.
+        logprobs: Whether a judge of this job needs log-probabilities.
+        tried: Number of earlier probes of the model.
 
     Returns:
-        What was measured. Its `known` is empty: the caller has the backend.
+        The profile. Its `known` is empty, because only the caller has the backend.
 
     Raises:
-        LlmError: The model takes no call; with the server's words. Other errors of the engine pass, too.
+        LlmError: The model accepts no calls; the message quotes the server. Other errors of the engine pass through.
     """
     clock = asyncio.get_running_loop().time
     questions = _questions(settings, logprobs, tried)
@@ -138,8 +138,8 @@ async def probe(llm: Llm, settings: LlmSettings, *, logprobs: bool = False, trie
 
 
 def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Request]:
-    """Return a generation, from which the backend learns; a judgment by log-probabilities where one is wanted; then
-    what is measured: a short judgment, a long one, a generation, and two generations that are asked at once.
+    """Return the questions: a generation, from which the backend learns; a judgment by log-probabilities if needed;
+    then those to measure: a short judgment, a long judgment, a generation, and two concurrent generations.
     """
     # Answers are kept without the server's address, and those of another server say nothing about this one.
     server = content_key([getattr(settings, "base_url", None)])
@@ -168,8 +168,8 @@ def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Reques
 
 
 def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[str, Any]:
-    """Return latency, reading and writing from three calls that differ in one of them each; and the gain of two at a
-    time.
+    """Return the latency and the reading and writing speeds from three calls that each differ in one of them, and the
+    speedup of two concurrent calls.
     """
     if any(answer.error for answer in alone):
         return {}
@@ -184,7 +184,7 @@ def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[
 
 
 def _problem(request: Request, answer: Answer) -> str:
-    """Return what the model does not do of what was asked, or nothing."""
+    """Return what the model did not do as requested, or ""."""
     if answer.error:
         return f"a question failed ({answer.error}: {' '.join(answer.text.split())[:160]})"
     if request.params.get("logprobs"):
@@ -200,7 +200,7 @@ def _problem(request: Request, answer: Answer) -> str:
 
 
 def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, str], ModelProfile]:
-    """Return the profiles of those LLMs that were probed with these settings, by endpoint and model."""
+    """Return the profiles of the LLMs that were probed with these settings, by endpoint and model."""
     stored = _read(folder / _FILE)
     profiles = {}
     for llm in llms:
@@ -212,7 +212,7 @@ def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, 
 
 
 def save_profile(folder: Path, llm: LlmSettings, profile: ModelProfile) -> None:
-    """Keep a profile. Raises AirgenError if the disk does not take it."""
+    """Save a profile. Raises AirgenError if it cannot be written."""
     path = folder / _FILE
     try:
         write_json(path, {**_read(path), _key(llm): profile})

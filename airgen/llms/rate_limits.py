@@ -1,9 +1,9 @@
-"""Limits on the rate and the concurrency of calls to one model, learned from its answers.
+"""Limits on the rate and concurrency of calls to one model, learnt from its responses.
 
     rate.wait(tokens=900) -> 0.0             seconds until a call of about 900 tokens may start
     concurrency.limit -> 41.3                how many calls may be in flight
 
-Both are arithmetic over a clock that the caller passes in, so tests can simulate time.
+Both compute with a time that the caller passes in, so tests can simulate the clock.
 """
 
 import math
@@ -12,7 +12,7 @@ from airgen.llms.base import Allowance
 
 
 class TokenBucket:
-    """A token bucket: `rate` units a second, holding at most `size`."""
+    """A token bucket that refills at `rate` units per second and holds at most `size`."""
 
     def __init__(self, rate: float, size: float, now: float) -> None:
         self.rate, self.size, self.level, self._at = rate, size, size, now
@@ -25,7 +25,7 @@ class TokenBucket:
     def wait(self, amount: float, now: float) -> float:
         """Return the seconds until `amount` is available.
 
-        More than `size` waits for a full bucket, which then goes into debt.
+        An amount above `size` waits for a full bucket, whose level then becomes negative.
         """
         self.fill(now)
         lacking = min(amount, self.size) - self.level
@@ -33,12 +33,12 @@ class TokenBucket:
 
 
 class RateLimit:
-    """When the next call may start.
+    """Determines when the next call may start.
 
-    The tightest of three limits counts: the pipeline's (`requests`, `tokens` a minute), that of the server's
-    headers, and the rate learned from refusals (HTTP 429). A server refuses when its own bucket is empty, so the
-    number of calls that it accepted between two refusals, divided by the time between them, is its refill rate.
-    Without refusals the learned rate grows, slowly at first and then faster, to find a limit that was raised.
+    The strictest of three limits applies: the pipeline's (`requests` and `tokens` per minute), the limit in the
+    server's headers, and the rate learnt from refusals (HTTP 429). A server refuses when its own bucket is empty, so
+    the number of calls it accepted between two refusals, divided by the time between them, is its refill rate. Without
+    refusals, the learnt rate grows, slowly at first and then faster, to detect a raised limit.
     """
 
     GROWTH = 0.05  # share of the rate after one second, four times that after two
@@ -58,16 +58,16 @@ class RateLimit:
 
     @property
     def refusals(self) -> int:
-        """Refusals since the last answer."""
+        """Return the number of refusals since the last answer."""
         return self._in_a_row
 
     @property
     def rate(self) -> float | None:
-        """Requests a second as learned from refusals, or None."""
+        """Return the requests per second learnt from refusals, or None."""
         return self._learned.rate if self._learned else None
 
     def wait(self, tokens: float, now: float) -> float:
-        """Return seconds until a call of about so many tokens may start."""
+        """Return the seconds until a call with about this many tokens may start."""
         waits = [0.0, self._paused_until - now]
         if self._learned is not None:
             self._learned.fill(now)
@@ -80,7 +80,7 @@ class RateLimit:
         return max(waits)
 
     def take(self, tokens: float) -> int:
-        """Count the start of a call of about so many tokens; returns its number, for `refused`."""
+        """Count the start of a call with about this many tokens, and return its number for `refused`."""
         for bucket in (self._requests, self._learned):
             if bucket:
                 bucket.level -= 1
@@ -90,15 +90,15 @@ class RateLimit:
         return self._sent
 
     def settle(self, estimated: float, used: float) -> None:
-        """Replace the estimate of an answered call by the tokens that it used."""
+        """Replace the estimated tokens of an answered call with those it used."""
         self._in_a_row = 0
         if self._tokens:
             self._tokens.level = min(self._tokens.size, self._tokens.level + estimated - used)
 
     def refused(self, number: int, sent: float, now: float, after: float | None, jitter: float) -> None:
-        """Call `number`, sent at `sent`, came back with "too many requests".
+        """Record that call `number`, sent at `sent`, was refused with "too many requests".
 
-        `after` is the server's Retry-After in seconds, `jitter` a number from 0 to 1.
+        `after` is the server's Retry-After in seconds, and `jitter` a number from 0 to 1.
         """
         if after is not None:
             self._paused_until = max(self._paused_until, now + after)
@@ -125,7 +125,7 @@ class RateLimit:
         self._mark, self._mark_at, self._refused = number, sent, 0
 
     def apply(self, requests: Allowance, tokens: Allowance, number: int, now: float) -> None:
-        """Adopt the limits in the headers of the answer to call `number`, unless the pipeline's own are tighter."""
+        """Adopt the limits in the response headers of call `number`, unless the pipeline's limits are stricter."""
         later = self._sent - number  # calls that the server may not have counted when it wrote the headers
         self._requests = _adopted(self._requests, self._own_requests, requests, later=later, now=now)
         self._tokens = _adopted(self._tokens, self._own_tokens, tokens, later=0, now=now)
@@ -134,10 +134,9 @@ class RateLimit:
 def _adopted(
     bucket: TokenBucket | None, own: float | None, allowed: Allowance, later: int, now: float
 ) -> TokenBucket | None:
-    """Return the bucket of a server's limit, which is for a minute, or for a longer period where its reset takes
-    longer.
+    """Return the bucket for a server's limit per minute, or for a longer period if its reset takes longer.
 
-    `later` is what was used since the server wrote it.
+    `later` is what was used after the server sent the limit.
     """
     limit, left, reset = allowed
     if not limit or limit <= 0 or left is None:
@@ -155,12 +154,12 @@ def _adopted(
 
 
 class ConcurrencyLimit:
-    """How many calls may be in flight: additive increase, multiplicative decrease.
+    """Limits the number of calls in flight by additive increase and multiplicative decrease.
 
-    The limit starts at `START` and doubles each round trip while throughput grows. A refusal, a time-out or a 5xx
-    reduces it by a quarter, once a round trip. A server that queues instead of refusing gets slow: where the mean
-    latency of a round is `SLOW` times the best one, and throughput is not at least `GAIN` times that of the next
-    lower level, the limit goes down.
+    The limit starts at `START` and doubles with each round trip while throughput grows. A refusal, a timeout or a 5xx
+    error reduces it by a quarter, at most once per round trip. A server that queues requests instead of refusing them
+    becomes slow: if the mean latency of a round is `SLOW` times the best, and throughput is less than `GAIN` times that
+    of the next lower level, the limit is reduced.
     """
 
     START = 16
@@ -200,7 +199,8 @@ class ConcurrencyLimit:
             self._end_of_round(now)
 
     def failed(self, sent: float, now: float) -> None:
-        """Reduce the limit after a refusal, a time-out or a 5xx, once for all calls that were in flight together."""
+        """Reduce the limit after a refusal, a timeout or a 5xx error, once for all calls that were in flight
+        together."""
         if sent <= self._cut_at or not self._adaptive:
             return
         self._cut_at, self._doubling = now, False

@@ -1,10 +1,10 @@
-"""A backend without a model: answers by rule, for tests, docs and trial runs of a whole pipeline.
+"""A backend without a model, which answers by rules, for tests, docs and trial runs of a whole pipeline.
 
     backend = ScriptedBackend(rules={"query": lambda request: '{"query": "why?"}'})
     backend = ScriptedBackend(faults={"prose": 0.05, "refuse": 0.02})      # 5 % and 2 % of requests
 
-An answer depends on the request alone, so order, concurrency and resume change nothing. Each stage brings its own
-rule. The functions here read a prompt and choose words of its document, so that retrieval finds it.
+An answer depends only on the request, so order, concurrency and resuming do not matter. Each stage provides its own
+rule. The helper functions read a prompt and choose words from its document, so that retrieval finds it.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ _FILLER = (
 
 
 class ScriptedSettings(LlmSettings):
-    """Settings of the scripted backend for tests.
+    """Settings of the scripted backend.
 
     Attributes:
-        faults: Share of the requests that fail, by kind of fault.
+        faults: Share of failing requests, by kind of fault.
         latency: Seconds per call.
     """
 
@@ -57,22 +57,22 @@ class ScriptedSettings(LlmSettings):
 
 
 class ScriptedBackend(Backend):
-    """Answers from `rules`: stage -> function of the request.
+    """Answers from `rules`, {stage: function of the request}.
 
-    A stage without a rule gets words of the prompt, for every field that its schema requires.
+    Without a rule, every field that a stage's schema requires is filled with words from the prompt.
 
     Raises SettingsError for an unknown fault.
 
     Args:
-        faults: Name (see `FAULTS`) -> share of the requests, chosen by the request's key.
-        latency: Seconds that each call takes.
+        faults: {name (see `FAULTS`): share of the requests}, chosen by the request's key.
+        latency: Duration of each call in seconds.
     """
 
     Settings = ScriptedSettings
 
     @classmethod
     def make(cls, settings: ScriptedSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """Return a backend with the rules that the stages bring."""
+        """Return a backend with the rules of the stages."""
         return cls(rules=rules, faults=settings.faults, latency=settings.latency)
 
     def __init__(
@@ -89,7 +89,7 @@ class ScriptedBackend(Backend):
                 raise SettingsError([f"llm.faults: unknown fault {name!r}{closest(name, list(FAULTS))}"])
 
     async def send(self, request: Request) -> Reply:
-        """Answer by rule, after `latency` seconds. Raises Refused if a fault says so."""
+        """Answer by rule after `latency` seconds. Raises Refused for some faults."""
         self.calls += 1
         if self._latency:
             await asyncio.sleep(self._latency)
@@ -108,7 +108,7 @@ class ScriptedBackend(Backend):
         )
 
     def _fault(self, request: Request) -> str:
-        """Return the fault of this request, or "": one draw, compared with the faults' shares in turn."""
+        """Return the fault of this request, or "", by comparing one draw with the shares of the faults in order."""
         draw = rng("faults", 0, request.key).random()
         for name, share in self._faults.items():
             if draw < share:
@@ -125,7 +125,7 @@ def _prompt_text(request: Request) -> str:
 
 
 def document(request: Request) -> str:
-    """Return the document in the prompt: the first <document> (or <passage>, <text>) block, else the longest
+    """Return the document in the prompt: the first <document>, <passage> or <text> block, or else the longest
     paragraph.
     """
     text = _prompt_text(request)
@@ -137,7 +137,7 @@ def document(request: Request) -> str:
 
 
 def last_block(request: Request) -> str:
-    """Return the part of the prompt that varies: its query, or its last paragraph."""
+    """Return the variable part of the prompt: its query, or its last paragraph."""
     text = _prompt_text(request)
     if table_8 := _TABLE_8.search(text):
         return table_8[1]
@@ -147,7 +147,7 @@ def last_block(request: Request) -> str:
 
 
 def keywords(text: str, number: int, random: Random) -> list[str]:
-    """Return words from one place in the text, in their order; rare and long words are preferred."""
+    """Return words from one place in the text, in order, preferring rare and long words."""
     words = [word.lower() for word in _WORD.findall(text)]
     if not words:
         return (text.split() or ["this", "document"])[:number]
@@ -159,19 +159,19 @@ def keywords(text: str, number: int, random: Random) -> list[str]:
 
 
 def asked_length(request: Request) -> int:
-    """Return how many words the prompt asks for; 8 where it names no number."""
+    """Return the number of words that the prompt asks for, or 8 if it names none."""
     text = request.messages[-1].content if len(request.messages) < 4 else request.messages[-3].content
     return next((count for words, count in _LENGTHS if words in text), 8)
 
 
 def padded(words: Sequence[str], count: int) -> str:
-    """Return exactly `count` words: the given ones, then filler."""
+    """Return exactly `count` words: the given words, followed by filler."""
     filler = [_FILLER[place % len(_FILLER)] for place in range(max(0, count - len(words)))]
     return " ".join([*words[:count], *filler])
 
 
 def overlap(request: Request) -> float:
-    """Return the share of the words of the query that are in the document, 0 to 1."""
+    """Return the share of the query's words that occur in the document, 0 to 1."""
     query = {word.lower() for word in _WORD.findall(last_block(request))}
     document_words = {word.lower() for word in _WORD.findall(document(request))}
     return len(query & document_words) / max(1, len(query))
@@ -186,7 +186,7 @@ def _echo(request: Request) -> str:
 
 
 def _first_items(text: str, random: Random) -> str:
-    """Return the first item of each list: one where several were asked for."""
+    """Return only the first item of each list, as an answer with too few items."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -1,10 +1,10 @@
-"""A span of OpenTelemetry for each attempt at an LLM call, where its API is installed and something listens.
+"""Create an OpenTelemetry span for each attempt at an LLM call, if its API is installed and configured.
 
     opentelemetry-instrument airgen run pipeline.yaml      # spans go to the configured exporter
 
-Names and attributes are those of its conventions for generative AI, with `airgen.stage` and `airgen.attempt`. Texts of
-prompts and answers are left out unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true, which is the name
-that these conventions give; keys and addresses are never in a span.
+Names and attributes follow its conventions for generative AI, with the addition of `airgen.stage` and `airgen.attempt`.
+The texts of prompts and answers are omitted unless the conventions' environment variable
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true. Keys and URLs are never in a span.
 """
 
 import json
@@ -20,7 +20,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def _tracer() -> Any:
-    """Return what makes spans; None if the package is missing or not configured."""
+    """Return the tracer, or None if the package is missing or not configured."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -31,7 +31,7 @@ def _tracer() -> Any:
 
 
 class Spans:
-    """Spans of one engine's calls."""
+    """The spans of one engine's calls."""
 
     def __init__(self) -> None:
         self._tracer = _tracer()
@@ -39,7 +39,7 @@ class Spans:
 
     @contextmanager
     def attempt(self, request: Request, number: int) -> Iterator["Attempt"]:
-        """The span of one attempt at a call."""
+        """Open the span of one attempt at a call."""
         if self._tracer is None:
             yield Attempt(None, texts=False)
             return
@@ -60,16 +60,16 @@ class Spans:
 
 
 class Attempt:
-    """What is known of an attempt when it has ended."""
+    """Records the outcome of an attempt."""
 
     def __init__(self, span: Any, *, texts: bool) -> None:
         self._span, self._texts = span, texts
 
     def ended(self, answer: Answer | None) -> None:
-        """Add tokens, cost and the reason of a failure.
+        """Add the tokens, the cost and the reason for a failure.
 
         Args:
-            answer: None if the call is tried again.
+            answer: The answer, or None if the call will be retried.
         """
         if self._span is None or not self._span.is_recording():
             return

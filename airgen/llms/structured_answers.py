@@ -1,11 +1,11 @@
-"""Parse structured answers: a model's text becomes a value that fits its schema, or an error that says why not.
+"""Parse structured answers: turn a model's text into a value that fits its schema, or an error that says why not.
 
     schema = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
     parse_json('Sure! ```json\n{"query": "why is the sky blue",}\n```', schema)   # {"query": "why is the sky blue"}
     parse_json('{"query": ""}', schema)                                           # ValueError: query: '' should be ...
 
-A stage asks and parses. After a ValueError it asks again with `corrective`, which shows the model its answer and
-what was wrong with it, or with `afresh`, which does not show the answer. The stage records the last failure.
+A stage asks and parses. After a ValueError, it asks again with `corrective`, which shows the model its answer and what
+was wrong with it, or with `afresh`, which does not show the answer. The stage records the last failure.
 """
 
 import functools
@@ -47,14 +47,14 @@ _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
     """Parse the JSON value in a model's answer.
 
-    Prose and code fences around it, trailing commas, single quotes and similar errors are tolerated.
+    Surrounding prose and code fences, trailing commas, single quotes and similar errors are tolerated.
 
     Args:
         text: The answer.
-        schema: The JSON Schema (draft 2020-12) that the value must fit.
+        schema: The JSON Schema (draft 2020-12) for the value.
 
     Raises:
-        ValueError: The text is empty, is not JSON, or a field does not fit the schema; one line says which.
+        ValueError: The text is empty or not JSON, or a field does not fit the schema. The one-line message says which.
     """
     if not text.strip():
         raise ValueError("the answer is empty")
@@ -75,7 +75,7 @@ def parse_json(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _wrapped(value: Any, depth: int = 2) -> Iterator[Any]:
-    """Yield possible answers inside a value: the only member of a list, an object in an object, JSON in a text."""
+    """Yield possible answers inside a value: the only item of a list, an object in an object, JSON in a text."""
     inner: list[Any] = []
     if isinstance(value, list) and len(value) == 1:
         inner = value
@@ -93,16 +93,16 @@ def _wrapped(value: Any, depth: int = 2) -> Iterator[Any]:
 
 
 def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
-    """Parse an answer as `parse_json` does, but without repair if it was cut off at its token limit.
+    """Parse an answer like `parse_json`, but without repair if it was cut off at its token limit.
 
-    Repair would close the brackets of such an answer and keep half a sentence.
+    A repair would close the brackets of such an answer and keep half a sentence.
 
     Args:
         answer: The answer of a call.
         schema: The JSON Schema that the value must fit.
 
     Raises:
-        ValueError: See `parse_json`; also if the answer is a failure.
+        ValueError: As for `parse_json`, or the answer is a failure.
     """
     if answer.error:
         raise ValueError(answer.error)
@@ -118,9 +118,9 @@ def parse_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
 
 
 def corrective(request: Request, text: str, reason: str) -> Request:
-    """Return the request with two more messages: the bad answer, and what was wrong with it.
+    """Add two messages to a request: the bad answer, and what was wrong with it.
 
-    The beginning of the prompt is the same, so a prefix cache can serve it. The key differs, so it is a new call.
+    The beginning of the prompt is unchanged, so a prefix cache can serve it. The key differs, so it is a new call.
     """
     shown = text if len(text) <= 4000 else text[:4000] + " [...]"
     wish = "Answer again, with only the JSON that was asked for." if request.schema else "Answer again."
@@ -131,14 +131,14 @@ def corrective(request: Request, text: str, reason: str) -> Request:
 
 
 def afresh(request: Request, reason: str) -> Request:
-    """Return the request with what was wrong with an answer, but not the answer: a small model repeats what it sees."""
+    """Add what was wrong with an answer to a request, but not the answer, since a small model repeats what it sees."""
     *earlier, last = request.messages
     content = f"{last.content}\n\nAn earlier answer could not be used: {reason}. Answer with another one."
     return replace(request, messages=(*earlier, Message(last.role, content)))
 
 
 def _candidates(text: str) -> list[Any]:
-    """Return values that the text can be read as, the strictest reading first."""
+    """Return the possible values of a text, the strictest interpretation first."""
     import json_repair
 
     values: list[Any] = []
@@ -168,7 +168,7 @@ def _candidates(text: str) -> list[Any]:
 def with_latex(text: str) -> str:
     """Return JSON whose backslashes before words of LaTeX are doubled: a model that writes `\\frac` means no form feed.
 
-    Commands that are escapes of JSON, too, are known by name; what no escape of JSON begins with is text anyway.
+    Commands that begin like a JSON escape are recognised by name; anything else after a backslash is text anyway.
     """
     if "\\" not in text:
         return text
@@ -183,7 +183,7 @@ def with_latex(text: str) -> str:
 
 
 def _is_latex(word: str) -> bool:
-    """Return whether what follows a backslash is a command, or an escape that JSON does not know."""
+    """Return whether the text after a backslash is a LaTeX command or an escape that JSON does not have."""
     first = word[:1]
     if not first or first in '"\\/':
         return False
@@ -193,7 +193,7 @@ def _is_latex(word: str) -> bool:
 
 
 def _repairable(text: str) -> bool:
-    """Return whether repair of the text takes a bounded time."""
+    """Return whether the text can be repaired in bounded time."""
     if len(text) > _MAX_REPAIRED_CHARACTERS or len(_MARK.findall(text)) > _MAX_REPAIRED_MARKS:
         return False
     depth = deepest = 0
@@ -204,7 +204,7 @@ def _repairable(text: str) -> bool:
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Return one line on what in the value does not fit the schema, or None."""
+    """Return one line about what does not fit the schema, or None."""
     from jsonschema.exceptions import best_match
 
     try:

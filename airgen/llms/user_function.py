@@ -1,9 +1,9 @@
-"""An LLM, or a judge, that is the user's own function: messages in, text out.
+"""Backends for an LLM or a judge that is a user's function: messages in, text out.
 
     llm: {backend: python, model: my_llm, version: 5c9e0f12ab34cd56}
 
-The engine treats it like any endpoint, so its answers are stored and counted like others. Their cost is unknown to
-airgen and counts as zero. Calls run one at a time, unless `concurrency` is set.
+The engine treats it like any endpoint, so its answers are saved and counted like others. airgen does not know their
+cost, which counts as zero. Calls run one at a time unless `concurrency` is set.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ class OwnLlmSettings(LlmSettings):
 
 
 class OwnBackend(Backend):
-    """Calls a function with the messages, `[{"role": ..., "content": ...}]`, and with what else it has a name for:
-    `schema`, the JSON schema of the answer, `temperature` and `max_tokens`.
+    """Calls a function with the messages, `[{"role": ..., "content": ...}]`, and with any of these that it has as
+    parameters: `schema` (the JSON schema of the answer), `temperature` and `max_tokens`.
     """
 
     Settings = OwnLlmSettings
 
     @classmethod
     def make(cls, settings: OwnLlmSettings, *, folder: Path, rules: Mapping[str, Rule]) -> Backend:
-        """Return the backend of a function that this process knows, or can import. Raises UsageError."""
+        """Return the backend of a function that this process knows or can import. Raises UsageError."""
         return cls(settings.model, find(settings.model, settings.version, settings.place))
 
     def __init__(self, name: str, function: Any) -> None:
@@ -63,7 +63,7 @@ class OwnBackend(Backend):
         return []
 
     async def send(self, request: Request) -> Reply:
-        """Call the function in a thread. An exception stops the job in the first call, and is a failed call later."""
+        """Call the function in a thread. An exception in the first call stops the job; later, it is a failed call."""
         try:
             text = await asyncio.to_thread(self._answer, request)
         except LlmError as error:
@@ -88,7 +88,7 @@ class OwnBackend(Backend):
 
 
 class JudgeBackend(OwnBackend):
-    """Calls a function of (query, passages) with one passage; its answer is a level of 0 to 3 or a probability."""
+    """Calls a function of (query, passages) with one passage. It returns a level (0 to 3) or a probability."""
 
     Settings = OwnLlmSettings
 

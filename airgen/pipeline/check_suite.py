@@ -133,4 +133,4 @@ def suite_lines(suite_estimate: SuiteEstimate) -> list[str]:
     )
     for problem, count in [*suite_estimate.warnings.items(), *suite_estimate.problems.items()]:
         lines.append(f"  ! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
-    return lines if suite_estimate.problems else [*lines, "  everything that it needs is there"]
+    return lines if suite_estimate.problems else [*lines, "  nothing is missing"]

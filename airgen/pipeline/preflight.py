@@ -237,7 +237,7 @@ def _folder_problems(directory: Path) -> list[str]:
     """Return why a job's directory cannot be made or written."""
     nearest = next(folder for folder in [directory, *directory.absolute().parents] if folder.exists())
     if not nearest.is_dir():
-        return [f"{nearest}: a file exists where a folder is needed: choose another folder (--runs)"]
+        return [f"{nearest}: a file is in the way of the folder: choose another folder (--runs)"]
     if not os.access(nearest, os.W_OK | os.X_OK):
         return [f"{nearest}: you may not write in this folder: choose another one (--runs)"]
     if shutil.disk_usage(nearest).free < FREE_BYTES:

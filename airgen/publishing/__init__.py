@@ -1,4 +1,4 @@
-"""Give datasets to others: suites and their versions, private labels, the Hub, submissions, leaderboards."""
+"""Share datasets: suites and their versions, private labels, the Hub, submissions and leaderboards."""
 
 
 def dataset_key(task: str, domain: str, language: str, name: str) -> str:
@@ -11,7 +11,7 @@ def dataset_key(task: str, domain: str, language: str, name: str) -> str:
 
 
 def version_order(version: str) -> tuple[list[int], str]:
-    """Return what versions are sorted by, the oldest first.
+    """Return the sort key of a version, oldest first.
 
     >>> sorted(["26.11", "AIR-Bench_24.05", "26.9"], key=version_order)
     ['AIR-Bench_24.05', '26.9', '26.11']

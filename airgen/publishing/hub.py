@@ -1,6 +1,6 @@
-"""The calls to the Hub that publishing needs: temporary failures are retried, others become errors in plain words.
+"""Calls to the Hub for publishing: temporary failures are retried, and others become one-line errors.
 
-This wraps `huggingface_hub.HfApi`, which takes endpoint and token from HF_ENDPOINT and HF_TOKEN.
+This wraps `huggingface_hub.HfApi`, which reads the endpoint and token from HF_ENDPOINT and HF_TOKEN.
 """
 
 import sys
@@ -38,11 +38,12 @@ _ADVICE = {
 
 
 class HubChanged(DatasetError):
-    """The repository was changed by somebody else between reading and committing."""
+    """Someone else changed the repository between reading and committing."""
 
 
 class Hub:
-    """Dataset repositories on the Hub. `sleep` waits between attempts (seconds); `say` gets a line before each wait."""
+    """Dataset repositories on the Hub. `sleep` waits between attempts, in seconds, and `say` is called with a line
+    before each wait."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Hub:
         self.endpoint: str = self._api.endpoint
 
     def exists(self, repo: str, *, private: bool) -> bool:
-        """Return whether there is such a repository. Raises DatasetError if it must be private and is not."""
+        """Return whether the repository exists. Raises DatasetError if it must be private but is not."""
         try:
             info = self._info(repo)
         except DatasetError as error:
@@ -77,7 +78,7 @@ class Hub:
         return True
 
     def ensure(self, repo: str, *, private: bool) -> None:
-        """Create the repository unless it exists. Raises DatasetError if it must be private and is not."""
+        """Create the repository unless it exists. Raises DatasetError if it must be private but is not."""
         self._call(repo, lambda: self._api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
         self.exists(repo, private=private)
 
@@ -98,11 +99,11 @@ class Hub:
         return self._call(repo, download)
 
     def head(self, repo: str) -> str:
-        """Return the commit that `main` points to."""
+        """Return the head commit of `main`."""
         return str(self._info(repo).sha)
 
     def tags(self, repo: str) -> dict[str, str]:
-        """Tag names with the commits that they point to."""
+        """Return the commits of the tags by name."""
 
         def read() -> dict[str, str]:
             refs = self._api.list_repo_refs(repo, repo_type="dataset")
@@ -111,7 +112,7 @@ class Hub:
         return self._call(repo, read)
 
     def files(self, repo: str, revision: str) -> dict[str, str]:
-        """Paths with their hashes: SHA-256 for large files, git's blob id for the others."""
+        """Return {path: hash}, the SHA-256 for large files and git's blob id for others."""
 
         def read() -> dict[str, str]:
             tree = self._api.list_repo_tree(repo, repo_type="dataset", revision=revision, recursive=True)
@@ -124,7 +125,7 @@ class Hub:
         return self._call(repo, read)
 
     def same(self, path: Path, sha256: str, remote: str | None) -> bool:
-        """Return whether a local file of known SHA-256 has the hash that `files` returned."""
+        """Return whether a local file with known SHA-256 has the hash that `files` returned."""
         if remote is None:
             return False
         return remote == sha256 if len(remote) == 64 else remote == git_blob_id(path)
@@ -132,7 +133,7 @@ class Hub:
     def commit(self, repo: str, add: Mapping[str, Path], delete: Sequence[str], message: str, parent: str) -> None:
         """Make one commit on top of `parent`. Raises HubChanged if `parent` is no longer the head.
 
-        This is tried once. After a dropped connection it is unknown whether the commit was made, so the caller has to
+        This is not retried. After a dropped connection, it is unknown whether the commit was made, so the caller must
         look at the repository first.
         """
         new, gone = self._library.CommitOperationAdd, self._library.CommitOperationDelete
@@ -144,21 +145,21 @@ class Hub:
             self._call(repo, lambda: self._api.create_commit(repo, operations, **named), attempts=1)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
-        """Tag a commit; an existing tag is not changed."""
+        """Tag a commit. An existing tag is not changed."""
         named = {"tag": name, "revision": revision, "repo_type": "dataset", "exist_ok": True}
         self._call(repo, lambda: self._api.create_tag(repo, **named))
 
     def again(
         self, work: Callable[[], _T], tries: int, passes: Callable[[BaseException], bool], say: Callable[[Any], object]
     ) -> _T:
-        """Do work of several requests until it succeeds, with a pause after each error that may pass."""
+        """Retry work that makes several requests until it succeeds, with a pause after each temporary error."""
         return retrying(work, tries, passes, say=lambda error, pause: say(error), sleep=self._sleep)
 
     def _info(self, repo: str) -> Any:
         return self._call(repo, lambda: self._api.repo_info(repo, repo_type="dataset"))
 
     def _call(self, repo: str, action: Callable[[], _T], attempts: int = _ATTEMPTS) -> _T:
-        """Run a request. Temporary failures are tried again after growing pauses, others become DatasetError."""
+        """Run a request. Temporary failures are retried after growing pauses, and others become DatasetError."""
 
         def enough(number: int, error: BaseException) -> bool:
             self._answered = self._answered or _status(error) is not None
@@ -184,7 +185,8 @@ class Hub:
             ) from error
 
     def is_temporary(self, error: BaseException) -> bool:
-        """Return whether a failed request can succeed later. A failed commit of this kind may also have been made."""
+        """Return whether a failed request may succeed later. A commit that failed this way may nevertheless have been
+        made."""
         if isinstance(error, self._offline):
             return False
         status = _status(error)
@@ -207,7 +209,8 @@ class Hub:
 
 
 def _texts(mapping: dict[Any, Any]) -> dict[str, str]:
-    """Return the same mapping. Raises TypeError for anything but strings, which the library does not check."""
+    """Return the mapping unchanged. Raises TypeError if it contains anything but strings, which the library does not
+    check."""
     if not all(isinstance(value, str) for pair in mapping.items() for value in pair):
         raise TypeError("not a string")
     return mapping
@@ -220,13 +223,13 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _asked_pause(error: BaseException | None) -> float:
-    """Seconds that the Hub asks us to wait (Retry-After), at most five minutes."""
+    """Return the seconds that the Hub asks to wait (Retry-After), at most five minutes."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     text = str(headers.get("Retry-After", ""))
     return min(float(text), _LONGEST_PAUSE_SECONDS) if text.isdigit() else 0.0
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of broken connections in the HTTP library that this version of huggingface_hub uses."""
+    """Return the connection errors of the HTTP library that this version of huggingface_hub uses."""
     errors = [sys.modules[name].TransportError for name in ("httpx2", "httpx") if name in sys.modules]
     return (*errors, ConnectionError, TimeoutError)

@@ -1,8 +1,8 @@
-"""A leaderboard of saved scores: a static page without scripts, and the same as JSON.
+"""Write a leaderboard of saved scores as a static page without scripts, and as JSON.
 
-Each version has AIR-Bench's three classes of systems, and each task of a class has one table: the mean of the head
-measure over all datasets, over those of each domain, and over those of each language. A system that was not scored on
-all datasets has no mean and is listed below the others.
+Each version has AIR-Bench's three classes of systems, and each task of a class has one table with the mean of the main
+measure over all datasets, and over those of each domain and language. A system that was not scored on all datasets has
+no mean and is listed below the others.
 """
 
 import math
@@ -29,10 +29,11 @@ _SHOWN = f".{DIGITS - 2}f"  # of a hundredfold score
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """One class and task of one version: `columns` are groups of datasets, `rows` are systems, the best first.
+    """The table of one class and task of a version. `columns` are groups of datasets, and `rows` are systems, best
+    first.
 
     A row is {rank, ranks, model, reranker, mean, margin, cells: {column: mean or None}, datasets, missing_queries}.
-    `margin` is half the 95 % interval of the mean, `ranks` the 95 % interval of the rank ([low, high], or None).
+    `margin` is half the 95% interval of the mean, `ranks` the 95% interval of the rank ([low, high], or None).
     """
 
     version: str
@@ -44,9 +45,8 @@ class Standings:
 
 
 def leaderboard(scores: Iterable[SystemScore]) -> list[Standings]:
-    """Return the tables of test, the newest version first, classes in the paper's order. Means are in [0,
-    1] or None.
-    """
+    """Return the tables for test, newest version first, with classes in the paper's order. Means are in [0, 1] or
+    None."""
     scores = list(scores)
     tables = []
     for version in sorted({score.version for score in scores}, key=version_order, reverse=True):
@@ -109,10 +109,10 @@ def _table(
 
 
 def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:
-    """Return the interval of each rank, of systems that have a margin; None for all if one that has a mean lacks it.
+    """Return the interval of each rank for systems with a margin; None for all if a system has a mean but no margin.
 
-    A leaderboard knows means and their errors, not the scores by query. Errors of systems on the same queries go
-    together, which makes a difference more certain than is assumed here: the intervals are wide rather than wrong.
+    A leaderboard has means and standard errors, but no scores per query. The errors of systems on the same queries are
+    correlated, so differences are more certain than assumed: the intervals are conservative.
     """
     means = [row["mean"] for row in rows if row["mean"] is not None]
     margins = [row["margin"] for row in rows if row["mean"] is not None]
@@ -125,7 +125,7 @@ def _ranks(rows: Sequence[dict[str, Any]]) -> list[list[int] | None]:
 
 
 def _margin(scores: Sequence[DatasetScore], datasets: int, measure: str) -> float | None:
-    """Half the 95 % interval of the mean over datasets; None where a score is missing or came without its error."""
+    """Return half the 95% interval of the mean over datasets, or None if a score or its standard error is missing."""
     errors = [score.standard_errors.get(measure) for score in scores]
     known = [error for error in errors if error is not None]
     if len(known) < datasets:
@@ -139,8 +139,8 @@ def write_leaderboard(scores: Iterable[SystemScore], out: Path, *, title: str = 
     if not tables:
         raise DatasetError("there are no scores to show: save some with `airgen publish score --save DIR`")
     parts: list[str | Table] = [
-        "Scores are multiplied by 100. ± is half the 95 % interval of a mean over its queries, and beside a place is "
-        "the 95 % interval of the rank. The best score of a column is bold, the second is underlined. A query without "
+        "Scores are multiplied by 100. ± is half the 95% interval of a mean over its queries, and beside a place is "
+        "the 95% interval of the rank. The best score of a column is bold, the second is underlined. A query without "
         "results counts as zero."
     ]
     for version in dict.fromkeys(table.version for table in tables):

@@ -1,8 +1,8 @@
-"""What of a dataset may be public: lists of what is, so that whatever is new stays private until somebody lists it.
+"""Decide what may be published, by lists of what is public: anything new stays private until it is listed.
 
-Beside private labels, only these fields, files, notes and figures are published. Whatever follows from a label is on no
-list: how many passages of a query were judged, how many it needs, the funnel, digests of files that hold labels. What
-names the author's machine (an absolute path, an address that only the author reaches) is public in no case.
+If labels are private, only these fields, files, notes and figures are published. Nothing that follows from a label is
+listed: how many passages of a query were judged, how many it needs, the funnel, or digests of files with labels.
+Anything that identifies the author's machine (an absolute path, a private address) is never published.
 
     public_text("made from /home/ann/handbook by http://10.0.0.3:8000")    # "made from handbook by (a private address)"
 """
@@ -96,15 +96,15 @@ _PLACES = (".local", ".internal", ".intranet", ".lan", ".corp", ".home", ".arpa"
 
 
 def public_files(manifest: Manifest, withhold: Sequence[str]) -> list[str]:
-    """Return the data files that are public: corpus, queries, labels and answers of the splits that are
-    not withheld.
+    """Return the public data files: the corpus, the queries, and the labels and answers of splits that are not
+    withheld.
     """
     public = set(manifest.statistics.splits) - set(withhold)
     return [name for name in manifest.files if name in _TABLES or labelled_split(name) in public]
 
 
 def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dict[str, Any]:
-    """Return the metadata of a query as they are published beside private labels."""
+    """Return the public metadata of a query if labels are private."""
     # A filter is part of the query: without it, the query cannot be searched as it asks.
     public = {name: value for name, value in metadata.items() if name in QUERY_FIELDS or name.startswith(FILTER)}
     if ANSWERED in public and public.get("split") in withhold:
@@ -113,7 +113,7 @@ def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dic
 
 
 def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, permission: str) -> Manifest:
-    """Return the manifest of the public part, without its files: `pair` is the mark that both parts hold."""
+    """Return the manifest of the public part without its files. `pair` is the mark shared by both parts."""
     granted = {PERMISSION: permission} if permission else {}
     public = dataclasses.replace(
         manifest,
@@ -143,7 +143,7 @@ def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, perm
 
 
 def public_info(info: DatasetInfo) -> DatasetInfo:
-    """Return the facts of a dataset without its seed, and without places of the author's machine."""
+    """Return the facts about a dataset without its seed and without paths of the author's machine."""
     return dataclasses.replace(
         info,
         seed=None,
@@ -160,10 +160,10 @@ def _public_use(use: ModelUse) -> ModelUse:
 
 
 def public_pipeline(text: str) -> str:
-    """Return a pipeline's YAML as it is published: settings that decide what a dataset is, without comments.
+    """Return a pipeline's YAML for publication: the settings that determine the dataset, without comments.
 
-    Left out are the seed, files besides the corpus's name, addresses, names of variables, and whatever only changes
-    speed or cost. Raises DatasetError for a text that is not YAML, as it may hold anything.
+    The seed, files other than the corpus's name, addresses, names of variables, and settings that affect only speed or
+    cost are left out. Raises DatasetError if the text is not YAML, because it might contain anything.
     """
     import yaml
 
@@ -199,7 +199,7 @@ def _public_setting(name: str, value: Any) -> Any:
 
 
 def public_text(text: str) -> str:
-    """Return a text without the paths and private addresses of the author's machine; of a path, the last part stays."""
+    """Remove paths and private addresses of the author's machine from a text, keeping the last part of each path."""
 
     def address(match: re.Match[str]) -> str:
         return "(a private address)" if _is_private(match[0]) else match[0]
@@ -223,7 +223,7 @@ def _without_places(value: Any) -> Any:
 
 
 def _is_private(url: str) -> bool:
-    """Return whether an address names a file, a secret, or a host that only its author reaches."""
+    """Return whether a URL contains a file path, a secret, or a host that only the author can reach."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".").lower()
@@ -239,11 +239,10 @@ def _is_private(url: str) -> bool:
 
 
 def same_ids(labels: Mapping[str, Iterable[str]], documents: Iterable[str]) -> list[str]:
-    """Return the withheld queries whose id is that of a passage, or of a passage that is labelled for them with more
-    words.
+    """Return the withheld queries whose id is that of a passage or, with additional words, of a relevant passage.
 
-    `labels`: the relevant documents of each withheld query. Letter case and punctuation make no difference:
-    `FAQ 17` is `faq-17`, and `faq-17-question` tells that the passage `faq-17` answers it.
+    `labels` contains the relevant documents of each withheld query. Case and punctuation are ignored: `FAQ 17` equals
+    `faq-17`, and `faq-17-question` reveals that the passage `faq-17` answers it.
     """
     known = {"-".join(_words(document)) for document in documents}
     return sorted(
@@ -254,8 +253,8 @@ def same_ids(labels: Mapping[str, Iterable[str]], documents: Iterable[str]) -> l
 
 
 def same_numbers(labels: Mapping[str, Collection[str]], documents: Iterable[str]) -> list[str]:
-    """Return the withheld queries with the number of a relevant passage in their id, if they are more than chance
-    explains.
+    """Return the withheld queries whose ids contain the number of a relevant passage, if there are more than expected
+    by chance.
     """
     numbers = Counter(map(_number, documents))
     total, chance, same = numbers.total(), 0.0, []
@@ -271,7 +270,7 @@ def _words(identifier: str) -> list[str]:
 
 
 def _is_part(left: str, right: str) -> bool:
-    """Return whether the words of one id begin or end with those of the other, a number among them."""
+    """Return whether the words of one id begin or end with the words, including a number, of the other."""
     short, long = sorted((_words(left), _words(right)), key=len)
     size = len(short)
     numbered = any(char.isdigit() for word in short for char in word)

@@ -1,14 +1,15 @@
-"""Publishing on the Hub: `plan` lists what goes where, `publish` sends it; of one dataset, or of a version of a suite.
+"""Publish a dataset or a version of a suite on the Hub: `plan` lists what goes where, and `publish` sends it.
 
-If labels are withheld there are two repositories: ORG/NAME, public, and ORG/qrels-NAME, private. Every repository is
-checked before the first byte is sent. Then each gets one commit, and at the end each gets a tag with the version: where
-a tag is, the publication is whole. A publication that failed can be repeated, and sends only what is missing.
+If labels are withheld, there are two repositories: ORG/NAME, which is public, and ORG/qrels-NAME, which is private.
+Every repository is checked before the first byte is sent. Each then gets one commit, and finally a tag with the
+version, so a tagged publication is always complete. A failed publication can be repeated, and sends only what is
+missing.
 
 airgen      ORG/NAME-{task}_{domain}_{language}-{dataset}, and ORG/qrels-NAME-... (private) with withheld labels
 air-bench   ORG/{task}_{domain}_{language}, ORG/qrels-{task}_{domain}_{language}-dev, and the same without -dev (private
             if labels of test are withheld), as the package air-benchmark reads them
 
-ORG/NAME is the page of a suite, with suite.json. It is sent last.
+ORG/NAME is the page of a suite, with suite.json, and is sent last.
 """
 
 import re
@@ -42,10 +43,10 @@ _MOST_NAME_CHARACTERS = 96  # characters of a repository's name on the Hub
 
 @dataclass
 class Upload:
-    """The files for one repository: {path: SHA-256}. `withheld` are splits whose labels must not be in it.
+    """The files for one repository, {path: SHA-256}. `withheld` are the splits whose labels must not be in it.
 
-    `folders`: where the repository is shared with other datasets and versions, the folders that belong to this upload;
-    the others are left, and the card is merged. Empty: the whole repository belongs to it.
+    If the repository is shared with other datasets and versions, `folders` are those that belong to this upload; the
+    others are left unchanged, and the card is merged. If it is empty, the whole repository belongs to this upload.
     """
 
     repo: str
@@ -63,14 +64,14 @@ class Upload:
         self.bytes = sum(path.stat().st_size for path in paths)
 
     def extra(self, remote: Iterable[str]) -> list[str]:
-        """Return the files of the repository that this upload replaces by nothing."""
+        """Return the files in the repository that this upload deletes."""
         others = sorted(set(remote) - set(self.files) - _KEPT)
         return [name for name in others if name.startswith(self.folders)] if self.folders else others
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A repository after publishing: the commit, the files that were sent, and the SHA-256 of every file."""
+    """A repository after publishing: the commit, the uploaded files, and the SHA-256 of every file."""
 
     repo: str
     private: bool
@@ -92,21 +93,21 @@ def plan(
     private_qrels: Sequence[str] = (),
     permission: str = "",
 ) -> list[Upload]:
-    """Plan the uploads of one dataset, or of a finished version: private labels first, the page of a suite last.
+    """Plan the uploads of a dataset or a finished version: private labels first, the page of a suite last.
 
     Writes their files to `work` and sends nothing.
 
     Args:
-        home: the dataset, or the finished version of a suite.
-        repo: the repository, ORG/NAME.
-        work: the folder for the files of the uploads.
-        layout: the layout of the repositories.
-        private_qrels: the splits whose labels stay private; a Long-Doc dataset may lack some of them.
-        permission: the permission to redistribute texts whose licence does not allow it.
+        home: The dataset, or the finished version of a suite.
+        repo: The repository, ORG/NAME.
+        work: The folder for the files of the uploads.
+        layout: The layout of the repositories.
+        private_qrels: The splits whose labels stay private. A Long-Doc dataset may lack some of them.
+        permission: The permission to redistribute texts whose licence does not allow it.
 
     Raises:
         DatasetError: The repository name is not of the form ORG/NAME.
-        DatasetError: No dataset has one of the splits whose labels stay private.
+        DatasetError: No dataset has any of the splits whose labels should stay private.
         DatasetError: A version of the suite was changed after it was finished.
         DatasetError: Two datasets would have the same repository.
         DatasetError: `verify` finds errors. With private labels, these include a lost secret and negatives that can be
@@ -164,15 +165,15 @@ def plan(
 
 
 def check_repository(repo: str) -> None:
-    """Raise DatasetError for a name that the Hub does not take."""
+    """Raise DatasetError if the Hub would not accept a name."""
     if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo or len(repo.partition("/")[2]) > _MOST_NAME_CHARACTERS:
         raise DatasetError(f"repository {repo!r} is not of the form ORG/NAME")
 
 
 def parts(dataset: Path, work: Path, withhold: Sequence[str], permission: str) -> tuple[Path | None, Path]:
-    """Check a dataset and divide it: the folders of its private labels, if any are withheld, and of its public part.
+    """Check a dataset and divide it into the folders of its private labels, if any, and of its public part.
 
-    Raises what `plan` raises.
+    Raises the same errors as `plan`.
     """
     manifest = load_manifest(dataset)
     problems_found = verify(dataset)
@@ -202,8 +203,8 @@ def _uploads(labels: Path | None, public: Path, repo: str) -> list[Upload]:
 def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] = lambda _: None) -> list[Published]:
     """Send the uploads.
 
-    Raises DatasetError before anything is sent if a version is published with other data, if a repository must be
-    private and is not, and if a public repository holds labels that must be private; later, if the Hub refuses.
+    Raises DatasetError before anything is sent if a version has been published with other data, if a repository must be
+    private but is not, or if a public repository contains labels that must be private; and later, if the Hub refuses.
     """
     for upload in uploads:
         if hub.exists(upload.repo, private=upload.private):
@@ -222,7 +223,7 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
     rounds = 0
 
     def attempt() -> Published:
-        """Look, commit what is missing, and look whether it arrived."""
+        """Compare, commit what is missing, and check that it arrived."""
         nonlocal sent, rounds
         rounds += 1
         for committed in (False, True):
@@ -261,13 +262,13 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
 
 
 def _different(upload: Upload, hub: Hub, remote: Mapping[str, str]) -> list[str]:
-    """Return the files that the repository does not have, or has with other content."""
+    """Return the files that are missing or different in the repository."""
     files = upload.files.items()
     return [name for name, sha256 in files if not hub.same(upload.directory / name, sha256, remote.get(name))]
 
 
 def _check_version(upload: Upload, hub: Hub) -> None:
-    """Refuse a version that is published with other data."""
+    """Refuse a version that has been published with other data."""
     commit = hub.tags(upload.repo).get(upload.version)
     if commit is None:
         return
@@ -300,7 +301,7 @@ def _air_bench_layout(
     out: Path,
     permission: str,
 ) -> list[Upload]:
-    """Return the repositories of AIR-Bench's layout. Public ones are written from public parts only."""
+    """Return the repositories in AIR-Bench's layout. Public repositories are written from public parts only."""
     private: set[str] = set()
     owned: dict[str, list[str]] = {}
     for key, manifest in manifests.items():
@@ -333,7 +334,7 @@ def _air_bench_layout(
 
 
 def _write_page(out: Path, name: str, version: str, public: Mapping[str, Manifest], places: Mapping[str, str]) -> None:
-    """Write the suite's page, from public parts only: it does not give the number of withheld labels."""
+    """Write the suite's page from public parts only, without the number of withheld labels."""
     rows = table_rows(public.values())
     value = {
         "name": name,

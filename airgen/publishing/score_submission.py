@@ -1,12 +1,12 @@
-"""Scoring a submission with private labels, by the measure that the leaderboard shows.
+"""Score submissions with private labels, by the leaderboard's measure.
 
-A query without results counts as zero and is reported. Hits of unknown queries or documents are counted and do not
-affect the scores. Results for another version than that of the labels are refused.
+A query without results counts as zero and is reported. Hits for unknown queries or documents are counted, but do not
+affect the scores. Results for a version other than that of the labels are refused.
 
-Whoever may ask a scorer can learn labels from its answers, so an answer has one measure, in the digits of the
-leaderboard, and nothing else that depends on labels: queries are counted against those of the split, which are public,
-and results with mostly unknown documents, which would place a passage at any rank, are refused. How often a system may
-ask is counted where its score is kept (`save_score`).
+Anyone who can submit results can learn labels from the scores. A score therefore consists of one measure, rounded as on
+the leaderboard, and nothing else that depends on labels: queries are counted against those of the split, which are
+public, and results with mostly unknown documents, which could place a passage at any rank, are refused. `save_score`
+limits the submissions per system.
 """
 
 import hashlib
@@ -56,11 +56,11 @@ _MOST_LISTED_QUERIES = 50  # missing queries that are listed by id
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The labels of one split; `pair` as in SystemHits.
+    """The labels of one split. `pair` has the same meaning as in SystemHits.
 
-    `queries` are the ids of all its queries, those without labels too, and `corpus` a file with the ids of all
-    documents; both are None for private labels that an older airgen published.
-    `earlier` are versions with the same corpus and queries and fewer labels, each with its pair: their results fit.
+    `queries` are the ids of all its queries, including those without labels, and `corpus` is a file with the ids of all
+    documents. Both are None for private labels published by an older airgen. `earlier` are versions with the same
+    corpus and queries but fewer labels, each with its pair, whose results can also be scored.
     """
 
     manifest: Manifest
@@ -81,9 +81,10 @@ class Labels:
 class DatasetScore:
     """The scores of a system on one split of one dataset.
 
-    measures, standard_errors: the head measure of the task alone, as the leaderboard shows it. queries: of the split,
-    whether or not they have labels; missing, missing_count: those without results, the first of them by id.
-    unknown_queries, unknown_documents: results and hits that the dataset does not have; None where it is not known.
+    `measures` and `standard_errors` contain only the task's main measure, as shown on the leaderboard. `queries` is the
+    number of queries in the split, with or without labels. `missing_count` is the number of queries without results,
+    and `missing` lists the first by id. `unknown_queries` and `unknown_documents` count results and hits that are not
+    in the dataset, or are None if this is unknown.
     """
 
     dataset: str
@@ -107,7 +108,7 @@ class DatasetScore:
 
 @dataclass(frozen=True, slots=True)
 class SystemScore(Shown):
-    """The scores of one system on the datasets of one version. `absent`: datasets without results."""
+    """The scores of one system on the datasets of one version. `absent` are datasets without results."""
 
     model: str
     reranker: str
@@ -117,13 +118,13 @@ class SystemScore(Shown):
 
     @property
     def system_class(self) -> str:
-        """One of `CLASSES`."""
+        """Return the class, one of `CLASSES`."""
         if self.reranker == NO_RERANKER:
             return CLASSES[0]
         return CLASSES[1] if self.model.lower() == "bm25" else CLASSES[2]
 
     def lines(self) -> list[str]:
-        """Return the text for a terminal: the headline measure of each dataset, and what is missing."""
+        """Format the scores for a terminal: the main measure on each dataset, and what is missing."""
         lines = [f"{self.model} + {self.reranker}, version {self.version}: {self.system_class}"]
         for row in self.datasets:
             head = HEAD[row.task]
@@ -139,7 +140,7 @@ class SystemScore(Shown):
 
 
 def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels]:
-    """Load the labels of `split` in all datasets, label parts and suites below directories.
+    """Load the labels of `split` from all datasets, label parts and suites below the directories.
 
     Raises DatasetError if there are none.
     """
@@ -184,12 +185,12 @@ def _load(home: Path, manifest: Manifest, split: str) -> Labels:
 def score_results(
     results: Iterable[SystemHits] | Submission, labels: Sequence[Labels], *, bm25: Submission | None = None
 ) -> SystemScore:
-    """Score the results of one system, one dataset at a time.
+    """Score the results of one system, dataset by dataset.
 
-    `bm25`: the official BM25 submission, which results of the class Reranking Only are checked against. Raises
-    RefusedSubmission, with all reasons, for results without labels, of another split, of another version or of another
-    making of the version, results of the class Reranking Only that are not of BM25's top 100, results of mostly unknown
-    documents in a submission, entries of it that cannot be read, and if there are no results.
+    `bm25` is the official BM25 submission, against which results in the class Reranking Only are checked. Raises
+    RefusedSubmission, with all reasons, if results have no labels or are for another split, version or build of the
+    version, if results in the class Reranking Only are not from BM25's top 100, if results have mostly unknown
+    documents, if entries cannot be read, and if there are no results.
     """
     by_key = {label.key: label for label in labels}
     scored: list[DatasetScore] = []
@@ -249,7 +250,7 @@ def _why_not(
 
 
 def reasons_to_refuse(results: SystemHits, label: Labels) -> list[str]:
-    """Return why results of the labels' dataset and split are of another version, or of another making of the version.
+    """Return why results for the labels' dataset and split are for another version, or another build of the version.
 
     Results of an earlier version fit if only labels were added since.
     """
@@ -283,7 +284,7 @@ def _check_reranking(results: SystemHits, bm25: SystemHits | None) -> None:
 
 
 def _unknown_documents(results: SystemHits, label: Labels) -> int | None:
-    """Return the number of hits of documents that the dataset does not have; None where its documents are not known."""
+    """Return the number of hits that are not in the dataset, or None if its documents are unknown."""
     if label.corpus is None:
         return None
     unknown = Counter(document for hits in results.hits.values() for document in hits)
@@ -332,15 +333,15 @@ def save_score(
 
     Args:
         scored: The score.
-        directory: The folder of the scores; `SUBMISSIONS` in it says who asked when.
-        replace: Replace the score of another submission of the same name.
-        submission: The hash of what was sent in. The same again is not counted.
-        per_day: How many submissions of one system are scored a day.
-        today: The day; by default that of the clock, in UTC.
+        directory: The folder of scores, whose file `SUBMISSIONS` records the submissions.
+        replace: Whether to replace the score of another submission with the same name.
+        submission: Hash of the submission. The same submission is not counted twice.
+        per_day: Maximum number of scored submissions per system and day.
+        today: The current day. Default: the clock's, in UTC.
 
     Raises:
-        DatasetError: The system was scored as often as it may be today, another submission has the same name and
-            `replace` is false, or `SUBMISSIONS` is damaged.
+        DatasetError: The system has reached its daily limit, another submission has the same name and `replace` is
+            false, or `SUBMISSIONS` is damaged.
     """
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{scored.model}_{scored.reranker}")[:80].strip("-.")
     identity = hashlib.blake2b(
@@ -363,10 +364,10 @@ def save_score(
 
 
 def _count(scored: SystemScore, path: Path, submission: str, per_day: int, today: date | None) -> None:
-    """Note that a submission is scored. Raises DatasetError where the system has had its submissions of the day.
+    """Record that a submission is scored. Raises DatasetError if the system has reached its daily limit.
 
-    Every answer counts, also one that is not saved afterwards. A day that lies ahead counts as today: a clock that is
-    set back gives nobody more.
+    Every score counts, even if it is not saved afterwards. A future day counts as today, so setting back the clock does
+    not raise the limit.
     """
     day = (today or datetime.now(UTC).date()).isoformat()
     system = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", f"{scored.model}|{scored.reranker}").casefold())
@@ -397,8 +398,6 @@ def _count(scored: SystemScore, path: Path, submission: str, per_day: int, today
 
 
 def load_scores(directory: Path) -> list[SystemScore]:
-    """Return the saved scores of a directory, by file name. Raises DatasetError for a file that is not a
-    saved score.
-    """
+    """Load the saved scores in a directory by file name. Raises DatasetError if a file is not a saved score."""
     paths = sorted(directory.glob("*.score.json"))
     return [read_kept(SystemScore, path, "saved score", "score the submission again") for path in paths]

@@ -3,8 +3,8 @@
     {model}_{reranker}.zip
         {task}/{domain}/{language}_{dataset}_{split}.json     one per dataset: `search_results` and their origin
 
-A submission comes from a stranger. So nothing is extracted to disk, sizes are counted while reading, and every entry is
-checked; an error names the entry.
+A submission is untrusted: nothing is extracted to disk, sizes are counted while reading, and every entry is checked.
+Errors name the entry.
 """
 
 import json
@@ -55,7 +55,7 @@ _MOST_VALUES = 30_000_000  # of an entry's JSON: each is an object in memory
 
 
 class RefusedSubmission(DatasetError):
-    """A submission that is refused, with all `reasons`."""
+    """A submission is refused. `reasons` lists all reasons."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         self.reasons = tuple(dict.fromkeys(reasons))
@@ -67,15 +67,15 @@ class RefusedSubmission(DatasetError):
 
 
 def reasons_of(error: DatasetError) -> tuple[str, ...]:
-    """Return all reasons of an error."""
+    """Return all reasons in an error."""
     return error.reasons if isinstance(error, RefusedSubmission) else (str(error),)
 
 
 @dataclass(frozen=True, slots=True)
 class SystemHits:
-    """One system's hits on one split of one dataset: `hits` is {query id: {document id: score}}.
+    """One system's hits on one split of a dataset. `hits` is {query id: {document id: score}}.
 
-    `pair` says which making of the version was searched; empty where it is unknown, as for air-benchmark's results.
+    `pair` identifies the build of the version that was searched, or is "" if unknown, as for air-benchmark's results.
     """
 
     model: str
@@ -105,9 +105,9 @@ Results = SystemHits
 
 
 def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[SystemHits, int]:
-    """Return a TREC run of a dataset as results, and the number of queries of the split without hits.
+    """Convert a TREC run on a dataset to results, and return them with the number of queries in the split without hits.
 
-    Raises DatasetError for a query or a split that the dataset does not have, and for a dataset that was edited.
+    Raises DatasetError if a query or the split is not in the dataset, or if the dataset was edited.
     """
     facts, splits, pair = _asked(dataset, split)
     hits: dict[str, dict[str, float]] = {}
@@ -121,7 +121,8 @@ def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split
 
 
 def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], str]:
-    """Version, task, domain, language and name of a dataset; the split of each query; the mark of its parts."""
+    """Return the version, task, domain, language and name of a dataset, the split of each query, and the mark of its
+    parts."""
     files = None if (dataset / MANIFEST).is_file() else air_bench_files(dataset)
     if files is not None:
         if split not in files.queries:
@@ -142,7 +143,7 @@ def _asked(dataset: Path, split: str) -> tuple[dict[str, str], dict[str, str], s
 
 
 def pack(results: Iterable[SystemHits], out: Path) -> Path:
-    """Write a submission; the same results give the same bytes. Returns `out`.
+    """Write a submission to `out`, and return `out`. The same results give the same bytes.
 
     Raises DatasetError if there are no results, several systems, a dataset twice, or a name that cannot be in a path.
     """
@@ -172,14 +173,14 @@ def pack(results: Iterable[SystemHits], out: Path) -> Path:
 
 
 class Submission:
-    """A zip that airgen or air-benchmark packed, read one entry at a time. Only entries with the ending .json are read.
+    """A zip file packed by airgen or air-benchmark, read one entry at a time. Only .json entries are read.
 
-    It is read in the order of entry names, and needs memory of about ten times the largest entry.
+    It is read in the order of entry names, and needs about ten times the memory of the largest entry.
 
-    Raises DatasetError, while it is opened or read, for a file that is not a zip, encrypted entries, too many or too
-    large entries (counted while reading, whatever the headers say), names that point out of the zip, JSON that is
-    broken or repeats a key, scores that are not finite numbers, too many hits, fields that contradict the name of the
-    entry, several systems, and a zip without results.
+    Raises DatasetError on opening or reading for a file that is not a zip, encrypted entries, too many or too large
+    entries (counted while reading, whatever the headers say), names that point outside the zip, invalid JSON or
+    repeated keys, scores that are not finite numbers, too many hits, fields that contradict the name of the entry,
+    several systems, or a zip without results.
     """
 
     def __init__(self, path: Path) -> None:
@@ -203,7 +204,8 @@ class Submission:
                 raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
 
     def read(self) -> Iterator[SystemHits | DatasetError]:
-        """Yield the results of each entry, or why it is refused. A zip beyond the limits is given up with an error."""
+        """Yield the results of each entry, or why it is refused. A zip that exceeds the limits is aborted with an
+        error."""
         total = 0
         first: SystemHits | None = None
         with self._open() as archive:

@@ -3,7 +3,7 @@
     suites/NAME/26.11/{task}_{domain}_{language}/{dataset}/      finished datasets
     suites/NAME/26.11/suite.json, statistics.md, statistics.csv  last: then the version is finished and never changes
 
-A version is built from pipelines, one after the other, with one budget. Datasets that are there are not built again.
+A version is built from pipelines, one by one, with one budget. Existing datasets are not rebuilt.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ SUITE = "suite.json"
 
 @dataclass(frozen=True, slots=True)
 class FinishedPipeline:
-    """The dataset directory of a finished pipeline, and the cost of the job in US dollars, over all its runs."""
+    """The dataset directory of a finished pipeline, and the total cost of its job in US dollars, over all runs."""
 
     dataset: Path
     spent_usd: float
@@ -57,10 +57,11 @@ def build(
     count_tokens: Callable[[str], int] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> SuiteVersion:
-    """Build a version below `root`, or go on building it.
+    """Build a version below `root`, or continue building it.
 
-    Raises DatasetError if the version or a newer one is finished, if two pipelines make the same dataset, if a dataset
-    of the version before is missing, and if `verify` finds an error; BudgetSpent (resumable) if the budget is spent.
+    Raises DatasetError if the version or a newer one is already finished, if two pipelines build the same dataset, if a
+    dataset of the previous version is missing, or if `verify` finds an error; and BudgetSpent (resumable) if the budget
+    is spent.
     """
     home = root / suite.name / suite.version
     if (home / SUITE).is_file():
@@ -123,11 +124,10 @@ def key_of(manifest: Manifest) -> str:
 
 
 def _splits(suite: Suite, manifests: list[Manifest], earlier: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return the split of each Long-Doc dataset: that of an earlier version, that of the YAML, or one dev for each
-    domain.
+    """Return the split of each Long-Doc dataset: from an earlier version, from the YAML, or one dev dataset per domain.
 
-    The YAML may open a test set for development, as AIR-Bench 24.05 does with five sets of 24.04; no dev set, whose
-    labels are known, becomes a test set.
+    The YAML may turn a test set into a dev set, as AIR-Bench 24.05 does with five sets of 24.04, but never a dev set,
+    whose labels are known, into a test set.
     """
     decided = {}
     for manifest in earlier.values():
@@ -157,7 +157,7 @@ def _take(
     split: str | None,
     count_tokens: Callable[[str], int] | None,
 ) -> Manifest:
-    """Write the dataset as the suite has it, unless it is there already."""
+    """Write the dataset as configured in the suite, unless it already exists."""
     passages = min(size or manifest.statistics.passages, manifest.statistics.passages)
     if is_dataset(target):
         present = load_manifest(target)
@@ -173,7 +173,7 @@ def _take(
 
 
 def is_dataset(home: Path) -> bool:
-    """Return whether a directory is a finished dataset, and not a version of a suite."""
+    """Return whether a directory is a finished dataset rather than a version of a suite."""
     return (home / MANIFEST).is_file()
 
 
@@ -186,7 +186,7 @@ def versions(root: Path, name: str) -> list[str]:
 def verify_directory(home: Path) -> dict[str, list[DatasetProblem]]:
     """Return the problems of a dataset, or of each dataset of a finished version, by directory.
 
-    If a version itself is damaged, its problem is under the name of `home`.
+    If the version itself is damaged, its problem is listed under the name of `home`.
     """
     if not (home / SUITE).is_file():
         return {str(home): _verified(home)}
@@ -203,10 +203,10 @@ def _verified(dataset: Path) -> list[DatasetProblem]:
 
 
 def dataset_folders(home: Path) -> dict[str, Path]:
-    """Return the dataset folders behind a path, by key: of a finished version, of AIR-Bench's layout, or the path
+    """Return the dataset folders at a path by key: those of a finished version or in AIR-Bench's layout, or the path
     itself.
 
-    Raises DatasetError for a version that was changed, and for several versions of AIR-Bench's layout.
+    Raises DatasetError if a version was changed, or if there are several versions in AIR-Bench's layout.
     """
     if (home / SUITE).is_file():
         return {key: home / key for key in datasets_of(home)}
@@ -226,16 +226,16 @@ def dataset_folders(home: Path) -> dict[str, Path]:
 def opened_datasets(
     given: Sequence[Path], split: str = "", say: Callable[[str], None] = lambda _: None
 ) -> dict[Path, BeirDataset]:
-    """Return {folder: dataset}, with the datasets of suites. Results are kept by a dataset's name, so each needs its
-    own.
+    """Return {folder: dataset}, including the datasets in suites. Results are saved by dataset name, so names must be
+    unique.
 
     Args:
         given: Datasets and suites.
-        split: Of a suite, only the datasets that have this split, with labels or without; a set may be dev alone.
-        say: Called with a line about the datasets that are left out.
+        split: Include only those datasets of a suite that have this split, with or without labels.
+        say: Called with a line about the datasets that were left out.
 
     Raises:
-        UsageError: Two datasets have the same name; datasets of a suite are distinguished by their keys.
+        UsageError: Two datasets have the same name. Datasets in a suite are distinguished by their keys.
         DatasetError: No dataset of a suite has the split.
     """
     opened: dict[Path, BeirDataset] = {}
@@ -267,7 +267,7 @@ def opened_datasets(
 def datasets_of(home: Path) -> dict[str, Manifest]:
     """Return the manifests of a finished version, by key.
 
-    Raises DatasetError for an unfinished version, and for one that was changed after it was finished.
+    Raises DatasetError if the version is unfinished or was changed after it was finished.
     """
     try:
         named = read_json(home / SUITE)["datasets"]

@@ -1,13 +1,12 @@
-"""Divide a dataset for publishing into a public part and the labels that stay private (paper, appendix B.1).
+"""Divide a dataset into a public part and the labels that stay private (paper, appendix B.1).
 
-The public part must not contain labels of withheld splits in any variant, lineage, or anything else that connects a
-withheld query with a document. `public_part` searches the files that it has written for such connections.
+The public part must not contain labels of withheld splits in any variant, the lineage, or anything else that connects a
+withheld query with a document. `public_part` searches the files it has written for such connections.
 
-Can private labels be computed from what is public? `secrecy_problems` checks what needs no retrieval and no LLM; the
-attack itself, with all its steps, is `tests/publishing/test_attack.py`. An adversary has airgen's code, the public
-part, the corpus that it was made from and the original ids. Marks are plain questions about a row: a large language
-model has its habits, such as typographic quotes or titles with capitals, which could tell generated passages from the
-others.
+`secrecy_problems` checks whether private labels can be computed from public data, as far as this needs neither
+retrieval nor an LLM; `tests/publishing/test_attack.py` carries out the full attack. The adversary has airgen's code,
+the public part, the source corpus and the original ids. Marks are simple yes-or-no questions about a row: an LLM has
+habits, such as typographic quotes or capitalised titles, that could distinguish generated passages from others.
 """
 
 import dataclasses
@@ -48,7 +47,7 @@ _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 
 
 def is_labels_of(name: str, splits: Sequence[str]) -> bool:
-    """Return whether a file may hold labels of one of `splits`, in any variant or layout, judged cautiously by its
+    """Return whether a file may contain labels of one of `splits`, in any variant or layout, judging cautiously by its
     name.
 
     >>> is_labels_of("qrels-graded/test.tsv", ["test"]), is_labels_of("qrels/dev.tsv", ["test"])
@@ -60,12 +59,12 @@ def is_labels_of(name: str, splits: Sequence[str]) -> bool:
 
 
 def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission: str = "") -> Manifest:
-    """Copy the public files to `out`, with a card and manifest of its own; returns the manifest.
+    """Copy the public files to `out`, with their own card and manifest, and return the manifest.
 
-    `permission`, the words in which the rights holder permits publication, goes into the card.
+    `permission` is the rights holder's permission to publish, which is quoted in the card.
 
-    Raises DatasetError for a split that the dataset does not have, and if the public files connect a withheld query
-    with a document.
+    Raises DatasetError if the dataset does not have the split, or if the public files connect a withheld query with a
+    document.
     """
     manifest = _whole(dataset, withhold)
     files = {name: manifest.files[name] for name in public_files(manifest, withhold)}
@@ -89,7 +88,8 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
 
 
 def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
-    """Copy what scoring `withhold` needs, and the lineage, to `out`, for a private repository; returns the manifest."""
+    """Copy the lineage, and what is needed to score `withhold`, to `out` for a private repository, and return the
+    manifest."""
     manifest = _whole(dataset, withhold)
     files = {
         name: entry
@@ -120,11 +120,11 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
 
 
 def pair_of(dataset: Path, manifest: Manifest) -> str:
-    """Return what the public and the private part of one dataset both hold, so that labels of another one are
+    """Return the mark shared by the public and private parts of a dataset, by which labels of another dataset are
     recognised.
 
-    It depends on the secret: a plain hash of the labels would let anyone confirm a guess. Empty without a secret.
-    `dataset` is the whole dataset or one of its parts.
+    It depends on the secret, because a plain hash of the labels would let anyone confirm a guess. It is "" without a
+    secret. `dataset` is the whole dataset or one of its parts.
     """
     if manifest.part != "whole":
         return str(manifest.notes.get(PAIR, ""))
@@ -154,9 +154,8 @@ def _copy(dataset: Path, directory: Path, files: dict[str, FileEntry]) -> None:
 
 
 def _withheld_labels(dataset: Path, withhold: Sequence[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """Return {query id: labelled documents} of withheld splits, and the relevant ones, of every query of
-    these splits.
-    """
+    """Return {query id: labelled documents} and {query id: relevant documents} for every query of the withheld
+    splits."""
     judged: dict[str, set[str]] = {}
     relevant = {
         row["_id"]: set[str]()
@@ -176,7 +175,7 @@ def _document_ids(dataset: Path) -> Iterator[str]:
 
 
 def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str]:
-    """Connections between withheld queries and documents in the public files, as text."""
+    """Describe connections between withheld queries and documents in the public files."""
     judged, relevant = _withheld_labels(dataset, withhold)
     if leaking_ids := same_ids(relevant, _document_ids(public)) if relevant else []:
         yield (
@@ -242,7 +241,7 @@ MARKS: dict[str, Callable[[Row], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class TellingMark:
-    """A question whose answer tells generated passages from others: how many of each say yes."""
+    """A question that distinguishes generated passages from others, with the number of positive answers for each."""
 
     name: str
     generated: int
@@ -258,7 +257,7 @@ class TellingMark:
 
 
 def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Iterator[TellingMark]:
-    """Yield the marks that are more than chance: five standard errors and a tenth of the passages."""
+    """Yield the significant marks: five standard errors, and at least a tenth of the passages."""
     yes: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     total: Counter[bool] = Counter()
     for row in rows:
@@ -282,9 +281,9 @@ OPAQUE = "write `export: {ids: opaque}` in the pipeline and run it again"
 
 
 def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
-    """Return why the labels of a dataset are not secret: errors for a secret that is public, else warnings.
+    """Return why the labels of a dataset are not secret: errors if the secret is public, otherwise warnings.
 
-    Raises DatasetError for a directory without a readable manifest.
+    Raises DatasetError if the directory has no readable manifest.
     """
     manifest = load_manifest(dataset)
     if manifest.part == "labels":
@@ -302,8 +301,8 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
 
 
 def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
-    """Yield the secret in a file that is not private. A dataset without its secret is found, too, unless
-    it is public.
+    """Yield a problem for the secret in a file that is not private, or for a missing secret unless the dataset is
+    public.
     """
     secret = secret_of(dataset)
     if secret is None:
@@ -325,7 +324,7 @@ def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProb
 
 
 def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
-    """Yield ids that follow from the original ones, of which the private lineage has some."""
+    """Yield a problem if ids can be derived from the original ids, some of which are in the private lineage."""
     for _, row in typed_rows(dataset / _LINEAGE, {}):
         source, published = row.get("source"), row.get("positive")
         if source is not None and published in (source, "d" + text_key(f"{manifest.info.name}\x1f{source}")[:15]):
@@ -335,8 +334,8 @@ def _ids(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:
 
 
 def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
-    """Return what to know before labels of these splits are withheld: queries that have the same
-    numbers as their passages, and fields that are left out.
+    """Return warnings before withholding the labels of these splits: queries with the same numbers as their passages,
+    and fields that are left out.
     """
     manifest = load_manifest(dataset)
     _, relevant = _withheld_labels(dataset, sorted(set(withhold) & set(manifest.labelled_splits)))
@@ -351,7 +350,8 @@ def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
 
 
 def _order(dataset: Path) -> Iterator[DatasetProblem]:
-    """Yield rows out of the order of their ids, or with other fields than the first row: both can mark rows."""
+    """Yield rows that are not in order of their ids, or whose fields differ from the first row, since both can mark
+    rows."""
     for name in ("corpus.jsonl", "queries.jsonl"):
         last, fields = "", None
         for row in read_rows(dataset / name):

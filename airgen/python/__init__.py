@@ -1,1 +1,1 @@
-"""The values of the Python API: `Corpus`, `JobRecipe`, `Benchmark`, systems that are objects, and `Results`."""
+"""The classes of the Python API: `Corpus`, `JobRecipe`, `Benchmark`, systems and `Results`."""

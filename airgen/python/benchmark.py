@@ -1,10 +1,10 @@
-"""A finished benchmark: its corpus, queries and labels as tables and mappings, with exports to other tools.
+"""A finished benchmark: its corpus, queries and labels as tables and mappings, which can be exported to other tools.
 
     bench = load("runs/handbook/dataset")
     bench.queries["q-1"]; bench.qrels["q-1"]; bench.to_pandas()
     bench.to_ranx(); bench.to_mteb("Handbook"); bench.to_ragas(); bench.save("handbook/")
 
-Every function that takes a dataset also takes a Benchmark.
+Every function that takes a dataset also accepts a Benchmark.
 """
 
 import os
@@ -52,7 +52,7 @@ class Records(Mapping[str, V], Generic[V]):
         return len(self._values)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the table."""
+        """Return the rows of the table, in the order of the file."""
         return [row for key, value in self._values.items() for row in self._rows(key, value)]
 
     def to_pandas(self) -> Any:
@@ -83,9 +83,9 @@ class Benchmark(os.PathLike[str]):
 
     Args:
         path: The dataset's folder.
-        recipe: The recipe it was made with, if made by `generate` or `label`.
-        run: The result of that run.
-        only: The split to limit the dataset to. Default: all splits.
+        recipe: The recipe that made the dataset, if `generate` or `label` did.
+        run: The result of the run that made the dataset.
+        only: The only split to use. Default: all splits.
 
     Raises:
         DatasetError: The folder holds no dataset, or the dataset has no such split.
@@ -107,7 +107,8 @@ class Benchmark(os.PathLike[str]):
         return cls(inside if (inside / "manifest.json").is_file() else place)
 
     def __fspath__(self) -> str:
-        """Return the folder. Raises UsageError for a single split of several, which a folder cannot represent."""
+        """Return the folder. Raises UsageError if the benchmark is one of several splits, because a folder holds all of
+        them."""
         if self.only and len(self.dataset.splits) > 1:
             raise UsageError(
                 f"this is the split {self.only!r} alone: pass the whole benchmark, and split={self.only!r}"
@@ -125,7 +126,7 @@ class Benchmark(os.PathLike[str]):
         return [self.only] if self.only else list(self.dataset.splits)
 
     def split(self, name: str) -> "Benchmark":
-        """Return the benchmark limited to the queries of one split. Raises DatasetError for an unknown split."""
+        """Return the benchmark with the queries of one split only. Raises DatasetError for an unknown split."""
         return Benchmark(self.path, recipe=self.recipe, run=self.run, only=name)
 
     @cached_property
@@ -139,7 +140,7 @@ class Benchmark(os.PathLike[str]):
 
     @cached_property
     def queries(self) -> Records[str]:
-        """The queries that have labels, as {id: text}. The table also has their metadata, such as type and length."""
+        """The queries that have labels, as {id: text}. The table also has metadata, such as type and length."""
         every_query = self.dataset.queries()
         known = {key: every_query[key] for key in self.qrels if key in every_query}
         metadata = {key: dict(query.metadata) for key, query in known.items()}
@@ -148,7 +149,8 @@ class Benchmark(os.PathLike[str]):
 
     @cached_property
     def qrels(self) -> Records[dict[str, int]]:
-        """The relevance labels as {query id: {passage id: label}}: 1 and above is relevant, 0 is a hard negative."""
+        """The relevance labels as {query id: {passage id: label}}. Labels of 1 and above are relevant, and 0 is a hard
+        negative."""
         values: dict[str, dict[str, int]] = {}
         for split in self.splits:
             for query, labels in self.dataset.qrels(split).labels.items():
@@ -178,7 +180,8 @@ class Benchmark(os.PathLike[str]):
         return len(self.queries)
 
     def to_pandas(self) -> Any:
-        """Return a data frame with a row per query: text, metadata, and the ids of relevant and irrelevant passages."""
+        """Return a data frame with one row per query: its text, metadata, and the ids of relevant and irrelevant
+        passages."""
         table = [
             {
                 **row,
@@ -231,7 +234,7 @@ class Benchmark(os.PathLike[str]):
         return exports.deepeval_dataset(self)
 
     def to_promptfoo(self, path: str | Path | None = None) -> list[dict[str, Any]]:
-        """Return tests for promptfoo, with the query as a variable and assertions on the reference answers.
+        """Return promptfoo tests with the query as a variable and assertions on the reference answers.
 
         Args:
             path: YAML or JSON file to write the tests to, for `tests: file://...` in promptfoo's configuration.
@@ -253,7 +256,7 @@ class Benchmark(os.PathLike[str]):
             The path of the folder.
 
         Raises:
-            UsageError: The folder holds something other than a dataset.
+            UsageError: The folder exists and is not a dataset.
         """
         target = Path(path)
         if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
@@ -270,7 +273,7 @@ class Benchmark(os.PathLike[str]):
         return target
 
     def study(self) -> Study:
-        """Return a summary: the sizes, the kinds of queries, and examples."""
+        """Return a summary with the sizes, the kinds of queries, and examples."""
         labels = [label for row in self.qrels.values() for label in row.values()]
         about = self.dataset.info
         kinds = Counter(str(row.get("type")) for row in self.queries.rows() if row.get("type"))

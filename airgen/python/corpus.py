@@ -1,4 +1,4 @@
-"""A corpus from rows, files, a URL or a corpus YAML: what is kept, what is dropped, and why.
+"""A corpus from rows, files, a URL or a corpus YAML, with what is kept, what is dropped, and why.
 
 corpus = Corpus(frame, id="url", title="title", text="body", metadata=["product", "version"])
 corpus                        # Corpus 'corpus': 1,509 of 4,151 passages
@@ -47,14 +47,14 @@ class Corpus:
     Args:
         data: Rows (a pandas or polars data frame, an Arrow table, a `datasets.Dataset`, or an iterable of mappings,
             texts or documents), a file or folder, the URL of a sitemap, or the name or path of a corpus YAML.
-        id: Column of the ids. None uses a hash of title and text. Default: detected by its name.
-        title: Column of the titles. None if there is none. Default: detected by its name.
+        id: Column of the ids, or None to use a hash of title and text. Default: detected by its name.
+        title: Column of the titles, or None if there is none. Default: detected by its name.
         text: Column of the texts, or several columns to join. Default: detected by its name.
         metadata: Columns to keep with each passage, for filters and for scores by value.
         language: Two-letter code of the documents' language. Default: detected.
         name: Name of the corpus, in lower case.
-        clean: False keeps all rows unchanged, for example chunks of your own. A mapping sets single steps, such as
-            {"min_tokens": 5}. Default: the steps of the paper whose packages are installed.
+        clean: False keeps all rows unchanged, for example if they are your own chunks. A mapping sets individual steps,
+            such as {"min_tokens": 5}. Default: the paper's steps, as far as their packages are installed.
         chunk: Maximum number of tokens per chunk, or a mapping with `size`, `overlap` and `by`. Default: each row is a
             passage.
         settings: Other keys of a corpus YAML: domain, licence, source, limit, tokenizer, long_doc.
@@ -118,7 +118,7 @@ class Corpus:
     # -- where the documents are -------------------------------------------------------------------------------
 
     def _open_yaml(self, data: str | Path, own: bool) -> bool:
-        """Use a corpus YAML or a built-in corpus unchanged; return whether `data` is one."""
+        """Use a corpus YAML or a built-in corpus unchanged. Return False if `data` is neither."""
         text = str(data)
         if Path(text).exists() and Path(text).suffix not in (".yaml", ".yml"):
             return False
@@ -165,7 +165,7 @@ class Corpus:
         return {"kind": reader.pop("kind"), **reader}
 
     def _write_rows(self, data: Any, given: Mapping[str, Any], metadata: Sequence[str]) -> dict[str, Any]:
-        """Write the rows as JSON Lines into the cache, and return their reader."""
+        """Write the rows to the cache as JSON Lines, and return the settings of their reader."""
         if isinstance(metadata, str):
             metadata = [metadata]
         rows = rows_of(data)
@@ -231,11 +231,11 @@ class Corpus:
 
     @property
     def reference(self) -> str:
-        """Value of `corpus` in a pipeline YAML in the folder passed to `write`."""
+        """The value of `corpus` for a pipeline YAML in the folder passed to `write`."""
         return "corpus.yaml" if self._named is None else str(self._named)
 
     def write(self, folder: Path) -> None:
-        """Write `corpus.yaml` and the given rows into a folder. A corpus that has a YAML writes nothing."""
+        """Write `corpus.yaml` and the given rows to a folder. Writes nothing if the corpus has its own YAML file."""
         if self._named is not None:
             return
         reader = dict(self.values["reader"])
@@ -264,7 +264,7 @@ class Corpus:
 
     @property
     def passages(self) -> "Rows[dict[str, Any]]":
-        """The passages that are kept, with id, title, text, number of tokens, document and metadata."""
+        """The passages that were kept, with id, title, text, number of tokens, document and metadata."""
         return Rows(
             {
                 "id": passage.id,
@@ -302,7 +302,7 @@ class Corpus:
         return iter(self.passages)
 
     def study(self) -> Study:
-        """Return a summary: the number of passages, and how many documents were dropped for which reason."""
+        """Return a summary: the number of passages, and of documents dropped for each reason."""
         passages, dropped = self._prepared
         reasons = Counter((document.cleaner, document.reason) for document in dropped)
         rows = [(step, reason, count) for (step, reason), count in reasons.most_common()]
@@ -333,7 +333,7 @@ class Corpus:
 
 
 class _Lines:
-    """Rows as lines of JSON with `id`, `title`, `text` and the columns of metadata; what is wrong with them."""
+    """Converts rows to JSON Lines with `id`, `title`, `text` and metadata, and collects their problems."""
 
     def __init__(self, id_: str | None, title: str | None, texts: Sequence[str], metadata: Sequence[str]) -> None:
         self._id, self._title, self._texts, self._metadata = id_, title, texts, metadata
@@ -367,7 +367,7 @@ class _Lines:
             yield f"{json.dumps(passage, ensure_ascii=True)}\n".encode("ascii")
 
     def check(self) -> None:
-        """Raise UsageError for a repeated id, or if no row has a text."""
+        """Raise UsageError if an id is repeated or if no row has text."""
         if self._twice:
             raise UsageError(
                 f"id: {self._twice[0]!r} is the {self._id} of two rows, and {len(self._twice):,} rows repeat an id: "
@@ -379,7 +379,7 @@ class _Lines:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know."""
+        """Return notes for the user."""
         notes = []
         if self.empty:
             notes.append(f"{self.empty:,} of {self.count:,} rows have no text in {_listed(list(self._texts))}")
@@ -409,5 +409,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def corpus_of(given: Any, task: Task = "qa") -> Corpus:
-    """Return the corpus itself, or that of rows, a folder or a YAML with all defaults."""
+    """Return a Corpus unchanged, or make one from rows, a folder or a YAML with default settings."""
     return given if isinstance(given, Corpus) else Corpus(given, task=task)

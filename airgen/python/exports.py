@@ -1,4 +1,4 @@
-"""Convert a benchmark for other tools: ranx, mteb, ragas, deepeval, promptfoo. Each is imported when it is used."""
+"""Convert a benchmark for other tools: ranx, mteb, ragas, deepeval and promptfoo. Each is imported on first use."""
 
 import importlib
 import json
@@ -20,11 +20,11 @@ def package(name: str, what: str, distribution: str = "") -> Any:
 
     Args:
         name: The module to import.
-        what: What needs it, for the message.
-        distribution: Name of the package, if it differs from the module's.
+        what: The feature that needs it, for the message.
+        distribution: Name of the package, if it differs from the module name.
 
     Raises:
-        UsageError: The package is not installed; the message has the command that installs it.
+        UsageError: The package is not installed. The message includes the command that installs it.
     """
     try:
         return importlib.import_module(name)
@@ -124,7 +124,7 @@ def promptfoo_tests(bench: Labelled, path: str | Path | None) -> list[dict[str, 
 
     Args:
         bench: The benchmark.
-        path: A .yaml or .json file to which they are also written.
+        path: A .yaml or .json file to write them to as well.
 
     Raises:
         UsageError: The file name has another ending.

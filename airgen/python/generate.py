@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 def _stoppable(work: Callable[P, T]) -> Callable[P, T]:
-    """Make a function raise Stopped on Ctrl-C and on a notebook's stop button."""
+    """Make a function raise Stopped on Ctrl-C or when a notebook's stop button is pressed."""
 
     @functools.wraps(work)
     def call(*values: P.args, **named: P.kwargs) -> T:
@@ -79,17 +79,17 @@ def generate(
 ) -> Benchmark:
     """Generate a benchmark from a corpus, resume a stopped job, or open a finished one (paper, section 2).
 
-    The call runs the same job as `airgen run`, with the same work directory, settings and bytes. Its pipeline YAML is
-    `bench.recipe.to_yaml()`.
+    This runs the same job as `airgen run`, with the same work directory, settings and output bytes. Its pipeline YAML
+    is `bench.recipe.to_yaml()`.
 
     Args:
         corpus: A Corpus, or the data to make one from: rows, a folder, or a corpus YAML.
         n: Number of accepted queries to generate. Raising it later keeps the queries that exist.
         llm: A model's name, a mapping of settings, or a function of messages. Default: the choice of `airgen init`.
-        relevance: With "answer", a passage is relevant if it answers the query; with "subject", already if it is about
-            the query's subject.
+        relevance: With "answer", a passage is relevant if it answers the query. With "subject", it is enough that it is
+            about the query's subject.
         budget: Maximum cost in US dollars. The job stops at the limit and can continue with a higher one.
-        work: Work directory, whose name is also the benchmark's. Default: runs/NAME.
+        work: Work directory. Its name is also the benchmark's name. Default: runs/NAME.
         judge: "votes", a model's name, a mapping of settings, or a function of messages or of (query, passages).
             Default: the choice of `airgen init`.
         rerankers: The re-rankers that vote on relevance: names, mappings, models, or functions of (query, passages).
@@ -142,21 +142,21 @@ def label(
     quiet: bool = False,
     **settings: Any,
 ) -> Benchmark:
-    """Retrieve and judge passages for existing queries, such as those of a log. No queries are generated.
+    """Retrieve and judge passages for existing queries, such as those from a log, without generating any.
 
     Args:
         corpus: A Corpus, or the data to make one from.
         queries: A list of texts, {id: text}, rows with a column of texts, or a file. A column `filter.NAME` or an
             object `filter` limits a query to passages with that value in their metadata.
         labels: Known labels, which are not judged again: {query id: {passage id: label}}, rows, or qrels files.
-        llm: LLM that judges unless `judge` is given: a model's name, a mapping of settings, or a function of messages.
+        llm: LLM that judges, unless `judge` is given: a model's name, a mapping of settings, or a function of messages.
         relevance: "answer" or "subject", as in `generate`.
         budget: Maximum cost in US dollars.
-        work: Work directory, whose name is also the benchmark's. Default: runs/queries.
+        work: Work directory. Its name is also the benchmark's name. Default: runs/queries.
         judge: "votes" (needs labels), a model's name, a mapping, or a function of messages or of (query, passages).
         rerankers: The re-rankers that vote on which passages to judge.
         systems: Systems whose hits are also judged, and which are evaluated at the end.
-        sample: Number of queries to draw, weighted by their frequency. Default: all queries.
+        sample: Number of queries to sample, weighted by frequency. Default: all queries.
         column: Column of the texts. Default: detected by its name.
         retry_failed: Retry LLM calls that failed in earlier runs.
         compute: Where heavy work runs, as in `generate`.
@@ -208,7 +208,7 @@ def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | 
 
 
 def _queries(queries: Any, labels: Any, folder: Path, column: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return `queries` for the pipeline YAML, and the files in the work directory that it refers to."""
+    """Return the `queries` setting of the pipeline YAML, and the files in the work directory to which it refers."""
     files: dict[str, str] = {}
     settings: dict[str, Any] = {"column": column} if column else {}
     if isinstance(queries, str | Path):
@@ -315,11 +315,11 @@ class EstimatedCosts:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens read and written."""
+        """Number of input and output tokens."""
         return sum(stage.prompt_tokens + stage.completion_tokens for stage in self.stages)
 
     def study(self) -> Study:
-        """Return a summary: the stages, the work on this machine, and what is missing."""
+        """Return a summary of the stages, the work on this machine, and what is missing."""
         rows: list[Sequence[Any]] = [
             (stage.stage, stage.model, stage.calls, stage.prompt_tokens + stage.completion_tokens, stage.usd)
             for stage in self.stages
@@ -445,7 +445,8 @@ def estimate(
 
 
 def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
-    """Time the models that retrieve and vote on a few texts; return (model, passages or pairs, minutes)."""
+    """Time the models that retrieve and vote on a few texts, and return (model, passages or pairs, minutes) for
+    each."""
     from airgen.retrievers import Corpus as Passages
     from airgen.retrievers import load_embedder, load_reranker, show_corpus
 

@@ -1,4 +1,4 @@
-"""Charts of results: intervals, cost against score, pairs, wins; as SVG, or on axes of matplotlib."""
+"""Charts of results: intervals, score against cost, pairs and wins, as SVG or on matplotlib axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Chart:
     """A chart as SVG, which a notebook displays.
 
     Attributes:
-        svg: The chart's source.
+        svg: The SVG source of the chart.
     """
 
     svg: str
@@ -55,8 +55,8 @@ def drawn(results: Sequence[Result], kind: str, ax: Any) -> Any:
 
     Args:
         results: Results of systems on the same queries.
-        kind: intervals, cost, pairs or wins.
-        ax: Axes of matplotlib to draw on, or None for SVG.
+        kind: The chart: intervals, cost, pairs or wins.
+        ax: Matplotlib axes to draw on, or None for SVG.
 
     Returns:
         A `Chart`, or `ax`.
@@ -95,7 +95,7 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
         if not timed:
             raise UsageError("plot: no time of a query is known: results of runs that are there already have none")
         return [{"name": result.name, "value": result.score, "cost": result.costs.batch_ms} for result in timed], (
-            "milliseconds for a query",
+            "milliseconds per query",
             head,
         )
     _, scores = as_matrix(ranked, head)
@@ -108,7 +108,7 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
                 "alone": int(((row == best) & _alone(scores)).sum()),
             }
             for result, row in zip(ranked, scores, strict=True)
-        ], (f"queries with the best {head} (dark: alone)", "")
+        ], (f"queries with the best {head} (dark: without a tie)", "")
     places = [(first, second) for first in range(len(ranked)) for second in range(first + 1, len(ranked))]
     if not places:
         raise UsageError("plot: pairs need two systems")
@@ -121,7 +121,7 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
 
 
 def _alone(scores: Any) -> Any:
-    """Return whether a single system is the best, for each query."""
+    """Return, for each query, whether exactly one system is best."""
     return (scores == scores.max(axis=0)).sum(axis=0) == 1
 
 
@@ -162,7 +162,7 @@ def _specification(rows: list[Row], kind: str, labels: tuple[str, str], results:
 
 
 def _on_axes(ax: Any, rows: list[Row], kind: str, labels: tuple[str, str]) -> Any:
-    """Draw a chart on axes of matplotlib."""
+    """Draw a chart on matplotlib axes."""
     names, places = [row["name"] for row in rows], list(range(len(rows)))
     values = [row["value"] for row in rows]
     if kind == "cost":

@@ -1,9 +1,9 @@
-"""A job from Python: the same pipeline, the same work directory and the same bytes as from its YAML file.
+"""A job defined in Python, with the same pipeline, work directory and output bytes as from its YAML file.
 
     bench = generate(corpus, n=50, llm="gpt-4o-mini", relevance="answer", budget=0.50, work="runs/handbook")
     print(bench.recipe.to_yaml())                     # runs/handbook/pipeline.yaml, with which `airgen run` goes on
 
-What is not said has the value that `airgen init` would write for this machine, and the file records what that was.
+Settings that are not given have the values that `airgen init` would write for this machine, and the file records them.
 """
 
 import re
@@ -46,7 +46,7 @@ class JobRecipe:
         values: The content of the pipeline YAML.
         corpus: The corpus.
         work: The work directory, which also holds `pipeline.yaml`, `corpus.yaml` and the given rows.
-        profile: The kind of LLM and machine for which defaults were chosen.
+        profile: The kind of LLM and machine for which the defaults were chosen.
         files: Other files in the work directory, as {name: text}.
     """
 
@@ -62,7 +62,7 @@ class JobRecipe:
         return head + yaml.safe_dump(dict(self.values), sort_keys=False, allow_unicode=True, width=100)
 
     def write(self) -> Path:
-        """Write the pipeline, the corpus and the rows into the work directory; return the path of the pipeline."""
+        """Write the pipeline, the corpus and the rows to the work directory, and return the pipeline's path."""
         self.corpus.write(self.work)
         for name, text in {**self.files, "pipeline.yaml": self.to_yaml()}.items():
             write_text(self.work / name, text)
@@ -91,9 +91,9 @@ def make_recipe(
     budget: float | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> JobRecipe:
-    """Return the recipe of these settings, each of which may be a function. Nothing is written.
+    """Return the recipe for these settings, each of which may be a function. Nothing is written.
 
-    Raises SettingsError with every wrong setting, UsageError for what cannot be one.
+    Raises SettingsError listing every wrong setting, and UsageError for a value that cannot be a setting.
     """
     own = dict(settings or {})
     if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
@@ -152,12 +152,12 @@ def make_recipe(
 
 
 def task_of(values: Mapping[str, Any]) -> str:
-    """Return the paper's task."""
+    """Return the task: qa or long-doc."""
     return str(values.get("task", "qa"))
 
 
 def plain_settings(value: Any) -> Any:
-    """Return a setting as in YAML; a settings object becomes a mapping."""
+    """Return a setting as YAML would have it: a settings object becomes a mapping."""
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json", exclude_unset=True)
     if isinstance(value, Mapping):
@@ -168,9 +168,10 @@ def plain_settings(value: Any) -> Any:
 
 
 def llm_settings(given: Any) -> dict[str, Any] | None:
-    """`llm` of the YAML: for a model's name, settings as they are, or a function of messages; None for None.
+    """Return the `llm` setting for a model's name, a mapping of settings, or a function of messages; None for None.
 
-    A name may begin with its backend: "anthropic:claude-...", "embedded:...". A model of the catalogue runs here.
+    A name may begin with a backend: "anthropic:claude-...", "embedded:...". A model in the catalogue runs on this
+    machine.
     """
     if given is None:
         return None
@@ -203,7 +204,8 @@ def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> d
 
 
 def judge_settings(given: Any, relevance: str = "answer") -> Any:
-    """`control.judge` of the YAML: "votes", the name of a model, settings, or a function of messages or of pairs."""
+    """Return the `control.judge` setting for "votes", a model's name, a mapping, or a function of messages or of
+    pairs."""
     if isinstance(given, Mapping):
         settings = {str(key): value for key, value in given.items()}
         return {**settings, "llm": llm_settings(settings["llm"])} if "llm" in settings else settings
@@ -217,7 +219,7 @@ def judge_settings(given: Any, relevance: str = "answer") -> Any:
 
 
 def part_settings(part: str, given: Any) -> Any:
-    """Return a re-ranker or an embedder as settings have it: a name, a mapping, or a function or model by its name."""
+    """Return the setting for a re-ranker or embedder given as a name, a mapping, a function or a model."""
     inner = given.value if isinstance(given, Function) else given
     if is_written(inner):
         return dict(inner) if isinstance(inner, Mapping) else inner
@@ -231,7 +233,7 @@ def part_settings(part: str, given: Any) -> Any:
 
 
 def systems_text(systems: Sequence[SystemSettings]) -> str:
-    """Return a systems YAML."""
+    """Return the text of a systems YAML."""
     return yaml.safe_dump(
         {"systems": [system.model_dump(mode="json", exclude_unset=True) for system in systems]}, sort_keys=False
     )
@@ -247,9 +249,8 @@ def _profile(machine: Machine) -> str:
 
 
 def _kept_profile(path: Path) -> str:
-    """Return the profile that the existing pipeline was written for: a job keeps its defaults, whatever is
-    installed.
-    """
+    """Return the profile for which the existing pipeline was written: a job keeps its defaults, whatever is
+    installed."""
     if not path.is_file():
         return ""
     match = _PROFILE.search(path.read_text(encoding="utf-8", errors="replace"))
@@ -257,7 +258,7 @@ def _kept_profile(path: Path) -> str:
 
 
 def _machine_of(profile: str, machine: Machine) -> Machine:
-    """Return a machine with the defaults of a profile. Which LLM is asked is said by `llm`, not by the profile."""
+    """Return a machine with a profile's defaults. The `llm` setting, not the profile, determines the LLM."""
     words = profile.split(", ")
     torch = frozenset({"torch", "sentence_transformers"}) if words[0] in ("paper", "torch") else frozenset()
     packages = frozenset({"numba"} if "numba" in words else ()) | torch

@@ -1,4 +1,4 @@
-"""What an evaluation found: a row for each system, the scores of each query, comparisons, charts, and what they mean.
+"""Results of an evaluation: a row per system, the scores of each query, comparisons, charts and a verdict.
 
 results = evaluate(bench, {"bm25": "bm25", "new": Dense(model)})
 results                               # a table with intervals, and the verdict below it
@@ -84,12 +84,12 @@ class Compared:
         return Study(f"{self.first} against {self.second}", [Table(parts, columns("", self.measure)), md(self.words)])
 
     def to_pandas(self) -> Any:
-        """Return one row."""
+        """Return the comparison as a data frame with one row."""
         names = list(self.__dataclass_fields__)
         return load_extra("pandas", "to_pandas()").DataFrame([{name: getattr(self, name) for name in names}])
 
     def save(self, path: str | Path) -> Path:
-        """Write it as .md, .html, .csv or .json."""
+        """Write the comparison as .md, .html, .csv or .json, and return the path."""
         return self.study().save(path)
 
     def __repr__(self) -> str:
@@ -144,11 +144,11 @@ class Results(Rows[Result]):
 
     @cached_property
     def comparison(self) -> Comparison:
-        """The comparison of all pairs of systems by the headline measure, with confidence intervals of the ranks."""
+        """The comparison of all pairs of systems by the main measure, with confidence intervals for the ranks."""
         return compare_results(self._first)
 
     def table(self) -> Rows[dict[str, Any]]:
-        """Return a row per system, best first, with score, interval, rank, other measures and cost."""
+        """Return one row per system, best first, with score, interval, rank, other measures and cost."""
         rows: Rows[dict[str, Any]] = Rows()
         several = len(self.datasets) > 1
         for name in self.datasets:
@@ -180,7 +180,7 @@ class Results(Rows[Result]):
             measure: Name of a measure. Default: the one that ranks systems.
 
         Returns:
-            Rows with system, query (its id), measure and score and, for several datasets, dataset.
+            Rows with `system`, `query` (its id), `measure`, `score` and, if there are several datasets, `dataset`.
 
         Raises:
             UsageError: The measure was not computed.
@@ -289,8 +289,8 @@ class Results(Rows[Result]):
         """Plot the results.
 
         Args:
-            kind: "intervals" plots the scores with confidence intervals, "cost" plots cost against score, "pairs" the
-                difference of every pair, and "wins" the number of queries for which each system is best.
+            kind: "intervals" plots the scores with confidence intervals, "cost" plots score against cost, "pairs" plots
+                the difference of every pair, and "wins" the number of queries for which each system is best.
             ax: Matplotlib axes to draw on. Default: an SVG, which notebooks display.
 
         Returns:
@@ -304,10 +304,10 @@ class Results(Rows[Result]):
         return drawn(self._first, kind, ax)
 
     def report(self, file: str | Path = "report.html") -> Path:
-        """Write the report with every query, label and system.
+        """Write a report with every query, label and system.
 
         Args:
-            file: An HTML file to write or, without the ending .html, a folder.
+            file: An HTML file to write, or a folder if the name does not end in .html.
 
         Returns:
             The path of the page.

@@ -1,8 +1,8 @@
-"""Rows of any kind as mappings: data frames, Arrow tables, data sets, lists of mappings, of texts, of documents.
+"""Convert rows of any kind to mappings: data frames, Arrow tables, datasets, and lists of mappings, texts or documents.
 
     for row in rows_of(frame): ...          # {"url": ..., "title": ..., "body": ...}
 
-Values become what JSON has: NaN, NaT and NA are None, numbers of numpy are Python's, dates are ISO 8601.
+Values are converted to JSON types: NaN, NaT and NA become None, numpy numbers become Python's, dates become ISO 8601.
 """
 
 import datetime
@@ -44,7 +44,7 @@ def rows_of(data: Any) -> Iterator[Row]:
 
 
 def _row(item: Any, number: int) -> Row:
-    """Return an item of an iterable as a row: a mapping, a text, or a document of LangChain or llama-index."""
+    """Convert an item of an iterable to a row: a mapping, a text, or a LangChain or llama-index document."""
     if isinstance(item, Mapping):
         return _clean(item)
     if isinstance(item, str):
@@ -66,7 +66,7 @@ def _clean(row: Mapping[Any, Any]) -> Row:
 
 
 def plain_value(value: Any) -> Any:
-    """Convert a value to one that JSON can represent."""
+    """Convert a value to JSON types."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Turn Python's systems into settings: names, specs, runs, functions, models, retrievers, components.
+"""Convert systems given in Python to settings: names, specs, runs, functions, models, retrievers and components.
 
     systems_of({"bm25": "bm25", "new": SentenceTransformer("..."), "site": my_search, "old": {"q1": {"d3": 0.7}}})
 
@@ -29,7 +29,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 def systems_of(given: Any) -> tuple[list[SystemSettings], Path]:
-    """Return the systems in order, each after those that it builds on.
+    """Return the systems in order, each after the systems on which it builds.
 
     Args:
         given: A systems YAML or its name; one system; a mapping of names to systems; or a list of systems. A system is
@@ -64,12 +64,12 @@ def systems_of(given: Any) -> tuple[list[SystemSettings], Path]:
 
 
 def _is_many(given: Mapping[Any, Any]) -> bool:
-    """Return whether a mapping holds systems by name, not the settings of one system or the hits of one run."""
+    """Return whether a mapping holds systems by name, rather than one system's settings or one run's hits."""
     return not (isinstance(given.get("kind"), str) or is_run(given))
 
 
 def is_run(given: Any) -> bool:
-    """Return whether an object is a run as pytrec_eval and ranx have it: {query id: {passage id: score}}."""
+    """Return whether an object is a run as in pytrec_eval and ranx: {query id: {passage id: score}}."""
     if not isinstance(given, Mapping) or not given:
         return False
     rows = list(given.values())
@@ -80,7 +80,7 @@ def is_run(given: Any) -> bool:
 
 
 def _file(given: str | Path) -> Path | None:
-    """Return the systems YAML that a name refers to, or None for the name of a single system."""
+    """Return the systems YAML with this name, or None if it is the name of a single system."""
     text = str(given)
     if text in REGISTRY["retriever"] or text.lower().endswith(_RUNS):
         return None
@@ -92,7 +92,7 @@ def _file(given: str | Path) -> Path | None:
 
 
 def _settings(name: str, value: Any) -> dict[str, Any]:
-    """Return a system as an entry of a systems YAML."""
+    """Convert a system to an entry of a systems YAML."""
     given = value.value if isinstance(value, Function) else value
     called = name or (value.name if isinstance(value, Function) else "")
     if isinstance(given, str | Path):
@@ -136,7 +136,7 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
 
 
 def _own(name: str, value: Any) -> dict[str, Any]:
-    """Return an object as a system of the kind `python`."""
+    """Convert an object to a system of kind `python`."""
     given = value if isinstance(value, Function) else Function(value)
     name = _plain(name or given.name or name_of(given.value))
     function = named(Function(given.value, name, given.version))
@@ -144,7 +144,7 @@ def _own(name: str, value: Any) -> dict[str, Any]:
 
 
 def _by_name(name: str, given: str | Path) -> dict[str, Any]:
-    """Return a kind of retriever with its defaults, a run file, or a dense system with a model."""
+    """Return the system for the name of a retriever kind, a run file, or a model (a dense system)."""
     text = str(given)
     if isinstance(given, Path) or text.lower().endswith(_RUNS):
         path = Path(given)
@@ -160,7 +160,7 @@ def _by_name(name: str, given: str | Path) -> dict[str, Any]:
 
 
 def _checked_run(name: str, given: Mapping[Any, Any]) -> dict[str, dict[str, float]]:
-    """Return a run with ids as text and scores as numbers. Raises UsageError for scores that are text."""
+    """Return a run with text ids and numeric scores. Raises UsageError for scores that are text."""
     run: dict[str, dict[str, float]] = {}
     for query, hits in given.items():
         row = run[str(query)] = {}
@@ -174,7 +174,7 @@ def _checked_run(name: str, given: Mapping[Any, Any]) -> dict[str, dict[str, flo
 
 
 def _plain(name: str) -> str:
-    """Return a valid name for a system, with only letters, digits and `._+-`."""
+    """Return a valid system name, with only letters, digits and `._+-`."""
     return _NO_NAME.sub("-", name).strip("-._+")[:100]
 
 
@@ -196,10 +196,10 @@ def run_given(given: Any, name: str) -> Run:
 
 
 def labels_given(given: Any) -> dict[str, dict[str, float]]:
-    """Read labels from a file of qrels, from {query id: {passage id: label}}, or from a Benchmark.
+    """Read labels from a qrels file, from {query id: {passage id: label}}, or from a Benchmark.
 
     Raises:
-        DatasetError: The file is not a file of qrels.
+        DatasetError: The file is not a qrels file.
         UsageError: The object has no labels.
     """
     if isinstance(given, str | Path):

@@ -67,10 +67,10 @@ __all__ = [
 
 
 class LabelFile(Settings):
-    """Labels that exist already: TREC or BEIR qrels, Quepid's CSV, an OpenSearch judgment list.
+    """Existing labels: TREC or BEIR qrels, Quepid's CSV, or an OpenSearch judgment list.
 
-    A label of `relevant_from` or more is relevant. `levels` maps labels to the judge's levels (0 to 3) instead: those
-    of `control.judge.relevant_from` and more are relevant.
+    Labels of `relevant_from` or more are relevant. Instead, `levels` can map labels to the judge's levels (0 to 3), of
+    which `control.judge.relevant_from` or more are relevant.
     """
 
     file: Annotated[str, FILE]
@@ -93,7 +93,7 @@ class LabelFile(Settings):
 
 
 class QueriesSettings(Settings):
-    """Queries that already exist, in place of `generation`. Columns that are not named are found by usual names."""
+    """Existing queries, in place of `generation`. Columns that are not named are detected by their usual names."""
 
     file: Annotated[str, FILE]  # a text with one query per line, CSV, TSV, JSON Lines, or a folder in BEIR format
     column: str = ""  # the query's text
@@ -107,7 +107,7 @@ class QueriesSettings(Settings):
 
 
 class ExportSettings(Settings):
-    """The finished dataset (appendix A.4, B.2)."""
+    """Settings of the finished dataset (appendix A.4, B.2)."""
 
     splits: dict[str, int] = {"dev": 1, "test": 4}  # in which ratio the queries are split
     exact: bool = False  # exactly in that ratio; else each query by itself, so the ratio is met on average
@@ -125,7 +125,7 @@ class ExportSettings(Settings):
 
 
 class EvaluateSettings(Settings):
-    """Systems to evaluate at the end of a run: a systems YAML, or none."""
+    """Systems to evaluate at the end of a run, from a systems YAML."""
 
     systems: str | None = None  # a systems YAML, by path or name
     split: str = "test"  # the queries that are asked; all: every one
@@ -154,7 +154,7 @@ ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries already 
 
 
 class Pipeline(Settings):
-    """One benchmark to build: `pipelines/NAME.yaml`."""
+    """Settings of one benchmark: `pipelines/NAME.yaml`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # of the dataset, and of its folder below runs/
     task: Literal["qa", "long-doc"]  # passages are documents, or the chunks of one long document
@@ -175,7 +175,7 @@ class Pipeline(Settings):
 
     @property
     def query_language(self) -> str:
-        """Return the language of the queries: the corpus's, or `generation.query_language`."""
+        """Return the language of the queries: `generation.query_language`, or else that of the corpus."""
         return self.generation.query_language or self.language
 
     @property
@@ -185,7 +185,7 @@ class Pipeline(Settings):
 
     @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:
-        """Return the generator's LLM and those of the judges, by endpoint and model."""
+        """Return the LLMs of the generator and the judges, by endpoint and model."""
         judge = self.control.judge
         paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
         members = zip(paths, judge.members, strict=False)
@@ -195,7 +195,7 @@ class Pipeline(Settings):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
-        """Add the defaults that follow from other settings.
+        """Add the defaults that depend on other settings.
 
         They follow from `queries` (without a target, all of them are labelled), from the size of the model
         (`model_size`), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4:
@@ -266,7 +266,7 @@ class Pipeline(Settings):
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    """Read a pipeline YAML, or SUITE.yaml#DATASET. Raises SettingsError naming every problem with its line."""
+    """Read a pipeline YAML or SUITE.yaml#DATASET. Raises SettingsError, which lists every problem with its line."""
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
         if is_suite(path):
@@ -276,7 +276,7 @@ def load_pipeline(path: Path) -> Pipeline:
 
 
 def pipeline_text(path: Path) -> str:
-    """Return the YAML text of a pipeline: its file, or for SUITE.yaml#DATASET its settings in the suite."""
+    """Return the YAML text of a pipeline: its file or, for SUITE.yaml#DATASET, its settings in the suite."""
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
         return path.read_text(encoding="utf-8")

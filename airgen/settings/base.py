@@ -1,14 +1,14 @@
-"""What all settings share: one strict base, and marks that say what a field is about.
+"""The strict base class of all settings, and marks that describe what a field is about.
 
     class Dense(Settings):
         embedder: Annotated[Any, Part("embedder")]     # a name, or {kind: ..., settings of that kind}
         path: Annotated[str, FILE]                     # a file or folder; a relative path starts at the YAML's folder
         batch_size: Annotated[int, SPEED] = 64         # changes only the speed, never the result
 
-Fingerprints, `airgen check`, the reuse of finished results and the builder of parts all read the marks. There is no
-second list of names.
+Fingerprints, `airgen check`, the reuse of results and the building of parts all read these marks, so there is no second
+list of names.
 
-Read a YAML file into a pydantic model, with every problem reported at once: file, line, path, closest name.
+YAML files are read into pydantic models. All problems are reported at once, with the file, line, path and closest name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ Language = Annotated[str, BeforeValidator(_not_a_boolean)]  # a code of ISO 639
 
 @dataclass(frozen=True)
 class Mark:
-    """What a field is about, written into its type: `Annotated[int, SPEED]`."""
+    """A mark in a field's type that describes what the field is about: `Annotated[int, SPEED]`."""
 
     name: str
 
@@ -64,17 +64,17 @@ _LARGEST_INT = 2**63 - 1  # of a settings number: more has no meaning anywhere, 
 
 
 def _plain_number(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """Refuse booleans where a number belongs, which pydantic would read as 0 and 1, and integers without end."""
+    """Reject booleans as numbers, which pydantic would read as 0 and 1, and integers of unlimited length."""
     if isinstance(value, bool):
         raise PydanticCustomError("no_number", "must be a number")
     number = handler(value)
     if isinstance(number, int) and abs(number) > _LARGEST_INT:
-        raise PydanticCustomError("too_large", "is larger than any number of settings may be")
+        raise PydanticCustomError("too_large", "is too large for a setting")
     return number
 
 
 def _with_plain_numbers(schema: Any) -> Any:
-    """The schema of a model in which each number, at any depth, is checked by `_plain_number`."""
+    """Return a model's schema in which `_plain_number` checks every number, at any depth."""
     if isinstance(schema, list | tuple):
         return type(schema)(_with_plain_numbers(part) for part in schema)
     if not isinstance(schema, dict):
@@ -86,9 +86,9 @@ def _with_plain_numbers(schema: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """Base of every settings model: unknown keys, NaN, infinity and booleans as numbers are errors, values are frozen.
+    """Base class of all settings. Unknown keys, NaN, infinity and booleans as numbers are errors. Instances are frozen.
 
-    `packages` are the imports without which a component with these settings cannot run.
+    `packages` lists the imports that a component with these settings needs.
     """
 
     model_config = ConfigDict(
@@ -108,25 +108,26 @@ class Settings(BaseModel):
         return _with_plain_numbers(handler(source))  # type: ignore[no-any-return]
 
     def of_machine(self) -> dict[str, Any]:
-        """Return what decides results here besides the values: the device, where it chooses a precision."""
+        """Return what affects results on this machine besides the values: the device, if it determines the
+        precision."""
         return {}
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the imports that these values need; a subclass may have some that only certain values need."""
+        """Return the imports that these values need. Subclasses may add imports that only certain values need."""
         return self.packages
 
     def lacks(self, folder: Path | None) -> list[str]:
-        """Return a line for each missing need of these values other than packages, files, models and keys."""
+        """Return a line for each missing requirement other than packages, files, models and keys."""
         return []
 
     def makes_first(self, passages: int, folder: Path | None) -> str:
-        """Return what a system trains or generates before it can search so many passages, and the cost; or ""."""
+        """Return what a system must train or generate before it can search this many passages, and the cost, or ""."""
         return ""
 
     @model_validator(mode="wrap")
     @classmethod
     def _with_closest_names(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Report an unknown key with the closest known one."""
+        """Report an unknown key along with the closest known key."""
         try:
             return handler(value)
         except ValidationError as error:
@@ -135,16 +136,16 @@ class Settings(BaseModel):
 
 
 def refuse(*rules: tuple[object, str]) -> None:
-    """Raise ValueError with the words of the first of these (broken, words) that is broken."""
+    """Raise ValueError with the message of the first (failed, message) pair that failed."""
     for broken, words in rules:
         if broken:
             raise ValueError(words)
 
 
 def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> ValidationError:
-    """Return the same problems at other places: `to` maps each place to its new one.
+    """Return the same problems at other locations. `to` maps each location to its new one.
 
-    With `known`, a key that the model lacks gets the closest of these names.
+    With `known`, an unknown key is reported with the closest of these names.
     """
     lines = []
     for item in error.errors():
@@ -157,7 +158,7 @@ def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> Va
 
 
 def message(error: Mapping[str, Any]) -> str:
-    """One problem of a ValidationError in words, without its place. A value that may hold a key is not shown."""
+    """Describe one problem of a ValidationError, without its location. A value that may contain a key is not shown."""
     if error["type"] in ("missing", "unknown_key"):
         return "is missing" if error["type"] == "missing" else str(error["msg"])
     words = str(error["msg"]).removeprefix("Value error, ")
@@ -168,7 +169,7 @@ def message(error: Mapping[str, Any]) -> str:
 
 
 def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
-    """Yield the names of a model's fields that carry a mark of this name, each with its mark."""
+    """Yield the name and mark of each of a model's fields that carry a mark of this name."""
     for name, field in model.model_fields.items():
         for item in field.metadata:
             if isinstance(item, Mark) and item.name == mark:
@@ -176,7 +177,7 @@ def marked(model: type[BaseModel], mark: str) -> Iterator[tuple[str, Mark]]:
 
 
 def answer_settings(settings: BaseModel) -> dict[str, Any]:
-    """Return all fields that can change results, as JSON values: those marked SPEED are left out, at any depth."""
+    """Return all fields that can change results as JSON values, omitting those marked SPEED, at any depth."""
     speed = {name for name, _ in marked(type(settings), "speed")}
     kept: dict[str, Any] = {}
     for name in (name for name in type(settings).model_fields if name not in speed):
@@ -193,12 +194,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
-    """Return a YAML file by its path or by the name under which airgen ships it.
+    """Find a YAML file by its path, or by the name under which airgen ships it.
 
-    `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are one file. It is searched for in `folder` (of the
-    YAML file that names it), in the working directory, in the folder `kind` of both, and in the files that airgen
-    ships. A path with an extension is returned even if it does not exist, below `folder`. `suite.yaml#part`, a pipeline
-    of a suite, is found by its file. Raises SettingsError for an unknown name.
+    `quickstart`, `quickstart.yaml` and `pipelines/quickstart.yaml` are the same file. It is looked up in `folder` (of
+    the YAML file that names it), in the working directory, in the subfolder `kind` of both, and among the files that
+    airgen ships. A path with an extension is returned, relative to `folder`, even if it does not exist.
+    `suite.yaml#part`, a pipeline in a suite, is looked up by its file. Raises SettingsError for an unknown name.
 
     Args:
         kind: `pipelines` or `corpora`.
@@ -221,30 +222,30 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
     folders = (*(place / kind for place in places), data_dir(kind))
     known = {file.stem for place in folders for file in place.glob("*.yaml")}
     hint = closest(path.name, sorted(known))
-    raise SettingsError([f"no file and none of the shipped {kind} is named {str(name)!r}{hint}"])
+    raise SettingsError([f"there is no file and no built-in {kind.removesuffix('s')} named {str(name)!r}{hint}"])
 
 
 def load_yaml(path: Path, model: type[M]) -> M:
-    """Return the file as `model`. Raises SettingsError with one line for each problem."""
+    """Read a file as `model`. Raises SettingsError with one line for each problem."""
     value, node = read_mapping(path)
     return validate(value, model, name=str(path), node=node, folder=path.resolve().parent)
 
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
-    """Return the mapping in a YAML file, and its nodes, which know their lines. Raises SettingsError."""
+    """Return the mapping in a YAML file, and its nodes, which have line numbers. Raises SettingsError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise SettingsError([f"{path}: no such file"]) from None
     except IsADirectoryError:
-        raise SettingsError([f"{path}: is a directory, a YAML file is needed"]) from None
+        raise SettingsError([f"{path}: is a directory, but a YAML file is needed"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"{path}: cannot be read: {error}"]) from error
     return mapping_in(text, str(path))
 
 
 def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
-    """Return the same for a text; `name` is the file in messages."""
+    """Return the mapping in a YAML text, and its nodes. `name` is the file name in messages."""
     value, node = read_yaml(text, name)
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"holds a {type(value).__name__}"
@@ -253,7 +254,7 @@ def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:
 
 
 def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Merge `own` into `common`, with the mappings in both: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep b and c."""
+    """Merge `own` into `common` recursively: `{"a": {"b": 1}}` and `{"a": {"c": 2}}` keep both b and c."""
     whole = dict(common)
     for key, value in own.items():
         both = isinstance(value, dict) and isinstance(whole.get(key), dict)
@@ -262,7 +263,8 @@ def merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | None = None) -> M:
-    """Return the same for a text. `name` is the file in messages; classes named `module:Class` are in `folder`."""
+    """Read a YAML text as `model`. `name` is the file name in messages. Classes named `module:Class` are looked up in
+    `folder`."""
     value, node = mapping_in(text, name)
     return validate(value, model, name=name, node=node, folder=folder)
 
@@ -270,7 +272,7 @@ def parse_yaml(text: str, model: type[M], name: str = "<text>", folder: Path | N
 def validate(
     value: dict[str, Any], model: type[M], name: str, node: yaml.Node | None = None, folder: Path | None = None
 ) -> M:
-    """Return a mapping as `model`; `node` gives line numbers where the mapping came from YAML."""
+    """Validate a mapping as `model`. `node` provides line numbers if the mapping comes from YAML."""
     try:
         return model.model_validate(value, context={"folder": folder})
     except ValidationError as error:
@@ -293,7 +295,7 @@ def _is_union_tag(part: object) -> bool:
 
 
 def _line(node: yaml.Node | None, location: tuple[Any, ...]) -> int | None:
-    """Return the line of the deepest part of `location` that the YAML text has, from 1."""
+    """Return the line number, from 1, of the deepest part of `location` that exists in the YAML text."""
     if node is None:
         return None
     line = node.start_mark.line

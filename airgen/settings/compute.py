@@ -1,4 +1,4 @@
-"""Where heavy work runs: in this process, in several processes of this machine, or on a Ray cluster."""
+"""Where heavy work runs: in this process, in several processes on this machine, or on a Ray cluster."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -14,12 +14,11 @@ _Address = Annotated[str, Field(pattern=r"^(auto|ray://.+:\d{1,5})$")]
 class ComputeSettings(Settings):
     """Where heavy work runs.
 
-    The results are byte-identical everywhere.
+    The setting does not affect results, which are byte-identical everywhere.
 
     Attributes:
         kind: `local` uses processes on this machine, `ray` a Ray cluster.
-        workers: Number of processes or tasks. Default: this process alone, or as many tasks as the cluster has room
-            for.
+        workers: Number of processes or tasks. Default: this process only, or as many tasks as fit on the cluster.
         address: Address of the cluster.
         gpus_per_worker: GPUs per task.
         cpus_per_worker: Cores per worker. Default: processes share the cores.
@@ -48,8 +47,8 @@ _WORDS = re.compile(
 def compute_settings(words: str, given: ComputeSettings | None = None) -> ComputeSettings:
     """Return the settings that `--compute` names: `local`, `local:8`, `ray`, `ray:8`, `ray://HOST:10001`.
 
-    What `given`, a pipeline's own settings, says of the same kind besides is kept; `local` alone is always this
-    process. Raises UsageError.
+    Other settings in `given`, the pipeline's own settings, are kept if they are for the same kind; `local` alone always
+    means this process. Raises UsageError.
     """
     match = _WORDS.fullmatch(words)
     if match is None:

@@ -14,7 +14,7 @@ VOTES = "votes"  # the kind of judge that asks no LLM
 
 
 def about_the_subject(judge: dict[str, Any]) -> dict[str, Any]:
-    """Return a judge with the default prompts and cutoff of `relevance: subject`, unless it sets its own.
+    """Return the judge with the default prompt and cutoff for `relevance: subject`, unless it sets its own.
 
     A panel whose judges have different cutoffs keeps the cutoff for answers.
     """
@@ -36,7 +36,7 @@ def _about_the_subject(judge: Any) -> tuple[Any, int]:
 
 
 class RecallSettings(Settings):
-    """Recall with an embedding model (paper 2.4, step 1)."""
+    """Settings of recall with an embedding model (paper 2.4, step 1)."""
 
     model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"  # type: ignore[assignment]  # it is read as one
     top_k: int = Field(default=1000, ge=1)  # passages of each retriever for each query
@@ -54,7 +54,7 @@ AUDIT = "audit"  # the examples that `airgen audit examples` has chosen
 
 
 class JudgeExample(Settings):
-    """A pair that a person has judged: the level, and why in a sentence."""
+    """A pair that a person has judged, with the level and a reason in one sentence."""
 
     query: str
     passage: str
@@ -63,10 +63,10 @@ class JudgeExample(Settings):
 
 
 class OneJudge(Settings):
-    """A prompt, how its answers are read, and which model is asked (appendix A.3, Table 8).
+    """One judge: a prompt, how its answers are read, and which model is asked (appendix A.3, Table 8).
 
-    `levels`: the answer is one number. `yes-no`: the probability of Yes is read from the first token, for small
-    models. `rubric`: a reason, then the number. A kind from outside airgen is named `module:Class`.
+    With `levels`, the answer is a number. With `yes-no`, for small models, the probability of Yes is read from the
+    first token. With `rubric`, the answer is a reason, then a number. A third-party kind is named `module:Class`.
     """
 
     kind: str = "levels"  # levels, yes-no, rubric or module:Class; of the whole judge also votes
@@ -89,11 +89,11 @@ class OneJudge(Settings):
 
 
 class JudgeSettings(OneJudge):
-    """The LLM as labeler: one judge, or a panel of several with a vote.
+    """The LLM as labeler: one judge, or a panel of judges that vote.
 
-    `relevant_from` is the lowest level that counts as relevant, and 1 where `relevance` is subject and levels are
-    given. With `kind: votes` no LLM is asked: what every re-ranker puts near the query's source is relevant
-    (`airgen.control.votes`).
+    `relevant_from` is the lowest level that counts as relevant; it is 1 by default if `relevance` is subject and the
+    judge gives levels. With `kind: votes`, no LLM is asked: a passage is relevant if every re-ranker scores it close to
+    the query's source (`airgen.control.votes`).
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level of what is relevant
@@ -101,12 +101,12 @@ class JudgeSettings(OneJudge):
 
     @property
     def members(self) -> list[OneJudge]:
-        """Return the judges that are asked: the panel, this one, or none."""
+        """Return the judges to ask: the panel, this judge, or none."""
         return list(self.panel) or ([self] if self.kind != VOTES else [])
 
     @property
     def llms(self) -> list[LlmSettings]:
-        """Return the models that judges bring along, besides the generator."""
+        """Return the judges' own LLMs, besides the generator."""
         return [member.llm for member in self.members if member.llm is not None]
 
     @model_validator(mode="before")
@@ -122,7 +122,7 @@ class JudgeSettings(OneJudge):
 
 
 class ControlSettings(Settings):
-    """Quality control (paper 2.4)."""
+    """Settings of quality control (paper 2.4)."""
 
     recall: RecallSettings = Field(default_factory=RecallSettings)
     pools: list[Annotated[Spec, Part("retriever")]] = []  # bm25, rm3, ...: their hits join those of the recall model

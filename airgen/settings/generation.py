@@ -1,4 +1,4 @@
-"""Candidate generation: attributes and their ratios, rewrites, negatives, bounds."""
+"""Settings of candidate generation: attributes and their ratios, rewrites, negatives and limits."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -33,7 +33,7 @@ class MeaningSettings(Settings):
 
 
 class GenerationSettings(Settings):
-    """Candidate generation (paper 2.3 and appendix A.2)."""
+    """Settings of candidate generation (paper 2.3 and appendix A.2)."""
 
     lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}  # ratios of lengths in words
     types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}  # ratios
@@ -80,7 +80,7 @@ class GenerationSettings(Settings):
 
     @property
     def example_texts(self) -> tuple[str, ...]:
-        """Return the lines of `examples`, each once."""
+        """Return the distinct lines of `examples`."""
         return self._example_texts
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ class GenerationSettings(Settings):
         if self.examples is None:
             return self
         if self.rewrites or self.multi_hop:
-            raise ValueError("examples needs rewrites: 0 and multi_hop: 0: they keep no style")
+            raise ValueError("examples needs rewrites: 0 and multi_hop: 0, which do not keep the style")
         path = ((info.context or {}).get("folder") or Path()) / Path(self.examples).expanduser()
         try:
             with path.open("rb") as file:
@@ -98,7 +98,7 @@ class GenerationSettings(Settings):
         queries = tuple(dict.fromkeys(line for raw in text.splitlines() if (line := " ".join(raw.split())[:500])))
         if not EXAMPLES[0] <= len(queries) <= EXAMPLES[1] or len(text) > _EXAMPLES_BYTES:
             raise ValueError(
-                f"examples: {path} has {len(queries):,} queries, wanted are {EXAMPLES[0]} to {EXAMPLES[1]:,}"
+                f"examples: {path} has {len(queries):,} queries, but {EXAMPLES[0]} to {EXAMPLES[1]:,} are needed"
             )
         self._example_texts = queries
         return self
@@ -125,20 +125,20 @@ class GenerationSettings(Settings):
     @classmethod
     def _range(cls, value: tuple[int, int]) -> tuple[int, int]:
         if not 0 <= value[0] <= value[1] <= 20:
-            raise ValueError("must be [least, most] with 0 <= least <= most <= 20")
+            raise ValueError("must be [minimum, maximum] with 0 <= minimum <= maximum <= 20")
         return value
 
     @property
     def free_rewrites(self) -> bool:
-        """Return whether a rewrite may have any length: only the original query has a class of lengths (A.2.1).
+        """Return whether a rewrite may have any length, since only the original query has a length class (A.2.1).
 
-        With the small prompts it stays in the class of its original: they bind the answer to a form of known length.
+        With the small prompts, which constrain the length of the answer, a rewrite stays in its original's class.
         """
         return self.prompts == "default"
 
     @property
     def generated_negatives(self) -> tuple[int, int]:
-        """Return how many hard negatives the LLM is asked for: least and most."""
+        """Return the minimum and maximum number of hard negatives to request from the LLM."""
         return (0, 0) if self.negatives == "mined" else self.hard_negatives
 
     @model_validator(mode="after")
@@ -152,8 +152,8 @@ class GenerationSettings(Settings):
             (self.one_call and self.prompts != "small", "one_call needs prompts: small"),
             (
                 self.one_call and (self.examples or self.multi_hop or self.query_language),
-                "one_call writes no queries in the style of examples, over two passages or in another language: leave "
-                "out examples, multi_hop and query_language, or one_call",
+                "one_call cannot write queries in the style of examples, over two passages or in another "
+                "language: remove examples, multi_hop and query_language, or one_call",
             ),
             (
                 self.types.get("keywords") and self.prompts == "small" and not self.one_call,
@@ -161,7 +161,7 @@ class GenerationSettings(Settings):
             ),
             (
                 self.negatives_of == "all" and self.generated_negatives[1] == 0,
-                "negatives_of: all needs negatives that are generated, and these settings ask for none",
+                "negatives_of: all needs generated negatives, but these settings request none",
             ),
         )
         return self

@@ -1,11 +1,11 @@
-"""What the settings of every service over HTTP share: headers, keys and passwords, which stand in the environment.
+"""Settings shared by all HTTP services: headers, and keys and passwords, which are read from the environment.
 
     headers: {X-Tenant: acme, Authorization: "ApiKey ${SEARCH_KEY}"}
     api_key_env: SEARCH_KEY                  # short for {Authorization: "Bearer ${SEARCH_KEY}"}
     user: reader                             # basic authentication
     password_env: SEARCH_PASSWORD
 
-A secret is named by its environment variable. It never stands in a settings file, a message or a result.
+A secret is named by its environment variable. It never appears in a settings file, a message or a result.
 """
 
 import base64
@@ -22,14 +22,14 @@ from airgen.settings.base import KEY, SPEED, Settings, marked
 from airgen.settings.llm import hidden, looks_like_a_key, secret, variable_name
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
-"""A variable of the environment in a text: ${NAME}."""
+"""An environment variable in a text: ${NAME}."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECASE)
 _OURS = {"content-length", "content-type", "host", "transfer-encoding", "connection"}
 
 
 def unset_variables(settings: Settings) -> list[str]:
-    """One line for each environment variable that is named in a field marked KEY and is not set."""
+    """Return a line for each environment variable that a field marked KEY names and that is not set."""
     unset = []
     for name, _ in marked(type(settings), "key"):
         value = getattr(settings, name)
@@ -59,7 +59,7 @@ def _hold_no_secret(what: str, name: str, value: str) -> None:
 
 def _without_password(url: str) -> str:
     if "@" in urllib.parse.urlsplit(url).netloc:
-        raise hidden("must not hold a user or a password: set user and password_env")
+        raise hidden("must not contain a user name or password: set user and password_env")
     return url
 
 
@@ -68,7 +68,7 @@ Address = Annotated[str, Field(pattern=r"^https?://"), AfterValidator(_without_p
 
 
 def _as_text(values: object) -> object:
-    """YAML reads 2024-10-21 as a date and 5 as a number: what was written is meant."""
+    """Convert values to text as written, since YAML reads 2024-10-21 as a date and 5 as a number."""
     if not isinstance(values, Mapping):
         return values
     return {
@@ -84,7 +84,7 @@ def _checked_parameters(parameters: dict[str, str]) -> dict[str, str]:
 
 
 Parameters = Annotated[dict[str, str], BeforeValidator(_as_text), AfterValidator(_checked_parameters)]
-"""Parameters of an address, behind its question mark."""
+"""Query parameters of a URL."""
 
 Headers = Annotated[dict[str, str], BeforeValidator(_as_text), AfterValidator(_checked)]
 Variable = Annotated[str, AfterValidator(variable_name)]
@@ -92,15 +92,15 @@ Variable = Annotated[str, AfterValidator(variable_name)]
 
 
 class KeyAccess(Settings):
-    """The key of a server, and additional headers. None of these settings changes a model's answers."""
+    """The key of a server and additional headers. These settings do not affect a model's answers."""
 
     headers: Annotated[Headers, SPEED, KEY] = Field(default={})  # more headers; secrets as ${NAME} of the environment
     api_key_env: Annotated[Variable | None, SPEED, KEY] = None
 
     def access(self) -> tuple[dict[str, str], list[str]]:
-        """Return all headers as they are sent, and the secrets in them, which must not appear in a message.
+        """Return all headers to send, and the secrets in them, which must not appear in messages.
 
-        Raises SettingsError for a variable that is not set, or whose value is not a single line of ASCII.
+        Raises SettingsError if a variable is not set, or if its value is not a single line of ASCII.
         """
         if problems := unset_variables(self):
             raise SettingsError(problems)
@@ -112,13 +112,13 @@ class KeyAccess(Settings):
 
 
 def filled(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the values with ${NAME} replaced from the environment, and the replacements."""
+    """Replace ${NAME} in the values from the environment, and return the values and the replacements."""
     secrets = [secret(name) or "" for text in values.values() for name in VARIABLE.findall(text)]
     return {name: VARIABLE.sub(lambda match: secret(match[1]) or "", text) for name, text in values.items()}, secrets
 
 
 class ServiceAccess(KeyAccess):
-    """How a service is reached."""
+    """How to reach a service."""
 
     user: Annotated[str | None, SPEED] = Field(default=None, pattern=r"^[\x20-\x39\x3b-\x7e]+$")
     password_env: Annotated[Variable | None, SPEED, KEY] = None
@@ -134,7 +134,7 @@ class ServiceAccess(KeyAccess):
         return self
 
     def access(self) -> tuple[dict[str, str], list[str]]:
-        """See `KeyAccess.access`."""
+        """Return all headers to send, and the secrets in them. Raises SettingsError like `KeyAccess.access`."""
         headers, secrets = super().access()
         if self.user is not None:
             password = secret(self.password_env) or ""

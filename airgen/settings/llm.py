@@ -1,9 +1,9 @@
-"""The settings of one LLM, which its backend completes; and the one place that reads keys.
+"""The settings of an LLM, which its backend extends, and the only code that reads API keys.
 
     llm: {backend: embedded, model: qwen2.5-coder-1.5b, threads: 2}
 
-The settings below hold for every backend. The class that `backend` names adds its own in its `Settings`
-(`threads` here), so a key of another backend is an unknown key.
+The settings in this module apply to every backend. The class that `backend` names adds its own in its `Settings` (such
+as `threads` above), so a key of another backend is an unknown key.
 """
 
 import os
@@ -31,9 +31,9 @@ Seconds = Annotated[float, SPEED, Field(gt=0)]
 
 
 class LlmSettings(Settings):
-    """The LLM, and how fast, how often and at what price it may be called.
+    """The LLM, with its rate limits, concurrency, retries and prices.
 
-    Fields marked SPEED do not affect answers: you can change them at any time, and no call is repeated.
+    Fields marked SPEED do not affect answers. They can be changed at any time, and no call is repeated.
     """
 
     backend: str = "openai"  # a name of the registry, or `module:Class`
@@ -53,13 +53,13 @@ class LlmSettings(Settings):
 
     @property
     def workers(self) -> int:
-        """Return how many calls are worth having ready at a time."""
+        """Return how many calls to keep ready at a time."""
         return self.concurrency
 
     @model_validator(mode="wrap")
     @classmethod
     def _as_the_backend_declares(cls: type[L], value: Any, handler: ModelWrapValidatorHandler[L]) -> L:
-        """Validate a mapping by the `Settings` of the class that `backend` names."""
+        """Validate a mapping with the `Settings` of the class that `backend` names."""
         if not isinstance(value, dict):
             return handler(value)
         if cls is LlmSettings:
@@ -69,7 +69,7 @@ class LlmSettings(Settings):
             except AirgenError as error:
                 raise _problem(cls, name, str(error)) from error
             if not (isinstance(kind, type) and issubclass(kind, LlmSettings)):
-                raise _problem(cls, name, f"{name} is no backend: derive it from airgen.llms.base.Backend")
+                raise _problem(cls, name, f"{name} is not a backend: derive it from airgen.llms.base.Backend")
             if kind is not LlmSettings:
                 return kind.model_validate(value)  # type: ignore[return-value]  # a subclass
         return handler(value)
@@ -82,16 +82,17 @@ def _problem(cls: type[BaseModel], name: str, message: str) -> ValidationError:
 
 
 def answer_parts(llm: LlmSettings) -> dict[str, Any]:
-    """Return what in an LLM's settings can change an answer: a part of the fingerprint of each stage that asks it."""
+    """Return the LLM settings that can change an answer. They are part of the fingerprint of each stage that asks
+    it."""
     shared = {name: value for name, value in answer_settings(llm).items() if name in LlmSettings.model_fields}
     return {**shared, **own_answer_settings(llm)}
 
 
 def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
-    """Return a backend's own settings that change an answer, unless they have their default.
+    """Return the backend-specific settings that change an answer and differ from their defaults.
 
-    A request does not carry these settings, so the engine adds them to the key of the answer. Defaults stay out, so
-    that one model behind two backends gives the same answers.
+    A request does not contain these settings, so the engine adds them to the answer's key. Defaults are omitted, so
+    that the same model behind two backends shares its answers.
     """
     own = {name: field for name, field in type(llm).model_fields.items() if name not in LlmSettings.model_fields}
     changed = {
@@ -101,12 +102,12 @@ def own_answer_settings(llm: LlmSettings) -> dict[str, Any]:
 
 
 def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettings]:
-    """Return the LLMs of a job by endpoint and model, by which a call finds its LLM.
+    """Return a job's LLMs by endpoint and model, which identify the LLM of a call.
 
     `llms` maps paths in the YAML to LLMs.
 
-    LLMs of one endpoint and model share a backend and a queue. Their backends' own settings must be equal; a limit
-    that only one of them sets holds for both. Raises ValueError if they contradict each other.
+    LLMs with the same endpoint and model share a backend and a queue. Their backend-specific settings must be equal,
+    and a limit that only one of them sets applies to both. Raises ValueError if they contradict each other.
     """
     shared = {name for name, _ in marked(LlmSettings, "speed")} - {"budget_usd"}
     by_endpoint: dict[tuple[str, str], tuple[str, LlmSettings]] = {}
@@ -127,12 +128,12 @@ def by_model(llms: Mapping[str, LlmSettings]) -> dict[tuple[str, str], LlmSettin
 
 
 def hidden(problem: str) -> PydanticCustomError:
-    """Return the error of a validator whose value may hold a key, so that no message shows it."""
+    """Return a validation error that does not show the value, which may contain a key."""
     return PydanticCustomError("secret", "{message}", {"message": problem})
 
 
 def looks_like_a_key(value: str) -> bool:
-    """Return whether a text is probably a key itself, and not the name of a variable: it must not be shown."""
+    """Return whether a text is probably a key rather than a variable's name, and must not be shown."""
     if _KEY.match(value.strip()):
         return True
     digits = sum(letter.isdigit() for letter in value)
@@ -141,14 +142,15 @@ def looks_like_a_key(value: str) -> bool:
 
 
 def variable_name(value: str) -> str:
-    """Return the name of an environment variable. The error does not show an invalid name: it may be the key."""
+    """Validate the name of an environment variable. The error does not show an invalid name, which may be the key
+    itself."""
     if not _VARIABLE.fullmatch(value) or looks_like_a_key(value):
         raise hidden("must be the name of an environment variable, not the key itself")
     return value
 
 
 def check_address(url: str) -> None:
-    """Raises an error, which does not show what may hold a key, for anything but an http(s) URL without secrets."""
+    """Validate an http(s) URL without secrets. The error does not show anything that may contain a key."""
     try:
         parts = urlsplit(url)
         holds_more = parts.username is not None or parts.password is not None or parts.query or parts.fragment
@@ -156,17 +158,17 @@ def check_address(url: str) -> None:
         raise hidden("is not an address") from None
     if holds_more:
         raise hidden(
-            "must not hold a user, a password, a key or other parameters: name the key's variable in llm.api_key_env, "
-            "and put parameters into llm.query"
+            "must not contain a user name, password, key or other parameters: name the key's variable in "
+            "llm.api_key_env, and put parameters into llm.query"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise hidden(f"{url[:100]!r} is not an http(s) address: it begins with http:// or https://")
 
 
 def secret(name: str | None) -> str | None:
-    """Return the key in an environment variable, stripped, or None if it is not set. The only reader of keys.
+    """Return the stripped key in an environment variable, or None if it is not set. Only this function reads keys.
 
-    Raises SettingsError, which never shows the value, where it is not one line of ASCII and could not be a header.
+    Raises SettingsError, which never shows the value, if it is not one line of ASCII and thus not a valid header.
     """
     key = os.environ.get(name, "").strip() if name else ""
     if key and not (key.isascii() and key.isprintable()):

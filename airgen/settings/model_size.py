@@ -1,10 +1,10 @@
-"""What follows from the size of the model: prompts, lengths, drafts and the judge that suit it, where YAML names none.
+"""Defaults that depend on the size of the model: prompts, lengths, drafts and the judge.
 
     size_of({"backend": "embedded", "model": "qwen2.5-coder-1.5b"})        # ("small", "1.5B")
     size_of({"model": "gpt-4o-mini"})                                      # ("large", "")
 
-A pipeline that names `generation.prompts` has chosen by hand: then nothing of `generation` is derived. One that names
-a kind, a prompt, a panel or a model of its judge keeps that judge.
+If a pipeline sets `generation.prompts`, no default of `generation` is derived. If it sets the kind, prompt, panel or
+model of its judge, it keeps that judge.
 """
 
 import re
@@ -51,11 +51,12 @@ SMALL: Mapping[str, Any] = {
 
 
 def size_of(llm: Any) -> tuple[Size, str]:
-    """Return the size of a model and the parameters that its name tells ("" where it tells none).
+    """Return the size of a model, and the number of parameters in its name ("" if there is none).
 
     Args:
-        llm: the settings of an LLM, validated or as written. Its `size` decides, then the number of parameters in its
-            name, then whether its backend is one for small models; a model of unknown size counts as large.
+        llm: The settings of an LLM, validated or as written. The size follows from its `size`, otherwise from the
+            number of parameters in its name, otherwise from whether its backend is for small models. A model of unknown
+            size counts as large.
     """
     names = ("backend", "model", "size")
     values = llm if isinstance(llm, Mapping) else {name: getattr(llm, name, None) for name in names}
@@ -99,12 +100,13 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 
 def _styled(generation: dict[str, Any]) -> dict[str, Any]:
-    """Settings as written. Queries in the style of real ones are not rewritten."""
+    """Return the settings with defaults for `examples`: queries in the style of real ones are not rewritten."""
     return {"rewrites": 0, **generation} if generation.get("examples") else generation
 
 
 def _judge(pipeline: Mapping[str, Any], control: Mapping[str, Any], judge: Mapping[str, Any]) -> dict[str, Any]:
-    """Trained re-rankers vote better than a small model judges; votes need a passage that is known to be relevant."""
+    """Return the default judge: votes if possible, because re-rankers vote better than a small model judges. Votes need
+    a passage that is known to be relevant."""
     queries = pipeline.get("queries")
     unlabelled = bool(queries) and not (isinstance(queries, dict) and queries.get("labels"))
     rerankers = control.get("rerankers") or ()

@@ -1,4 +1,4 @@
-"""What settings name that must be there: files, models, packages, keys.
+"""What settings require: files, models, packages and keys.
 
 needs(spec)                  one line for each that is missing
 files_of(settings)           the files and models that settings name
@@ -21,12 +21,12 @@ from airgen.settings.spec import Spec
 
 
 def located(value: str, folder: Path | None) -> Path:
-    """Return a path of a YAML file; a relative one starts at the file's folder."""
+    """Resolve a path in a YAML file. Relative paths start at the file's folder."""
     return (folder or Path()) / Path(value).expanduser()
 
 
 def elsewhere(value: str, folder: Path | None) -> str:
-    """Return a hint for a missing path in a YAML file: where it exists, if it is relative to the working directory."""
+    """Return a hint for a missing path in a YAML file if it exists relative to the working directory."""
     here = Path.cwd() / value
     if folder is None or folder.resolve() == Path.cwd() or Path(value).is_absolute() or not here.exists():
         return ""
@@ -35,7 +35,7 @@ def elsewhere(value: str, folder: Path | None) -> str:
 
 
 def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
-    """(field, value, whether it names a model) of the files and models that these settings name, nested ones too."""
+    """Return (field, value, whether it is a model) for the files and models in these settings, at any depth."""
     speed = {name for name, _ in marked(type(settings), "speed")}
     for mark in ("file", "model"):
         for name, _ in marked(type(settings), mark):
@@ -49,7 +49,7 @@ def files_of(settings: BaseModel) -> Iterator[tuple[str, str, bool]]:
 
 
 def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """(place, text) of every text in plain values, at any depth."""
+    """Yield (location, text) for every text in plain values, at any depth."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, Mapping):
@@ -61,7 +61,7 @@ def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def hub_models(spec: Spec) -> list[str]:
-    """Return the models of the Hub that are named directly in a part's settings."""
+    """Return the Hub models that are named directly in a part's settings."""
 
     def on_hub(value: str) -> bool:
         path_like = value[:1] in "./~" or "{" in value
@@ -71,14 +71,14 @@ def hub_models(spec: Spec) -> list[str]:
 
 
 def needs(spec: Spec) -> list[str]:
-    """One line for each file, model and package that a component of this spec lacks; its parts are not read."""
+    """Return a line for each file, model and package that a component lacks, excluding its parts."""
     settings, folder = spec.settings, spec.folder
     missing = [line for package in settings.required_packages() for line in installed(package, _what(spec))]
     for name, value, is_model in files_of(settings):
         place = located(value, folder)
         if value in models.catalogue():
             if not models.fetched(value):
-                missing.append(f"the model {value} is not here: airgen fetch {value}")
+                missing.append(f"the model {value} is not on this machine: airgen fetch {value}")
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
             missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
     return missing + settings.lacks(folder) + unset_variables(settings)

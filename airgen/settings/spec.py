@@ -1,4 +1,4 @@
-"""A retriever, re-ranker, embedder or reader as a YAML file names it, checked once, when it is read.
+"""A retriever, re-ranker, embedder or reader as specified in YAML, validated once, when it is read.
 
     read_spec("reranker", "maxsim")                          kind maxsim with its default settings
     read_spec("embedder", "BAAI/bge-m3")                     kind bge-m3, model BAAI/bge-m3
@@ -7,9 +7,9 @@
     spec.kind, spec.settings, spec.folder     what it is, its checked settings, where its relative paths start
     spec.identity(), spec.model, spec.all_parts(), spec.make()
 
-A field of a settings model that is marked `Part("embedder")` holds a Spec from the moment the model is made, and so do
-the fields of the spec's own settings. Everything here is read from declarations: the registry, the catalogue, the
-tables below, and the marks of the settings models. No component is made before `make`.
+A settings field marked `Part("embedder")` holds a Spec as soon as the model is created, and so do the fields of the
+spec's own settings. All information comes from declarations: the registry, the catalogue, the tables in this module and
+the marks of the settings models. No component is created before `make`.
 """
 
 import importlib.util
@@ -57,14 +57,14 @@ _CLASS = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 
 @dataclass(frozen=True)
 class Spec:
-    """A component as described in YAML, validated.
+    """A component as specified in YAML, validated.
 
     Attributes:
-        part: What it is for ("retriever", "reranker", "embedder", ...).
+        part: Its role ("retriever", "reranker", "embedder", ...).
         kind: Its name in the registry, or `module:Class`.
-        settings: Those of the kind, checked.
-        folder: Where relative paths start; None: the working directory.
-        written: As the YAML file has it, which is what is kept of it in files.
+        settings: The validated settings of the kind.
+        folder: Folder where relative paths start. None is the working directory.
+        written: The value in the YAML file, which is also what is saved in files.
     """
 
     part: str
@@ -74,12 +74,12 @@ class Spec:
     written: Written
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process reads it again, where the module of its kind may not be imported yet."""
+        """Pickle as written: another process reads it again, where the module of its kind may not be imported yet."""
         return read_spec, (self.part, self.written, None if self.folder is None else self.folder.absolute())
 
     @property
     def component_class(self) -> Any:
-        """Return the class of its kind. Raises UsageError, MissingExtra."""
+        """Return the class of its kind. Raises UsageError or MissingExtra."""
         return resolve(self.part, self.kind, self.folder)
 
     @property
@@ -89,32 +89,32 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """Return the given name: of a model or a kind."""
+        """Return the name of the model or, without a model, of the kind."""
         if isinstance(self.written, str):
             return self.written
         return str(self.written.get("model") or self.written.get("name") or self.kind)
 
     def make(self) -> Any:
-        """Return the component. Raises what its class raises, as airgen's errors."""
+        """Build the component. Errors of its class are raised as airgen's errors."""
         with guarded(f"{self.part} {self.kind}"):
             return self.component_class(self.settings, folder=self.folder)
 
     def all_parts(self, place: str = "") -> "Iterator[tuple[str, Spec]]":
-        """Return (place, spec) of the spec and of every part below it, each before its own parts."""
+        """Return (location, spec) for the spec and every part below it, each before its own parts."""
         yield place, self
         yield from held_specs(self.settings, place)
 
     def identity(self) -> dict[str, Any]:
-        """Kind, and all in its settings that can change a result: all but what is about speed."""
+        """Return the kind and all settings that can change a result, which excludes those marked SPEED."""
         return {"kind": self.kind, **identity_of(self.settings)}
 
 
 @dataclass(frozen=True)
 class Part(Mark):
-    """The field holds a component of a registered kind: `Part("embedder")`, `Part("reranker")`, `Part("retriever")`.
+    """Marks a field that holds a component: `Part("embedder")`, `Part("reranker")`, `Part("retriever")`.
 
-    A value from YAML becomes a `Spec`. In Python the field can also hold a component that was made already, or what
-    `build` makes one of.
+    A value from YAML becomes a `Spec`. In Python, the field can also hold a finished component, or anything that
+    `build` accepts.
     """
 
     name: str = dataclass_field(default="part", init=False)
@@ -139,12 +139,12 @@ def _as_written(value: Any) -> Any:
 
 
 def is_written(value: object) -> TypeGuard[Written]:
-    """Return whether a value is a part as YAML writes it; anything else was read or made already."""
+    """Return whether a value is a part as written in YAML; anything else has already been read or built."""
     return isinstance(value, str | Mapping)
 
 
 def read_spec(part: str, written: Written, folder: Path | None = None) -> Spec:
-    """Return a part as YAML writes it, checked. Raises ValidationError with every problem, ValueError for its kind."""
+    """Validate a part as written in YAML. Raises ValidationError with every problem, or ValueError for its kind."""
     settings = as_mapping(part, written)
     kind = settings.pop("kind", None)
     if not isinstance(kind, str):
@@ -163,7 +163,7 @@ def read_spec(part: str, written: Written, folder: Path | None = None) -> Spec:
 
 
 def spec_given(part: str, written: Written, folder: Path | None = None) -> Spec:
-    """As `read_spec`, for what a person gave to a command or a function. Raises UsageError with every problem."""
+    """Validate a part given to a command or function, like `read_spec`. Raises UsageError with every problem."""
     try:
         return read_spec(part, written, folder)
     except ValueError as error:
@@ -172,7 +172,8 @@ def spec_given(part: str, written: Written, folder: Path | None = None) -> Spec:
 
 
 def build(part: str, value: Any, folder: Path | None = None) -> Any:
-    """Return a component, made from a spec or from YAML values (relative paths start in `folder`), or as it is.
+    """Build a component from a spec or from YAML values, whose relative paths start in `folder`. Components are
+    returned unchanged.
 
     A function or a model of another library becomes the embedder or re-ranker that wraps it (`retrievers.user_models`).
     Raises UsageError with every problem, MissingExtra for a missing package.
@@ -186,9 +187,9 @@ def build(part: str, value: Any, folder: Path | None = None) -> Any:
 
 
 def as_mapping(part: str, written: Written) -> dict[str, Any]:
-    """`{kind: ..., settings}` for a name: of a kind, of a model of the catalogue, of the Hub, or of a folder.
+    """Return `{kind: ..., settings}` for the name of a kind, a catalogue model, a Hub model or a folder.
 
-    Raises ValueError for a model of the catalogue that cannot be such a part, and for a kind that is misspelt.
+    Raises ValueError for a catalogue model that cannot be such a part, and for a misspelt kind.
     """
     if not isinstance(written, str):
         return dict(written)
@@ -214,14 +215,15 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
 
 
 def _kind_of(part: str, model: str) -> str:
-    """Return the kind that runs a model of the Hub, or of a folder."""
+    """Return the kind that runs a Hub model or a model in a folder."""
     own = (kind for names, kind in _FLAG_EMBEDDING.get(part, {}).items() if re.fullmatch(names, model))
     kind = next(own, None)
     return _USUAL_KIND[part] if kind is None or importlib.util.find_spec("FlagEmbedding") is None else kind
 
 
 def component_settings(part: str, kind: str, folder: Path | None = None) -> type[Settings]:
-    """Return the settings model of a kind. Raises UsageError for an unknown kind, ValueError without `Settings`."""
+    """Return the settings model of a kind. Raises UsageError for an unknown kind, and ValueError if it has no
+    `Settings`."""
     model = getattr(resolve(part, kind, folder), "Settings", None)
     if not (isinstance(model, type) and issubclass(model, Settings)):
         raise ValueError(f"{part} {kind!r} has no nested class Settings, a subclass of airgen.settings.base.Settings")
@@ -229,7 +231,7 @@ def component_settings(part: str, kind: str, folder: Path | None = None) -> type
 
 
 def library_of(kind: str) -> str:
-    """Return the package that runs models of this kind of the catalogue, or reads its files."""
+    """Return the package that runs this kind of catalogue model, or reads its files."""
     if kind == "vocabulary":
         return "tiktoken"
     part = next((part for part in _USUAL_KIND if kind in REGISTRY[part]), None)
@@ -238,7 +240,7 @@ def library_of(kind: str) -> str:
 
 
 def problems(error: ValueError) -> list[str]:
-    """One line for each problem of a part, with its place."""
+    """Return a line for each problem of a part, with its location."""
     if not isinstance(error, ValidationError):
         return [str(error)]
     lines = []
@@ -265,9 +267,9 @@ def _part_in(annotation: Any) -> Part | None:
 
 
 def held_specs(settings: BaseModel, place: str = "") -> Iterator[tuple[str, Spec]]:
-    """(place, spec) of every part below these settings, each before those that it holds itself.
+    """Yield (location, spec) for every part below these settings, each before its own parts.
 
-    Parts that were made already (in Python) are passed over.
+    Components that are already built (in Python) are skipped.
     """
     prefix = f"{place}." if place else ""
     for name in type(settings).model_fields:
@@ -282,7 +284,7 @@ def held_specs(settings: BaseModel, place: str = "") -> Iterator[tuple[str, Spec
 
 
 def model_names(settings: BaseModel) -> Iterator[str]:
-    """Yield the models that are named directly in these settings, those of this machine before those of an endpoint."""
+    """Yield the models named directly in these settings, local models before those at an endpoint."""
     for mark in ("model", "served"):
         for name, _ in marked(type(settings), mark):
             if isinstance(value := getattr(settings, name), str):
@@ -290,7 +292,8 @@ def model_names(settings: BaseModel) -> Iterator[str]:
 
 
 def identity_of(settings: BaseModel) -> dict[str, Any]:
-    """Everything in settings, and in the parts below them, that can change a result: all but what is about speed."""
+    """Return everything in the settings, and in the parts below them, that can change a result: all but the SPEED
+    fields."""
     identity = answer_settings(settings)
     identity |= settings.of_machine() if isinstance(settings, Settings) else {}
     for name, _ in part_fields(type(settings)):

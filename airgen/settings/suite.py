@@ -1,4 +1,4 @@
-"""SUITE.yaml: many datasets under one name and version, each by a pipeline file or by a few lines of the suite itself.
+"""SUITE.yaml: many datasets under one name and version, each defined by a pipeline file or by a few lines in the suite.
 
     name: notes
     version: "26.11"
@@ -7,7 +7,7 @@
     datasets:
       wiki-bn: {domain: wiki, language: bn, corpus: hub-wikipedia-bn, target: 1820}
 
-The second is the pipeline `notes-wiki-bn`, and `notes.yaml#wiki-bn` stands for its file in every command.
+The dataset above is the pipeline `notes-wiki-bn`; commands accept `notes.yaml#wiki-bn` in place of a pipeline file.
 """
 
 from pathlib import Path
@@ -28,8 +28,8 @@ class Member(Settings):
     """A pipeline of a suite.
 
     Attributes:
-        split: Replaces the suite's setting.
-        max_passages: Replaces the suite's setting.
+        split: Overrides the suite's setting.
+        max_passages: Overrides the suite's setting.
     """
 
     path: Path
@@ -38,11 +38,12 @@ class Member(Settings):
 
 
 class PublishedSizes(Settings):
-    """Published figures of a dataset that is rebuilt; `airgen check` uses them to estimate what is not on this machine.
+    """Published sizes of a dataset to be rebuilt, from which `airgen check` estimates costs if the corpus is not on
+    this machine.
 
     Attributes:
-        dev: Queries, their mean tokens, positives, hard negatives.
-        test: Queries, their mean tokens, positives, hard negatives.
+        dev: Number of queries, their mean length in tokens, and the numbers of positives and hard negatives.
+        test: Number of queries, their mean length in tokens, and the numbers of positives and hard negatives.
     """
 
     passages: int = Field(ge=1)  # with the generated ones
@@ -52,12 +53,12 @@ class PublishedSizes(Settings):
 
     @property
     def queries(self) -> int:
-        """Return the queries of all splits."""
+        """Return the number of queries in all splits."""
         return sum(split[0] for split in (self.dev, self.test) if split)
 
 
 class SuiteDataset(Settings):
-    """A dataset of a suite without a file of its own; its values replace those in the suite's `common`."""
+    """A dataset of a suite without its own file. Its values override those in the suite's `common`."""
 
     task: str | None = None
     domain: str | None = None
@@ -71,11 +72,11 @@ class SuiteDataset(Settings):
 
 
 class Suite(Settings):
-    """The file SUITE.yaml.
+    """The settings in SUITE.yaml.
 
     Attributes:
-        pipelines: Pipelines in files of their own.
-        datasets: Datasets without a file, as NAME -> settings that differ from `common`.
+        pipelines: Pipelines in their own files.
+        datasets: Datasets without a file: {NAME: settings that differ from `common`}.
     """
 
     name: str = Field(pattern=f"^{NAME}$")
@@ -90,7 +91,7 @@ class Suite(Settings):
     @field_validator("pipelines", mode="before")
     @classmethod
     def _short_form(cls, value: object) -> object:
-        """Turn a bare path into a member without options."""
+        """Convert a bare path to a member without options."""
         return (
             [{"path": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
         )
@@ -99,7 +100,7 @@ class Suite(Settings):
     @classmethod
     def _some(cls, value: list[Member], info: ValidationInfo) -> list[Member]:
         if not value and not info.data.get("datasets"):
-            raise ValueError("is missing, and so are datasets")
+            raise ValueError("is missing, and so is datasets")
         return value
 
     def values(self, key: str) -> dict[str, Any]:
@@ -123,9 +124,9 @@ def is_suite(path: Path) -> bool:
 
 
 def load_suite(path: Path) -> Suite:
-    """Read SUITE.yaml. Its datasets are members, too, after the files. Raises SettingsError with every problem.
+    """Read SUITE.yaml. Its datasets become members after those in files. Raises SettingsError with every problem.
 
-    Paths of pipelines are relative to it.
+    Paths of pipelines are relative to the suite.
     """
     suite = load_yaml(path, Suite)
     places = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
@@ -146,7 +147,7 @@ def in_suite(path: Path, key: str) -> Path:
 
 
 def published_sizes(path: Path) -> PublishedSizes | None:
-    """Return the published figures of the dataset SUITE.yaml#KEY; None for a pipeline file, or without figures."""
+    """Return the published sizes of the dataset SUITE.yaml#KEY, or None for a pipeline file or if there are none."""
     file, mark, key = str(path).rpartition("#")
     if not mark or path.is_file():
         return None

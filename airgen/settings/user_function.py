@@ -1,4 +1,4 @@
-"""The settings of the user's own function or object: its name and its version stand for it.
+"""Settings that refer to a user's function or object by its name and version.
 
 {kind: python, name: my_search, version: 5c9e0f12ab34cd56, place: "mine:my_search"}
 """

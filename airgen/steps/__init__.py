@@ -1,1 +1,1 @@
-"""What generation and quality control are made of: a step, the rows of a lineage, asking a model, progress."""
+"""The building blocks of generation and quality control: steps, lineages of rows, asking a model, and progress."""

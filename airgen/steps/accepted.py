@@ -1,4 +1,4 @@
-"""What candidate generation hands to quality control: the accepted lineages, and why others were rejected."""
+"""The result of candidate generation for quality control: the accepted lineages, and why others were rejected."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from airgen.steps.step import Cause
 
 @dataclass(frozen=True)
 class Rejected:
-    """A lineage that is done and not accepted: the stage that ended it (or `duplicate`), why, and the kind of cause."""
+    """A finished lineage that was not accepted: the stage that ended it (or `duplicate`), the reason, and the cause."""
 
     lineage: Lineage
     stage: str
@@ -17,17 +17,17 @@ class Rejected:
 
     @property
     def words(self) -> str:
-        """Stage and reason as one line."""
+        """Return the stage and reason on one line."""
         return f"{self.stage}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """The lineages of the dataset, in the order of the permutation.
+    """The accepted lineages, in permutation order.
 
     Attributes:
         surplus: Number of accepted lineages beyond the target.
-        spent: Whether no document is left.
+        spent: Whether the corpus is exhausted.
     """
 
     lineages: list[Lineage]

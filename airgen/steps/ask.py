@@ -1,4 +1,4 @@
-"""Ask models: the engine that a pipeline's settings mean, one prompt until its answer can be used, and many things.
+"""Ask models: create a pipeline's engine, ask a prompt until its answer is usable, and ask about many items.
 
 value, attempts = await ask(tools, STAGE, values, check)                 # a step's prompt; or a Problem
 await ask_each(items, ask_one, workers)                                  # the one loop over LLM calls
@@ -42,12 +42,12 @@ V = TypeVar("V")
 
 
 def connect(llm: LlmSettings, folder: Path, rules: Mapping[str, Rule]) -> Connection:
-    """Return the connection to one LLM, which has its own folder in `folder`, as with other settings.
+    """Return the connection to an LLM, whose files are in a subfolder of `folder` that depends on its settings.
 
-    Raises SettingsError without its key.
+    Raises SettingsError if its key is missing.
 
     Args:
-        rules: See `Backend.make`.
+        rules: Scripted answers by stage; see `Backend.make`.
     """
     kind = backend_class(llm)
     backend = kind.make(llm, folder=folder / _own_folder(llm), rules=rules)
@@ -59,9 +59,7 @@ def _own_folder(llm: LlmSettings) -> str:
 
 
 def workers_of(*llms: LlmSettings) -> int:
-    """Return how many items to work on at a time: enough for the LLM of these that can have the most calls in
-    flight.
-    """
+    """Return how many items to work on at a time: enough for the LLM with the most calls in flight."""
     return max(llm.workers for llm in llms)
 
 
@@ -75,14 +73,14 @@ def make_engine(
     say: Callable[[str], None] | None = None,
     live: bool = False,
 ) -> Engine:
-    """Return one engine, one budget, for the generator and the judges; it remembers what was learnt of the models.
+    """Return one engine with one budget for the generator and the judges, which knows what was learnt about the models.
 
-    Raises SettingsError for a budget on an LLM without a known price, UsageError for a budget below 0.
+    Raises SettingsError if there is a budget but an LLM's price is unknown, and UsageError if the budget is negative.
 
     Args:
-        rules: Stage -> answer of the scripted backend.
-        say: See `Engine`.
-        live: No batches.
+        rules: Answers of the scripted backend by stage.
+        say: Prints a line for the user; see `Engine`.
+        live: Whether to avoid batches.
     """
     limit = budget_usd if budget_usd is not None else pipeline.llm.budget_usd
     if limit is not None and (problems := unpriced(pipeline)):
@@ -112,7 +110,7 @@ def make_engine(
 
 
 def health_of(pipeline: Pipeline, store: Store) -> Health:
-    """Return what stops a job whose stages reject everything; it knows what they have cost."""
+    """Return the health monitor, which stops a job whose stages reject everything, and knows their cost."""
 
     def cost(stage: str) -> str:
         where, values = ("WHERE stage = ?", [stage]) if stage else ("", [])
@@ -124,9 +122,8 @@ def health_of(pipeline: Pipeline, store: Store) -> Health:
 
 
 def unpriced(pipeline: Pipeline) -> list[str]:
-    """Return one line for each LLM of the job on which no budget can rest, because its price is unknown or only
-    assumed.
-    """
+    """Return a line for each of the job's LLMs that no budget can cover, because its price is unknown or only
+    assumed."""
     prices = {llm.model: backend_class(llm).price(llm) for llm in pipeline.llms.values()}
     wrong = [model for model, price in prices.items() if price is None or price.assumed]
     return [f"a budget needs prices: {unknown_price(model)}" for model in wrong]
@@ -134,8 +131,8 @@ def unpriced(pipeline: Pipeline) -> list[str]:
 
 @dataclass(frozen=True)
 class Money:
-    """What a job has cost, in US dollars: attempts whose cost is known, and reservations that a kill or a crash left
-    without an outcome, whose calls may have been billed.
+    """What a job has cost in US dollars: attempts whose cost is known, and reservations left open by a crash, whose
+    calls may have been billed.
     """
 
     paid: float
@@ -143,7 +140,7 @@ class Money:
 
     @property
     def lost(self) -> float:
-        """Return the most that the open reservations can have cost."""
+        """Return the maximum that the open reservations can have cost."""
         return math.fsum(reservation.usd for reservation in self.open)
 
     @property
@@ -153,7 +150,7 @@ class Money:
 
 
 def money(store: Store) -> Money:
-    """Return the money in a work database.
+    """Return the costs recorded in a work database.
 
     While a process is using the database, its calls in flight are counted as open calls.
     """
@@ -171,8 +168,9 @@ Next = Callable[[Request, Answer, str, int], Request]
 async def ask_until(
     llm: Llm, request: Request, read: Callable[[Answer], V | Problem], again: Next, attempts: int
 ) -> tuple[V, int] | Problem:
-    """Ask until `read` gives a value; returns it with the number of attempts, or a Problem after the last, or after a
-    failed call, which the engine has repeated. `again(first request, bad answer, problem, attempt)`: the next request.
+    """Ask until `read` returns a value, and return it with the number of attempts, or a Problem after the last attempt
+    or after a failed call, which the engine has retried. `again(first request, bad answer, problem, attempt)` returns
+    the next request.
     """
     sent, problem = request, Problem("not asked", cause="settings")
     answer = None
@@ -191,12 +189,12 @@ async def ask_until(
 
 
 def show_and_correct(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
-    """Return a request that shows the model its bad answer."""
+    """Return the next request, which shows the model its bad answer."""
     return corrective(request, answer.text, problem)
 
 
 def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
-    """Return a reader of answers that must fit a JSON schema."""
+    """Return a function that parses answers with a JSON schema."""
 
     def read(answer: Answer) -> Any:
         try:
@@ -208,7 +206,7 @@ def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
 
 
 def sampling(llm: LlmSettings) -> dict[str, Any]:
-    """Return the parameters of a generating call."""
+    """Return the sampling parameters of a generation call."""
     return {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
 
 
@@ -221,8 +219,8 @@ async def ask(
     prompt_of: str | None = None,
     draft: int | None = None,
 ) -> tuple[Any, int] | Problem:
-    """Ask a stage's prompt until the answer fits its schema and passes `check`: `ask_prompt`, where `prompt_of` may
-    name another prompt, and `draft` asks for one of several answers to the same prompt, with one attempt.
+    """Ask a stage's prompt with `ask_prompt` until the answer fits its schema and passes `check`. `prompt_of` may name
+    another prompt, and `draft` requests one of several answers to the same prompt, with one attempt.
     """
     name = prompt_of or (stage.prompt and stage.prompt(tools.pipeline))
     assert name is not None
@@ -255,14 +253,14 @@ async def ask_prompt(
     """Ask a prompt until the answer fits its schema and passes `check`.
 
     Args:
-        account: the stage to which the calls are charged.
-        pattern: bounds the property that the prompt names in `constrain`.
-        first: the number of the first answer among several to one prompt; further attempts have the next ones.
-        left_out: properties of the output that this call does not ask for; worked examples do not show them, either.
-        echo: whether an answer that repeats the prompt's own words anywhere is refused.
+        account: Stage to which the calls are charged.
+        pattern: Pattern for the property that the prompt names in `constrain`.
+        first: Number of the first answer among several to the same prompt; further attempts use the next numbers.
+        left_out: Properties of the output to omit from this call and its worked examples.
+        echo: Whether to refuse an answer that repeats the prompt's own words anywhere.
 
     Returns:
-        The value and the number of attempts, or a Problem after the last.
+        The value and the number of attempts, or a Problem after the last attempt.
     """
     pipeline, llm = tools.pipeline, tools.pipeline.llm
     prompt = stage_prompt(pipeline, tools.prompts, name)
@@ -306,10 +304,10 @@ async def ask_prompt(
 
 
 def without_properties(messages: Sequence[Message], left_out: Collection[str]) -> tuple[Message, ...]:
-    """Return the messages, in which no worked example has the properties `left_out`.
+    """Remove the properties `left_out` from the worked examples in the messages.
 
-    The grammar ends an answer before them. Where the examples go on there, a model would rather write on than end: all
-    of 24 last questions of a 1.5B model ran on until they were cut off.
+    The grammar ends an answer before them. If the examples continued there, the model would tend to keep writing: all
+    24 last questions of a 1.5B model ran on until they were cut off.
     """
 
     def shortened(message: Message) -> Message:
@@ -328,7 +326,7 @@ def without_properties(messages: Sequence[Message], left_out: Collection[str]) -
 
 
 def saw_answer(health: Health, name: str, value: object) -> None:
-    """Count a value, or the Problem in its place. `name` begins with the stage."""
+    """Count a value, or a Problem in its place. `name` begins with the stage."""
     if isinstance(value, Problem):
         cause = value.cause if value.cause in ("llm", "malformed") else "check"
         health.saw(name, value.reason, f"{value.detail} {value.answer}", cause)
@@ -337,26 +335,24 @@ def saw_answer(health: Health, name: str, value: object) -> None:
 
 
 def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:
-    """Return whether an answer to a prompt repeats the prompt's own words."""
+    """Return a problem if an answer repeats the prompt's own words."""
     return _echo(value, _spaced(_instructions(prompt, values), language), language)
 
 
 def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
-    """Return a prompt's own words: rendered without the material."""
+    """Return a prompt's own words, that is, the prompt rendered without its inputs."""
     empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
     return "\n".join(message.content for message in prompt.render(**empty))
 
 
 def _spaced(text: str, language: str) -> str:
-    """Return the text in small letters with one space between words, in languages that are written without spaces,
-    too.
-    """
+    """Return the text in lower case with single spaces between words, even in languages without spaces."""
     folded = text.casefold()
     return " ".join(words(folded, language) if language in SPACELESS else folded.split())
 
 
 def _echo(value: Any, instructions: str, language: str) -> Problem | None:
-    """Return whether an answer repeats the prompt, as small models repeat its examples."""
+    """Return a problem if an answer repeats the prompt, as small models repeat its examples."""
     for text in _strings(value):
         tokens = _spaced(text, language).split()
         for start in range(len(tokens) - ECHO_WORDS + 1):
@@ -377,7 +373,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 async def ask_each(items: Sequence[T], ask_one: Callable[[T], Awaitable[None]], workers: int) -> None:
-    """Ask about the items in their order, `workers` at a time; the first error stops the rest and is raised."""
+    """Ask about the items in order, `workers` at a time. The first error stops the rest and is raised."""
     waiting = iter(items)
 
     async def worker() -> None:
@@ -398,11 +394,11 @@ def ask_about(
     progress: Callable[[int], None] | None = None,
     rules: Mapping[str, Rule] | None = None,
 ) -> list[V]:
-    """Return one answer for each item, in the items' order, by the pipeline's LLMs. Raises BudgetSpent and Stopped, and
-    LlmError where almost every value is a Problem.
+    """Return an answer for each item, in order, from the pipeline's LLMs. Raises BudgetSpent or Stopped, and LlmError
+    if almost every value is a Problem.
 
-    Answers are kept in `database`, as those of a job are: a second call asks nothing, a stopped one goes on. `rules`
-    are the scripted backend's.
+    Answers are saved in `database`, like those of a job: a second call asks nothing, and a stopped call can be
+    continued. `rules` are the scripted backend's rules.
     """
     answers: dict[int, V] = {}
 
@@ -427,10 +423,10 @@ def ask_about(
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`.
+    """Run `work` to its end, and return the result.
 
-    Where an event loop runs already, as in a notebook, it gets a loop and a thread of its own, and this thread waits;
-    Ctrl-C, or a notebook's stop button, lets the calls in flight finish. Raises Stopped then.
+    If an event loop is already running, as in a notebook, `work` runs in its own loop and thread while this thread
+    waits. On Ctrl-C, or a notebook's stop button, calls in flight are finished, and Stopped is raised.
     """
     try:
         asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""One sample and every row that was made from it: what the steps of a job hand on to each other."""
+"""A sample with every row made from it, which a job's steps pass on to each other."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +15,9 @@ NO_PASSAGE = Passage("", "", -1, "")
 
 @dataclass(frozen=True)
 class Lineage:
-    """One sample and all rows that were made from it, in the order of the steps; skips by step.
+    """A sample and all rows made from it, in the order of the steps, with skips by step.
 
-    `partner` is the second passage of a multi-hop sample. The user's own query has the passage `NO_PASSAGE`.
+    `partner` is the second passage of a multi-hop sample. A user's own query has the passage `NO_PASSAGE`.
     """
 
     passage: Passage
@@ -38,8 +38,8 @@ class Lineage:
         return rows[-1]
 
     def parent(self, reads: Sequence[type[Row]]) -> Row | None:
-        """Return the newest row of the first of these types that the lineage has: what a step that reads them starts
-        from."""
+        """Return the newest row of the first of these types that the lineage has, from which a step that reads them
+        starts."""
         return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
@@ -57,14 +57,14 @@ class Lineage:
 
     @property
     def sources(self) -> tuple[Passage, ...]:
-        """Return the query's source passages: one, two of one document, or none for the user's own query."""
+        """Return the query's source passages: one, two from the same document, or none for a user's own query."""
         if self.passage is NO_PASSAGE:
             return ()
         return (self.passage,) if self.partner is None else (self.passage, self.partner)
 
     @property
     def document(self) -> str:
-        """Title and text of the positive, or of both, as prompts show it."""
+        """Return the title and text of the positive, or of both positives, as shown in prompts."""
         return "\n\n".join(prompt_text(passage.title, passage.text) for passage in self.sources)
 
     @property
@@ -74,12 +74,12 @@ class Lineage:
 
     @property
     def own(self) -> OwnQuery | None:
-        """Return the line of the user's file, where the query is from there."""
+        """Return the query's row from the user's file, if it comes from one."""
         return next(iter(self.every(OwnQuery)), None)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """Return the rounds of rewriting that gave a query."""
+        """Return the rewrites, one per successful round."""
         return self.every(Rewrite)
 
     @property
@@ -89,5 +89,5 @@ class Lineage:
 
     @property
     def final(self) -> Query | Rewrite:
-        """Return the last rewrite, or the original query where no rewrite passed: what the dataset will hold."""
+        """Return the final query for the dataset: the last rewrite, or the original query if no rewrite passed."""
         return self.rewrites[-1] if self.rewrites else self.one(Query)

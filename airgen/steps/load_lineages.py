@@ -1,4 +1,4 @@
-"""Lineages with their rows, as the work database has them."""
+"""Load lineages with their rows from the work database."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from airgen.store import Store
 
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Step], plan: Plan) -> list[Lineage]:
-    """Return the lineages of these samples, in their order, with every row of the plan that they have.
+    """Return the lineages of these samples, in order, with all of their rows in the plan.
 
     A multi-hop sample whose second passage has left the corpus is left out.
     """
@@ -25,7 +25,7 @@ def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Step
 
 
 def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Step], plan: Plan) -> list[Lineage]:
-    """Return the lineages with the rows that these stages of the plan made from them."""
+    """Add the rows of these stages of the plan to the lineages."""
     if not lineages or not stages:
         return list(lineages)
     skips = defaultdict[tuple[str, str], list[Row]](list)

@@ -1,14 +1,14 @@
-"""The two loops that run steps: one waits for answers, the other one computes.
+"""The two loops that run steps: one waits for answers, the other computes.
 
     lineage = await walk(lineage, steps, tools=tools, store=store, health=health)      # one parent, step after step
     await walk_each(lineages, steps, tools=..., store=..., health=..., workers=64)     # many parents concurrently
     whole = run_whole(RECALL, whole)                                                   # all parents of one step
 
-`walk` asks models, about one document, pair or query at a time: candidates and judgments. A parent goes through all
-steps before the next one begins, so that the prompts that share a document follow each other, and waits while others
-are asked about. `run_whole` needs the whole corpus: sources, recall, pre-labels, decisions and mined negatives. Its
-batches are in a fixed order, its model is loaded once, and it runs in a thread, because nothing in it waits. In both,
-pending is what has no row, and rows are on the disk before the next piece of work begins.
+`walk` asks models about one document, pair or query at a time, for candidates and judgments. A parent goes through all
+steps before the next one begins, so that prompts that share a document follow each other. `run_whole` needs the whole
+corpus, for sources, recall, pre-labels, decisions and mined negatives. Its batches are in a fixed order, its model is
+loaded once, and it runs in a thread, because nothing in it waits. In both loops, work without a row is pending, and
+rows are on disk before the next work begins.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ W = TypeVar("W", bound=Whole)
 
 
 async def walk(parent: P, steps: Sequence[Step], *, tools: Tools, store: Store, health: Health) -> P:
-    """Take one parent through the steps that it has not been through; each step's rows are on the disk first.
+    """Take a parent through its pending steps, saving each step's rows before the next.
 
     Returns:
         The parent with the rows of these steps.
@@ -58,9 +58,9 @@ async def walk_each(
     workers: int,
     ended: Callable[[P], None],
 ) -> None:
-    """Take parents through the steps in their order, `workers` at a time; the first error stops the rest.
+    """Take parents through the steps in order, `workers` at a time. The first error stops the rest.
 
-    `ended` is called with each parent when it is through.
+    `ended` is called with each finished parent.
     """
 
     async def through(parent: P) -> None:
@@ -70,7 +70,7 @@ async def walk_each(
 
 
 def saw_step(health: Health, parent: Parent, step: Step) -> None:
-    """Count the outcome of a step that a parent has been through."""
+    """Count the outcome of a step for a parent."""
     if skip := parent.skips.get(step.name):
         health.saw(step.name, skip.reason, skip.detail, skip.cause)
     else:
@@ -78,13 +78,13 @@ def saw_step(health: Health, parent: Parent, step: Step) -> None:
 
 
 def run_whole(step: Step, whole: W) -> W:
-    """Do what is pending of one whole step.
+    """Do the pending work of one step that needs the whole corpus.
 
     Returns:
-        The same, with the step in its plan.
+        `whole` with the step in its plan.
 
     Raises:
-        Stopped: The user stopped the job; what was written stays.
+        Stopped: The user stopped the job. Rows that were written are kept.
     """
     source = not step.reads
     model = step.model(whole)

@@ -1,4 +1,4 @@
-"""The progress display: one bar for each stage on the terminal, and a status file for other processes."""
+"""The progress display: a bar for each stage on the terminal, and a status file for other processes."""
 
 import json
 import os
@@ -32,16 +32,15 @@ _MAX_FIGURE = 1e15  # of any figure in a status file
 
 
 class Display:
-    """Progress on the terminal and in `status.json`; without a terminal, a line every `every` seconds, also while
-    nothing gets done. The status file keeps what earlier processes of the job wrote of stages that this one has not
-    begun, and adds up the seconds of a stage over all of them.
+    """Shows progress on the terminal and in `status.json`. Without a terminal, it prints a line every `every` seconds,
+    even if there is no progress. The status file keeps what earlier processes of the job wrote about stages that this
+    process has not begun, and adds up the seconds of a stage over all processes.
 
-    Asked at each writing, by any thread: `bill`, what the job has cost so far; `figures` and `counts`, what the status
-    file holds besides the stages; `compute`, what the workers do.
+    At each update, from any thread, it calls `bill` for the cost of the job so far, `figures` and `counts` for other
+    contents of the status file, and `compute` for the state of the workers.
 
     Args:
-        log: Is called with an event, plain values by name, for each stage that has ended and each line; then nothing is
-            printed.
+        log: Called with an event (plain values by name) for each finished stage and each line, instead of printing.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Display:
 
     @contextmanager
     def stage(self, name: str, total: int | None, done: int = 0, note: str = "") -> "Iterator[Bar]":
-        """A bar for one stage; `total` may be unknown."""
+        """Show a bar for one stage, whose `total` may be unknown."""
         note = terminal_text(note)
         columns = (
             TextColumn("{task.description:<16}"),
@@ -108,7 +107,7 @@ class Display:
                     self._line(f"{name:<16} {bar.done:,}{of} in {seconds:.1f} s {bar.note}".rstrip())
 
     def _event(self, bar: "Bar", seconds: float) -> dict[str, Any]:
-        """Return what the log says of a stage that has ended; money and calls are the job's so far."""
+        """Return the log event of a finished stage, with the cost and calls of the job so far."""
         figures = self.figures()
         calls = sum(int(stage.get("calls", 0)) for stage in figures.get("usage", {}).values())
         return {
@@ -134,8 +133,8 @@ class Display:
 
     @contextmanager
     def lasting(self, **values: Any) -> Iterator[None]:
-        """One run of a job: the status file says when it began, how it ended, if it was not killed, and why. A run
-        inside another one is a part of it."""
+        """Track one run of a job: the status file records when it began and, unless it was killed, how it ended and
+        why. A nested run is part of the outer run."""
         if "began" in self.state:
             self.state.update(values)
             yield
@@ -150,7 +149,7 @@ class Display:
         self.write(ended={"how": "done", "why": ""})
 
     def saw_query(self, text: str, problem: str = "") -> None:
-        """Note a query; `problem` says why it was not accepted. The status file holds the last ones."""
+        """Record a query, with the `problem` if it was not accepted. The status file contains the latest queries."""
         self._recent.append({"text": text[:_QUERY_CHARACTERS], "problem": problem[:_QUERY_CHARACTERS]})
 
     def _line(self, text: str) -> None:
@@ -163,7 +162,7 @@ class Display:
         self.console.print(terminal_text(text), markup=False, highlight=False, soft_wrap=True)
 
     def update(self, name: str, *, force: bool = False, **values: Any) -> None:
-        """Change one stage's values in the status file, at most once a second, and in the bar of a notebook."""
+        """Update a stage's values in the status file, at most once per second, and in a notebook's progress bar."""
         stage = self.state["stages"].setdefault(name, {})
         stage.update(values)
         if bar := current_bar():
@@ -174,7 +173,8 @@ class Display:
             self.write()
 
     def write(self, **values: Any) -> None:
-        """Write the status file at once, with values added. A full disk, which is said once, stops no work."""
+        """Write the status file at once, with additional values. A full disk is reported once, but does not stop the
+        job."""
         with self._writing:
             self._write(values)
 
@@ -215,7 +215,7 @@ class Bar:
         self._start = done
 
     def line(self, bill: str = "") -> str:
-        """Return where the stage stands: count, rate, cost, time left, and the last note."""
+        """Return the stage's progress: count, rate, cost, time left, and the last note."""
         seconds = self._display.clock() - self.began
         rate = (self.done - self._start) / max(seconds, 1e-6)
         of = "" if self.total is None else f" of {self.total:,}"
@@ -225,7 +225,8 @@ class Bar:
         return f"{self.name:<16} {', '.join(filter(None, [*parts, self.note]))}"
 
     def advance(self, count: int = 1, note: str | None = None, **values: Any) -> None:
-        """`count` more items are done. `note` is shown at the end of the bar, `values` go to the status file."""
+        """Count `count` more finished items. `note` is shown at the end of the bar, and `values` are written to the
+        status file."""
         self.done += count
         if note is not None:
             self.note = terminal_text(note)
@@ -234,7 +235,7 @@ class Bar:
         self._display.update(self.name, done=self.done, total=self.total, rate=round(rate, 4), note=self.note, **values)
 
     def encoding(self, note: str, done: int, total: int) -> None:
-        """Show how many passages a model has encoded for the next item; `note` is shown afterwards."""
+        """Show how many passages a model has encoded for the next item, followed by `note`."""
         progress = f"encoding {done:,} of {total:,} passages" if done < total else ""
         self.advance(0, ": ".join(filter(None, (note, progress))))
 
@@ -249,10 +250,10 @@ def _duration(seconds: float) -> str:
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """Return the content of the status file, or None if there is no complete one.
+    """Return the content of the status file, or None if it is missing or incomplete.
 
-    Its `pid` is an integer, `updated` a number, `stages` an object of objects whose figures are numbers or None; what
-    the file has instead is left out.
+    Its `pid` is an integer, `updated` a number, and `stages` an object of objects whose figures are numbers or None.
+    Values of other types are omitted.
     """
     try:
         if path.stat().st_size > _MAX_STATUS_BYTES:
@@ -276,7 +277,7 @@ def _figures(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def number(value: object) -> int | float | None:
-    """Return a finite number of bounded size, or None for anything else."""
+    """Return a finite number of limited size, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_MAX_FIGURE < value < _MAX_FIGURE:
         return None
     return value

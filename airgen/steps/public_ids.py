@@ -1,7 +1,7 @@
-"""The ids and splits that a dataset shows.
+"""The public ids and splits of a dataset.
 
-They are made here alone. Row keys follow from the pipeline and the corpus, which are public: with them alone anyone
-could connect a query with its source. So ids and splits are made of row keys and the secret.
+They are made only in this module. Row keys follow from the pipeline and the corpus, which are public, so anyone could
+use them to connect a query with its source. Ids and splits are therefore derived from row keys and the secret.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,17 @@ class PublicIds:
     secret: Secret | None
 
     def query(self, lineage: Lineage) -> str:
-        """Return a query's id. It depends on the key of the final text, so it stays when the target grows.
+        """Return a query's id. It depends on the key of the final text, so it does not change when the target is
+        raised.
 
-        With `ids: original` the user's own query has the id that its file gives.
+        With `ids: original`, a user's own query keeps the id in its file.
         """
         if lineage.own is not None and lineage.own.id and self.pipeline.export.ids == "original":
             return lineage.own.id
         return "q" + self._made("query", lineage.final.key)
 
     def sample(self, lineage: Lineage) -> str:
-        """Return the id of a lineage that has no query."""
+        """Return the id of a lineage without a query."""
         return "s" + self._made("sample", lineage.sample.key)
 
     def document(self, id_: str) -> str:
@@ -48,16 +49,16 @@ class PublicIds:
     def split(self, lineage: Lineage) -> str:
         """Return the split of a query. It does not change with prompts or with the target.
 
-        With a secret, all queries of one passage are in one split, and with multi-hop queries all of one document: the
-        labels of dev must not tell sources of test.
+        With a secret, all queries of a passage (or, with multi-hop queries, of a document) are in the same split,
+        because dev labels must not reveal the sources of test queries.
         """
         return split_of(self._split_place(self._source(lineage)), self.pipeline.export.splits)
 
     def splits(self, lineages: Sequence[Lineage]) -> dict[str, str]:
-        """Return the splits of a dataset's queries, given in the order in which they were accepted, by the final
-        query's key.
+        """Return the splits of a dataset's queries by the final query's key. The lineages are given in order of
+        acceptance.
 
-        With `export.exact`, the counts are those of the ratio; where a passage has several queries, it counts once.
+        With `export.exact`, the counts match the ratio exactly. A passage with several queries counts once.
         """
         export = self.pipeline.export
         if not export.exact:
@@ -67,7 +68,7 @@ class PublicIds:
         return {key: splits[source] for key, source in sources.items()}
 
     def _source(self, lineage: Lineage) -> str:
-        """Return what a query's split depends on: all queries with the same source are in one split."""
+        """Return what a query's split depends on, so that all queries with the same source are in the same split."""
         if self.secret is None:
             return lineage.sample.key
         if lineage.own is not None:
@@ -78,7 +79,7 @@ class PublicIds:
         return source if self.secret is None else self._made("split", source)
 
     def place(self, key: str) -> str:
-        """Return what decides which queries lose their answers: with a secret, nobody else can compute it."""
+        """Return the value that decides which queries lose their answers. With a secret, others cannot compute it."""
         if self.secret is None:
             return row_key("unanswerable", key, "")
         return self.secret.text(self.pipeline.name, "unanswerable", key)

@@ -1,15 +1,16 @@
-"""What a step is: data plus one function. Everything that the rest of airgen asks about a step stands in its `Step`.
+"""The definition of a step: data plus one function. A `Step` holds everything that the rest of airgen needs to know
+about it.
 
     SCENARIO = Step("scenario", (Character,), Scenario, 1, work=work, settings=("scenarios",), prompt=...)
     RECALL = Step("recall", (Query,), Recall, 1, work=work, parts=parts, whole=True, model=...)
 
-`work(parent, tools)` gives the rows that are made from one parent, such as a lineage or a pair to judge. It is pure
-apart from its tools: the same parent and the same answers of the model give the same rows. A step with `whole=True`
-needs all its parents and the corpus at once: `work(whole, model)` yields its rows in batches. A source, such as the
-corpus, is a whole step without parents. No step imports another one, or the job.
+`work(parent, tools)` returns the rows made from one parent, such as a lineage or a pair to judge. It is pure apart from
+its tools: the same parent and the same answers from the model give the same rows. A step with `whole=True` needs all of
+its parents and the corpus at once, and `work(whole, model)` yields its rows in batches. A source, such as the corpus,
+is a whole step without parents. No step imports another step or the job.
 
-A step's fingerprint is a hash of all that its rows depend on besides their parents. `airgen.steps.loops` has the two
-loops that run steps: what is pending has no row of this fingerprint yet.
+A step's fingerprint is a hash of everything on which its rows depend besides their parents. `airgen.steps.loops` has
+the two loops that run steps: work without a row of this fingerprint is pending.
 """
 
 import threading
@@ -50,11 +51,11 @@ Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[float]]]
 
 @dataclass(frozen=True)
 class Tools:
-    """What a step may use. Relative paths of the settings start at `folder`. `meaning`, `find` and `apart` may be
-    absent: they check that a rewrite keeps its meaning, that queries find their source again, and that a passage has no
-    near copy.
+    """What a step may use. Paths in the settings are relative to `folder`. `meaning`, `find` and `apart` are optional:
+    they check that a rewrite keeps its meaning, that queries retrieve their source, and that a passage has no near
+    copy.
 
-    `watch(name, value or Problem)` raises LlmError where one member of a panel gives no usable answers.
+    `watch(name, value or Problem)` raises LlmError if a member of a panel gives no usable answers.
     """
 
     pipeline: Pipeline
@@ -70,9 +71,10 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with an answer, or why a prompt got none that can be used.
+    """What is wrong with an answer, or why a prompt has no usable answer.
 
-    `reason` is counted, `detail` is this one's; the model is told both, or `told`. `answer` is what it wrote last.
+    `reason` is counted, and `detail` is about this case. The model is told both, or `told` instead. `answer` is its
+    last answer.
     """
 
     reason: str
@@ -83,7 +85,7 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """Return what the model is told for its next attempt."""
+        """Return what to tell the model for its next attempt."""
         if self.told:
             return self.told
         separator = " " if self.detail.startswith("(") else ": "
@@ -91,7 +93,7 @@ class Problem:
 
 
 class Parent(Protocol):
-    """What a step makes rows from, one at a time: it holds the rows that were made from it, and the skips by step."""
+    """A parent from which a step makes rows. It holds the rows made from it so far, and the skips by step."""
 
     @property
     def skips(self) -> Mapping[str, Skip]: ...
@@ -101,23 +103,23 @@ class Parent(Protocol):
         ...
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
-        """Return the key that rows of a step that reads these types have as their parent."""
+        """Return the parent key for the rows of a step that reads these types."""
         ...
 
     def extended(self, rows: Sequence[Row]) -> Self:
-        """Return the same with the rows of one more step."""
+        """Return this parent with the rows of one more step."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Whole:
-    """What a step with `whole=True` works on: all its parents, and what it needs to read and to write.
+    """The input of a step with `whole=True`: all of its parents, and what it needs to read and write.
 
     Attributes:
         plan: The fingerprints of finished steps.
         stopping: Set when the user stops the job.
-        encoding: Is told how many passages a model has encoded.
-        fingerprint, pending: Of the step that is running, and the keys of its parents without a row.
+        encoding: Called with the number of passages that a model has encoded.
+        fingerprint, pending: Fingerprint of the running step, and the keys of its parents without a row.
     """
 
     store: Store
@@ -136,11 +138,11 @@ class Whole:
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Rows that are on the disk before the next batch begins.
+    """Rows that are saved before the next batch begins.
 
     Attributes:
-        done: How many pieces of work they finish; by default their parents.
-        note: For the progress bar.
+        done: Number of items that they finish. Default: the number of their parents.
+        note: Text for the progress bar.
         first: The position of the first row in its corpus.
     """
 
@@ -164,7 +166,7 @@ WholeWork = Callable[[Any, Any], Iterator[RowBatch]]
 
 @dataclass(frozen=True)
 class Expected:
-    """How many things a job is expected to work on: what `Cost.pieces` computes a step's share from."""
+    """The expected numbers of items in a job, from which `Cost.pieces` computes a step's share."""
 
     pipeline: Pipeline
     samples: float
@@ -173,8 +175,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step is expected to cost before the job has answers of its own: (answer tokens, answers) of one piece of
-    work by family of prompts, how many pieces there are, and how many items an answer holds, each of so many tokens."""
+    """The expected cost of a step before the job has its own answers: (answer tokens, answers) per item by prompt
+    family, the number of items, and how many entries an answer contains and their length in tokens."""
 
     default: tuple[float, float]
     small: tuple[float, float]
@@ -184,33 +186,38 @@ class Cost:
 
 @dataclass(frozen=True)
 class Step:
-    """One arrow of the design.
+    """A step: one arrow in the design.
 
     Args:
-        name: In the plan, and of its skips and calls.
-        reads: Types of the parent row: the newest row of the first type that the lineage has. None for a source.
-        writes: The type of its rows; a type that airgen does not know gets a table made from its fields.
-        version: Raised when the work changes, so that it is done again.
-        work: Makes the rows; see the module. A Problem becomes the skip of its parent.
-        parts: What the rows depend on besides their parents: `parts(pipeline, prompts)`, or `parts(whole, model)`.
-            With a prompt, the prompt, the LLM, the languages and the number of attempts are added.
-        whole: All parents are worked on together.
+        name: Name in the plan, in skips and in calls.
+        reads: Types of the parent row, which is the newest row of the first type that the lineage has. Empty for a
+            source.
+        writes: Type of its rows. For a third-party type, a table is derived from its fields.
+        version: Incremented when the work changes, so that it is done again.
+        work: Function that makes the rows; see the module. A Problem becomes the skip of its parent.
+        parts: Function that returns what the rows depend on besides their parents: `parts(pipeline, prompts)` or
+            `parts(whole, model)`. If the step has a prompt, the prompt, the LLM, the languages and the number of
+            attempts are added.
+        whole: Whether all parents are processed together.
 
-        settings: The fields of `generation` that its rows depend on.
-        beside: Further types of rows that it may write; they are kept and shown, and no step reads them.
-        ends: A skip here ends the lineage.
-        belongs: Whether a row of this parent is the lineage's (a judgment belongs to the pair that it judges).
-        prompt: The name of its prompt, without the family `small/`; None for a step that asks no prompt of its own.
-        cost, stand_in, scripted: See `estimate`, `airgen check prompts` and the scripted backend. `stand_in` gives, for
-            a passage, what the prompts of this step and of later ones take besides the document.
-        show: What `airgen show` prints of a lineage: JSON values, and rows of a label and a text.
-        label: Its name in the funnel and in the progress display.
-        after, code: For a step from outside airgen, the step that it follows, and the digest of its module.
+        settings: Fields of `generation` on which its rows depend.
+        beside: Further types of rows that it may write, which are saved and shown, but not read by other steps.
+        ends: Whether a skip in this step ends the lineage.
+        belongs: Function that returns whether a row with this parent belongs to the lineage (a judgment belongs to the
+            judged pair).
+        prompt: Name of its prompt, without the family `small/`, or None if it has no prompt of its own.
+        cost, stand_in, scripted: For `estimate`, `airgen check prompts` and the scripted backend. `stand_in` returns,
+            for a passage, the inputs that the prompts of this step and later steps need besides the document.
+        show: Function that returns what `airgen show` prints about a lineage: JSON values, and rows of a label and a
+            text.
+        label: Name in the funnel and in the progress display.
+        after, code: For a third-party step, the step that it follows, and the digest of its module.
 
-        model: Makes the model of a whole step, once; `work` and `parts` get it. note: what the progress bar says of it.
-        always: All parents of a whole step are pending each time: what it reads may have grown.
-        complete: Whether a source is read to its end.
-        write: Writes a batch of a whole step.
+        model: Function that loads the model of a whole step, once, for `work` and `parts`. `note` is the text for the
+            progress bar.
+        always: Whether all parents of a whole step are always pending, because what it reads may have grown.
+        complete: Function that returns whether a source was read to its end.
+        write: Function that writes a batch of a whole step.
     """
 
     name: str
@@ -240,14 +247,16 @@ class Step:
     write: Callable[[Any, RowBatch], None] = put_rows
 
     def fingerprint(self, *given: Any, **named: Any) -> str:
-        """Return the hash of all that this step's rows depend on besides their parents. It takes what `parts` takes."""
+        """Return the hash of everything on which this step's rows depend besides their parents. Takes the arguments of
+        `parts`."""
         parts = self.parts(*given, **named)
         if self.whole:  # what stands behind the colon is the place of one of several equal steps: prelabel:0
             return fingerprint(stage=self.name.partition(":")[0], version=self.version, **parts)
         return fingerprint(stage=self.name, version=self.version, **{**parts, **self._asked(*given)})
 
     def _asked(self, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-        """Return what the rows of a step for one parent depend on: its settings, prompt, LLM, languages and code."""
+        """Return what the rows depend on for a step that processes one parent: settings, prompt, LLM, languages and
+        code."""
         values = answer_settings(pipeline.generation)
         asked: dict[str, Any] = {"settings": {name: values[name] for name in self.settings}}
         if self.prompt is not None:
@@ -263,9 +272,9 @@ class Step:
         return asked
 
     async def run(self, parent: Parent, tools: Tools) -> list[Row]:
-        """Return the rows of one piece of work.
+        """Return the rows made from one parent.
 
-        Raises AirgenError for whatever it raises: a step may be the user's own.
+        Raises AirgenError for any exception, because the step may be third-party code.
         """
         with guarded(f"stage {self.name}", AirgenError):
             rows = await cast(Work, self.work)(parent, tools)
@@ -274,19 +283,19 @@ class Step:
         return [skip(self.name, parent.parent_key(self.reads), tools, rows)]
 
     def batches(self, whole: Whole, model: Any) -> Iterator[RowBatch]:
-        """Return the rows of a whole step, batch by batch."""
+        """Yield the rows of a whole step in batches."""
         return cast(WholeWork, self.work)(whole, model)
 
     def done(self, parent: Parent) -> bool:
-        """Return whether the step was through with a parent: it made rows, or said why not."""
+        """Return whether the step has finished a parent, with rows or with a skip."""
         return self.name in parent.skips or bool(parent.every(self.writes))
 
     def stopped(self, parent: Parent) -> bool:
-        """Return whether a lineage ended here."""
+        """Return whether a lineage ended in this step."""
         return self.ends and self.name in parent.skips
 
     def pending(self, whole: Whole, fingerprint: str) -> list[str]:
-        """Return the keys of the parents of a whole step that have no row of this fingerprint."""
+        """Return the keys of a whole step's parents that have no row of this fingerprint."""
         if self.complete is not None:
             return [] if self.complete(whole.store, fingerprint) else list(whole.parents)
         rows = () if self.always else whole.store.made(self.writes, fingerprint, whole.parents)
@@ -294,7 +303,7 @@ class Step:
         return [key for key in whole.parents if key not in known]
 
     def asks(self, pipeline: Pipeline) -> bool:
-        """Return whether the pipeline's settings let this step ask its prompt at all."""
+        """Return whether this step asks its prompt at all under the pipeline's settings."""
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
@@ -303,8 +312,7 @@ QUERY_PROMPTS = frozenset({"query", "searches", "query_like", "query_two_passage
 
 
 def asked_language(pipeline: Pipeline) -> str:
-    """Return the language that a query's prompt asks for, in words; it names the document's, too, where it is another
-    one."""
+    """Describe the language that a query's prompt asks for, including the document's language if it differs."""
     if not pipeline.cross_lingual:
         return language_name(pipeline.language)
     source = language_name(pipeline.language)
@@ -312,10 +320,10 @@ def asked_language(pipeline: Pipeline) -> str:
 
 
 def stage_prompt(pipeline: Pipeline, prompts: PromptSet, name: str) -> Prompt:
-    """Return the prompt that a step asks: the variant that the pipeline names, else the one of its family.
+    """Return the prompt of a step: the variant that the pipeline names, or else the prompt of its family.
 
-    Its instructions are in the language of the answer where there is a translation, shipped or beside the pipeline.
-    Elsewhere they are in English and name that language, as in the paper.
+    Its instructions are in the language of the answer if there is a translation, built in or next to the pipeline.
+    Otherwise, they are in English and name that language, as in the paper.
     """
     generation = pipeline.generation
     language = pipeline.query_language if name in QUERY_PROMPTS else pipeline.language
@@ -329,20 +337,20 @@ def make_row(
     """Make a row of a step.
 
     Args:
-        kind: The type of the row.
-        stage: The name of the step.
-        parent: The key of the parent row.
-        tools: The tools of the step, whose plan has its fingerprint.
-        ordinal: The row's number among those that the step makes from one parent.
-        *values: Further fields of the row, by position or by name.
-        **fields: The same.
+        kind: Type of the row.
+        stage: Name of the step.
+        parent: Key of the parent row.
+        tools: Tools of the step, whose plan has its fingerprint.
+        ordinal: Position of the row among those made from the same parent.
+        *values: Further fields of the row, by position.
+        **fields: Further fields of the row, by name.
     """
     fp = tools.plan[stage]
     return kind(row_key(stage, parent, fp, ordinal), parent, fp, ordinal, *values, **fields)
 
 
 def skip(stage: str, parent: str, tools: Tools, problem: Problem) -> Skip:
-    """Return the row that says why a piece of work ended without one."""
+    """Return the row that says why work ended without a result."""
     fp = tools.plan[stage]
     detail = "\n".join(part for part in (problem.detail, problem.answer) if part)[:2000]
     return Skip(

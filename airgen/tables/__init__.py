@@ -1,4 +1,4 @@
-"""Tables that users bring: documents, queries, labels and scores are all read here, and their columns chosen here.
+"""Read users' tables of documents, queries, labels and scores, and choose their columns.
 
 table = DelimitedTable(lines, known={"query", "count"})     # detects delimiter, quotes and header once
 for row in table: ...                                       # TableRow(2, {"query": "login fails", "count": "7"})

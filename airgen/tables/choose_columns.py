@@ -1,10 +1,10 @@
-"""Decide which column is which, by its name and its content.
+"""Assign roles to columns by their names and contents.
 
     choice = choose(columns_of(rows), {"query": QUERY, "count": COUNT}, where="log.csv")
     choice.columns                  # {"query": "Suchbegriff", "count": "Anzahl"}
     choice.line()                   # query = 'Suchbegriff', count = 'Anzahl'
 
-A role rates how well a column fits it. A name alone proves nothing: a column `query` of numbers holds ids.
+A role rates how well a column fits. A name alone is not enough: a column `query` of numbers contains ids.
 """
 
 import math
@@ -24,19 +24,17 @@ _MAX_ID_CHARACTERS = 200  # characters
 
 
 def folded(name: str) -> str:
-    """Return a column's name as names are compared: lower case, without spaces and the like."""
+    """Fold a column's name for comparison: lower case, without spaces and separators."""
     return "".join(character for character in name.casefold() if character.isalnum()) or name
 
 
 def is_number(text: str) -> bool:
-    """Return whether a cell is a number, however it is grouped."""
+    """Return whether a cell is a number, with or without digit grouping."""
     return bool(_NUMBER.fullmatch(text.strip().removesuffix("%").rstrip()))
 
 
 def whole_number(text: str) -> int | None:
-    """Return a cell as a whole number of 0 or more, also where thousands are grouped (1,234 or 1.234); None for
-    others.
-    """
+    """Parse a non-negative whole number, with or without grouped thousands (1,234 or 1.234); None for anything else."""
     plain = re.sub(r"[\u00a0\u202f ']", "", text)
     parts = plain.replace(".", ",").split(",")
     if len(parts) > 1 and all(len(part) == 3 for part in parts[1:]):
@@ -50,10 +48,10 @@ def whole_number(text: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class TableColumn:
-    """A column of a sample: its name, its place from 0, the values that are not empty, and the number of rows.
+    """A column of a sample: its name, its position from 0, its non-empty values, and the number of rows.
 
     Attributes:
-        invented: The table has no header, and the name says its place alone.
+        invented: Whether the table has no header, so that the name only states the position.
     """
 
     name: str
@@ -64,7 +62,7 @@ class TableColumn:
 
     @cached_property
     def words(self) -> set[str]:
-        """Return the folded words of the column's name, each as it is and in the singular."""
+        """Return the folded words of the column's name, each unchanged and in the singular."""
         parts = re.split(r"[\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).casefold())
         return {word for part in parts if part for word in (part, re.sub("ies$", "y", part).removesuffix("s"))}
 
@@ -85,51 +83,52 @@ class TableColumn:
 
     @cached_property
     def counts(self) -> list[int]:
-        """Return the values that are whole numbers of 0 or more."""
+        """Return the values that are non-negative whole numbers."""
         return [number for text in self.texts if (number := whole_number(text)) is not None]
 
     @cached_property
     def distinct(self) -> float:
-        """Return the share of values that are different from those before."""
+        """Return the share of values that differ from all earlier ones."""
         return len(set(self.texts)) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def letters(self) -> float:
-        """Return the share of values with a letter, of whatever script."""
+        """Return the share of values with a letter in any script."""
         return sum(any(map(str.isalpha, text)) for text in self.texts) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def length(self) -> float:
-        """Mean characters of a value."""
+        """Return the mean number of characters per value."""
         return fmean(map(len, self.texts)) if self.texts else 0.0
 
     @cached_property
     def several_words(self) -> float:
-        """Return the share of values of two words or more. Of scripts without spaces, four characters are two words."""
+        """Return the share of values with two or more words. In scripts without spaces, four characters count as two
+        words."""
         multiword = (len(text.split()) > 1 or (not text.isascii() and len(text) > 3) for text in self.texts)
         return sum(multiword) / len(self.texts) if self.texts else 0.0
 
     @cached_property
     def like_ids(self) -> bool:
-        """Return whether each value is one short word, different from the others, and most have a digit or are long."""
+        """Return whether all values are distinct, short, single words, most of which have a digit or are long."""
         if not self.texts or self.distinct < 1 or len(self.texts) < self.rows:
             return False
         short = all(len(text.split()) == 1 and len(text) <= _MAX_ID_CHARACTERS for text in self.texts)
         return short and sum(any(map(str.isdigit, text)) for text in self.texts) >= 0.9 * len(self.texts)
 
     def identifies(self, share: float = 1.0) -> bool:
-        """Return whether (nearly) every row has a distinct value that can be an id."""
+        """Return whether nearly every row has a distinct value that can be an id."""
         enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
         return bool(self.texts) and enough and max(map(len, self.texts)) <= _MAX_ID_CHARACTERS
 
     def has(self, known: Collection[str]) -> float:
-        """Return the share of values that are among the known ones."""
+        """Return the share of values that are known."""
         return sum(text in known for text in self.texts) / len(self.texts) if self.texts else 0.0
 
     def named(self, names: Sequence[str]) -> int | None:
-        """Return the place of its name among usual names: the whole name first, then a word of it.
+        """Return the position of the column's name, or of a word in it, among usual names.
 
-        None for no usual name.
+        Returns None if it is not a usual name.
         """
         if self.invented:
             return None
@@ -146,7 +145,7 @@ Guess = Callable[[Sequence["TableColumn"], Mapping[str, "TableColumn"]], "TableC
 
 
 def nothing(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """Make no guess: without a usual name, there is no such column."""
+    """Make no guess: there is no such column unless it has a usual name."""
     return None
 
 
@@ -157,14 +156,14 @@ def anything(column: TableColumn) -> bool:
 
 @dataclass(frozen=True)
 class Role:
-    """What a column can be. `what`: for messages, with the setting that names it.
+    """A role of a column. `what` describes it in messages, with the setting that names it.
 
     Attributes:
-        names: Usual names, folded, the most usual first.
-        fits: Whether what a column holds can be that.
-        guess: The column among the free ones (also those of lists), given those that are chosen, where none has a usual
-            name and fits.
-        needed: It must be there.
+        names: Usual names, folded, most usual first.
+        fits: Returns whether a column's contents fit the role.
+        guess: Chooses one of the free columns (including lists), given the chosen ones, if no column with a usual name
+            fits.
+        needed: Whether a column is required.
     """
 
     what: str
@@ -176,7 +175,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which column has which role; None for none."""
+    """The column of each role, or None."""
 
     columns: Mapping[str, str | None]
     known: Sequence[str]
@@ -185,7 +184,7 @@ class Choice:
         return self.columns[role]
 
     def line(self) -> str:
-        """Return which column is which, and which are not used, on one line."""
+        """Describe the roles and the unused columns on one line."""
         used = [f"{role} = {one_line(repr(name), 60)}" for role, name in self.columns.items() if name is not None]
         unused = [name for name in self.known if name not in self.columns.values()]
         return ", ".join(used) + (f" (not used: {list_columns(unused, 6)})" if unused else "")
@@ -194,11 +193,11 @@ class Choice:
 def columns_of(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str] = (), *, invented: bool = False
 ) -> list[TableColumn]:
-    """Return the columns of some rows.
+    """Return the columns of a table from some of its rows.
 
     Args:
         rows: Values by column.
-        names: The header; its columns come first, then others in the order in which they first occur.
+        names: The header. Its columns come first, followed by others in order of first occurrence.
         invented: Whether the names only state the position, because the table has no header.
     """
     values: dict[str, list[Any]] = {name: [] for name in names}
@@ -220,16 +219,16 @@ def choose(
     named: Mapping[str, str] | None = None,
     where: str = "",
 ) -> Choice:
-    """Give each role the column that fits it best, in the order of the roles.
+    """Assign to each role, in order, the column that fits best.
 
     Args:
         columns: The columns of the table.
-        roles: What columns can be, by name.
-        named: Columns that settings name, by role; an empty name counts as none.
-        where: The table, for messages.
+        roles: The roles by name.
+        named: Columns named in settings, by role. An empty name counts as none.
+        where: Name of the table for messages.
 
     Raises:
-        UsageError: A named column is not there, or a required role has no column.
+        UsageError: A named column does not exist, or a required role has no column.
     """
     known, by_name = [column.name for column in columns], {column.name: column for column in columns}
     chosen: dict[str, TableColumn] = {}
@@ -255,6 +254,6 @@ def choose(
 
 
 def list_columns(names: Sequence[str], most: int = 12) -> str:
-    """Return the first names, and how many there are besides."""
+    """Format the first names and the number of others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(repr(name), 60) for name in names[:most]) + more if names else "no column"

@@ -1,13 +1,13 @@
-"""Parse delimited text: CSV, TSV, and what spreadsheets, search logs and test collections write.
+"""Parse delimited text: CSV, TSV, and files from spreadsheets, search logs and test collections.
 
     table = DelimitedTable(io.StringIO("sep=;\nid;query\n7;login fails\n"))
     table.dialect                                   # TableDialect(delimiter=";", header=True, width=2, skipped=1)
     list(table)                                     # [TableRow(3, {"id": "7", "query": "login fails"})]
 
-The dialect is detected once, from the first rows, and holds for the whole file. A cell ends at its delimiter: a
-quotation mark that is never closed, or that is followed by something other than a delimiter, is part of the text, so
-it cannot join lines. In text with tabs, where quotation marks mostly are text, a cell loses them only if it needs them
-(it contains a tab, a line break or a doubled mark) or if a column has them in all rows.
+The dialect is detected once, from the first rows, and applies to the whole file. A cell ends at its delimiter: a
+quotation mark that is never closed, or that is followed by anything but a delimiter, is part of the text and cannot
+join lines. In tab-separated text, where quotation marks are mostly part of the text, they are removed only if the cell
+needs them (because it contains a tab, a line break or a doubled mark) or if the column has them in all rows.
 """
 
 import re
@@ -33,10 +33,10 @@ _MIN_ROWS = 3
 
 @dataclass(frozen=True, slots=True)
 class TableDialect:
-    """How a table is written.
+    """The format of a table.
 
     Attributes:
-        delimiter: The delimiter; empty for one column.
+        delimiter: The delimiter, or "" for a single column.
         quoted: Whether unnecessary quotation marks are removed from cells.
         skipped: Number of lines above the header.
         width: Number of cells per row.
@@ -54,11 +54,11 @@ class TableDialect:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row: the number of its first line, from 1, and its cells by column.
+    """A row: its first line number, from 1, and its cells by column.
 
     Attributes:
-        ragged: Whether it had fewer or more cells.
-        surplus: Extra cells, which were joined to a column.
+        ragged: Whether the row had too few or too many cells.
+        surplus: Number of extra cells, which were added to a column.
     """
 
     line: int
@@ -68,14 +68,14 @@ class TableRow:
 
 
 class DelimitedTable:
-    """A table, read once, as a stream.
+    """A table that is read once, as a stream.
 
     lines: with or without their ends; `\\n` and `\\r\\n` are both taken. delimiter: None to tell it, empty for one
     column. header: None to tell whether the first row holds names. known: usual names of columns, folded. tabs: the
     file's name promises tabs.
 
-    A short row is filled with empty cells. What a row has too much belongs to the column `absorbing`, by default the
-    last one, as unquoted text with delimiters does. `ragged` counts both; nothing is left out.
+    A short row is filled with empty cells. Extra cells are added to the column `absorbing`, by default the last one,
+    since they usually come from unquoted text with delimiters. `ragged` counts both kinds of rows; nothing is left out.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ def _sample(lines: Iterator[str]) -> list[str]:
 def _dialect(
     sample: list[str], delimiter: str | None, header: bool | None, known: Collection[str], tabs: bool
 ) -> TableDialect:
-    """Return the dialect of a table that begins with these lines."""
+    """Detect the dialect of a table from its first lines."""
     skipped = 0
     first = sample[0].strip().strip('"') if sample else ""
     if first.lower().startswith("sep=") and len(first) == 5:
@@ -194,7 +194,7 @@ def _rare_delimiter(sample: list[str], skipped: int, known: Collection[str]) -> 
 def _shape(
     sample: list[str], delimiter: str, skipped: int, known: Collection[str], stated: bool
 ) -> tuple[TableDialect, float] | None:
-    """Return (dialect, how regular the rows are) if the lines are a table with this delimiter; None if they are not."""
+    """Return the dialect and the regularity of the rows if the lines are a table with this delimiter, or None."""
     dialect = TableDialect(delimiter, header=False, width=0, quoted=True, skipped=skipped)
     rows = list(_records(sample, dialect))
     if not rows:
@@ -236,13 +236,13 @@ def _looks_like_prose(rows: list[tuple[int, list[str]]]) -> bool:
 
 
 def _regular(rows: list[tuple[int, list[str]]], width: int) -> float:
-    """Return the share of rows with so many cells, in twentieths: small differences do not decide between
+    """Return the share of rows with this many cells, in twentieths, so that small differences do not decide between
     delimiters."""
     return round(20 * sum(len(cells) == width for _, cells in rows) / len(rows)) / 20
 
 
 def _look_like_names(cells: list[str]) -> bool:
-    """Return whether cells may be names: short, different, no numbers, and all there (the last ones may be empty)."""
+    """Return whether cells may be column names: short, distinct, not numbers, and non-empty (except the last ones)."""
     names = [cell.strip() for cell in cells]
     while names and not names[-1]:
         names.pop()
@@ -254,10 +254,10 @@ def _look_like_names(cells: list[str]) -> bool:
 
 
 def has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> bool:
-    """Return whether the first row holds names of columns.
+    """Return whether the first row contains column names.
 
     Args:
-        usual: Whether to assume a header in doubt, as is usual in CSV files.
+        usual: Whether to assume a header in case of doubt, as is usual in CSV files.
     """
     if not rows:
         return False
@@ -287,13 +287,13 @@ def has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> boo
 
 
 def _looks_like_id(cell: str) -> bool:
-    """Return whether a cell looks like an id: one word with a digit. Over such ids, another one is no name."""
+    """Return whether a cell looks like an id, a single word with a digit. Above such ids, such a cell is not a name."""
     return len(cell.split()) == 1 and any(map(str.isdigit, cell))
 
 
 def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
-    """Return whether all cells of a column that are not empty are in quotation marks, in two rows or more; its name in
-    the first row need not be."""
+    """Return whether all non-empty cells of a column are quoted, in at least two rows, except perhaps its name in the
+    first row."""
     rows = [cells for _, cells in _records(sample, replace(dialect, quoted=False))]
     columns = [[row[place] for row in rows if len(row) > place and row[place]] for place in range(dialect.width)]
     marked = [[len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells] for cells in columns]
@@ -304,7 +304,7 @@ def _all_quoted(sample: list[str], dialect: TableDialect) -> bool:
 
 
 def _records(lines: Iterable[str], dialect: TableDialect) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, cells) of each row that is not empty."""
+    """Yield (number of the first line, cells) for each non-empty row."""
     source, grammar = _Lines(lines), _Grammar(dialect)
     while (line := source.next()) is not None:
         if source.number <= dialect.skipped:
@@ -316,7 +316,7 @@ def _records(lines: Iterable[str], dialect: TableDialect) -> Iterator[tuple[int,
 
 
 class _Lines:
-    """Numbered lines without their ends, of which the next ones can be looked at before they are taken."""
+    """Numbered lines without line endings, with lookahead."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
@@ -325,14 +325,14 @@ class _Lines:
         self.number = 0
 
     def next(self) -> str | None:
-        """Return and consume the next line; None at the end."""
+        """Return and consume the next line, or None at the end."""
         line = self.peek(0)
         if line is not None:
             self.take(1)
         return line
 
     def peek(self, ahead: int) -> str | None:
-        """Return the line so many lines after the next one."""
+        """Return the line `ahead` lines after the next one."""
         while len(self._seen) <= self._place + ahead:
             line = next(self._lines, None)
             if line is None:
@@ -342,7 +342,7 @@ class _Lines:
         return self._seen[self._place + ahead]
 
     def take(self, count: int) -> None:
-        """Take so many lines."""
+        """Consume `count` lines."""
         self._place += count
         self.number += count
         if self._place > 1000 or self._place == len(self._seen):
@@ -351,7 +351,7 @@ class _Lines:
 
 
 class _Grammar:
-    """How a line with quotation marks is cut into cells. The time is linear in the text."""
+    """Splits lines with quotation marks into cells, in linear time."""
 
     _LONGEST = 1 << 24  # characters of one quoted cell over several lines: what is longer was never closed
     _REPAIRED = 1 << 14  # characters of a line whose marks are not doubled: each reading may look at all of it
@@ -364,11 +364,11 @@ class _Grammar:
         self._greedy = re.compile(r'"(.*)"[ ]*' + end)
 
     def plain(self, line: str) -> list[str]:
-        """Return the cells of a line whose quotation marks are text."""
+        """Return the cells of a line whose quotation marks are part of the text."""
         return line.split(self._dialect.delimiter) if self._dialect.delimiter else [line]
 
     def cells(self, line: str, source: _Lines) -> list[str]:
-        """Return the cells of the row that begins with a line; lines that belong to it are taken."""
+        """Return the cells of the row that begins with a line, consuming the other lines of the row."""
         width, mark = self._dialect.width, self._dialect.delimiter
         cells, used = self._strict(line, source)
         if used and self._dialect.lines and self._are_rows([line, *map(source.peek, range(used))]):
@@ -392,8 +392,8 @@ class _Grammar:
         return all(line is not None and len(self.plain(line)) == self._dialect.width for line in lines)
 
     def _strict(self, line: str, source: _Lines) -> tuple[list[str] | None, int]:
-        """Return (cells, lines taken from those that follow); None if a cell that begins with a mark does not end
-        with one before a delimiter."""
+        """Return the cells and the number of further lines used, or None if a quoted cell does not end with a mark
+        before a delimiter."""
         cells: list[str] = []
         text, place, used, size, mark = line, 0, 0, 0, self._dialect.delimiter
         while True:
@@ -424,12 +424,12 @@ class _Grammar:
                 return [*cells, ""], used
 
     def _end(self, text: str, start: int) -> int:
-        """Return the place of the mark that closes a cell; the length of the text if there is none."""
+        """Return the position of the mark that closes a cell, or the length of the text if there is none."""
         match = self._inner.match(text, start)
         return match.end() if match else start
 
     def _loose(self, text: str, pattern: re.Pattern[str]) -> list[str]:
-        """Return the cells of a line, whose quoted cells end where a pattern says; a cell without an end is text."""
+        """Return the cells of a line whose quoted cells end where a pattern matches. A cell without an end is text."""
         cells, place, mark = [], 0, self._dialect.delimiter
         while True:
             match = pattern.match(text, place) if text.startswith('"', place) else None
@@ -445,7 +445,7 @@ class _Grammar:
             place = end + 1
 
     def _plain(self, inner: str) -> str:
-        """Return a quoted cell without its marks, unless these are text."""
+        """Return a quoted cell without its marks, unless they are part of the text."""
         mark = self._dialect.delimiter
         if not self._dialect.quoted and not ("\n" in inner or '""' in inner or (mark and mark in inner)):
             return f'"{inner}"'

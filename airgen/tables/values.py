@@ -1,4 +1,4 @@
-"""The rows in a JSON value, whatever its form: exports of other tools have at least six.
+"""Extract rows from a JSON value in any of the forms that other tools export.
 
 json_rows([{"query": "login fails"}])                       # a list of objects, or of texts
 json_rows({"tests": [{"vars": {"question": ".."}}]})        # an object with such a list
@@ -20,7 +20,8 @@ _RATINGS = {"rating", "judgment", "judgement", "score", "grade", "relevance", "l
 
 
 def list_of_rows(value: Any) -> tuple[str, list[Row]]:
-    """Return (where the rows are, the rows) of a JSON value: itself, or the longest list of objects at the top."""
+    """Return the location of the rows and the rows in a JSON value: the value itself, or its longest list of
+    objects."""
     if isinstance(value, list):
         return "", [row for row in value if isinstance(row, dict)]
     members = value if isinstance(value, dict) else {}
@@ -32,8 +33,7 @@ def list_of_rows(value: Any) -> tuple[str, list[Row]]:
 
 
 def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
-    """Return a row whose nested values have names with dots, as readers take them: {"body": {"text": ..}} has
-    body.text."""
+    """Return a row with dotted names for nested values, as readers use them: {"body": {"text": ..}} has body.text."""
     values: Row = {}
     for name, value in row.items():
         inner = flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
@@ -42,11 +42,11 @@ def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
 
 
 def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = ()) -> list[Row]:
-    """Return the rows of a JSON value, flat; a list of plain values has the one column `value`.
+    """Return the flattened rows of a JSON value. A list of plain values has a single column, `value`.
 
     Args:
         value: The parsed value.
-        wanted: Names of members that hold the rows, if the value is an object with several.
+        wanted: Names of the members that contain the rows, if the value is an object with several.
         known: Usual names of columns, folded.
 
     Raises:
@@ -83,7 +83,8 @@ def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = (
 
 
 def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
-    """Return the questions of SQuAD's form, which stand below articles and paragraphs; nothing for another one."""
+    """Return the questions in SQuAD's format, which nests them in articles and paragraphs; nothing for any other
+    format."""
     articles = value.get("data")
     if not isinstance(articles, list):
         return []
@@ -93,8 +94,7 @@ def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:
 
 
 def _rows(item: Any, place: int) -> list[Row]:
-    """Return the row of an item of a list; of a query with a list of labels, as search engines write them, a row for
-    each."""
+    """Return the row of a list item or, for a query with a list of labels as in search engines, one row per label."""
     if not isinstance(item, dict):
         return [{VALUE: item}]
     name = next((name for name in _LABELS if isinstance(item.get(name), list | dict)), None)

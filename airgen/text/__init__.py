@@ -1,1 +1,1 @@
-"""Everything that is done to text itself: words, tokens, index terms, overlap, near duplicates, language checks."""
+"""Text processing: words, tokens, index terms, overlap, near duplicates and language checks."""

@@ -1,4 +1,4 @@
-"""Make text from outside safe for a terminal, a Markdown or CSV table, an HTML page, a dataset or a JSON file.
+"""Make external text safe for a terminal, a Markdown or CSV table, an HTML page, a dataset or a JSON file.
 
     terminal_text("a\\x1b[31mb")                      # 'a [31mb': no escape sequence reaches the terminal
     visible("a\\x1b[31mb")                            # 'a\\u001b[31mb': for whole outputs, JSON among them
@@ -7,7 +7,7 @@
     markdown_table(["system", "nDCG@10"], rows)      # cells are Markdown already
     csv_text(["system", "nDCG@10"], rows)            # a cell that looks like a formula stays text
 
-Names, titles and documents come from other people's files, so all code that shows them calls one of these functions.
+Names, titles and documents come from other people's files, so all code that displays them calls one of these functions.
 """
 
 import csv
@@ -37,8 +37,7 @@ _SPACES = dict.fromkeys((0x0B, 0x0C, 0x85), " ")
 
 
 def dollars(usd: float) -> str:
-    """Return money with as many digits as say something: `dollars(8.117) == "$8.12"`, `dollars(0.00052) ==
-    "$0.00052"`."""
+    """Format an amount with its significant digits: `dollars(8.117) == "$8.12"`, `dollars(0.00052) == "$0.00052"`."""
     if usd == 0 or abs(usd) >= 1:
         return f"${usd:,.2f}"
     return f"${usd:.{max(2, 1 - math.floor(math.log10(abs(usd))))}f}"
@@ -47,8 +46,8 @@ def dollars(usd: float) -> str:
 def visible(text: str) -> str:
     """Return the text with each control character as an escape, `\\u001b`; text without any is unchanged.
 
-    In JSON such an escape is the character itself, so this is for whole outputs, whatever they hold. A carriage
-    return stays before a line feed only.
+    In JSON, such an escape represents the character itself, so this function suits any output as a whole. A carriage
+    return is kept only before a line feed.
     """
     if text.isprintable():
         return text
@@ -57,7 +56,7 @@ def visible(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Return the text without control characters and escape sequences; tabs and line ends stay, other text is
+    """Return the text without control characters and escape sequences. Tabs, line endings and other text are
     unchanged."""
     if text.isprintable() or not _CONTROL.search(text):
         return text
@@ -65,38 +64,39 @@ def plain_text(text: str) -> str:
 
 
 def json_text(value: Any, **options: Any) -> str:
-    """Return JSON for a file or a terminal, readable in every language, with control characters as escapes."""
+    """Return JSON for a file or terminal, readable in every language, with control characters escaped."""
     return visible(json.dumps(value, ensure_ascii=False, **options))
 
 
 def terminal_text(text: str) -> str:
-    """Return the text without control characters, line breaks and escape sequences; each becomes a space."""
+    """Return the text with control characters, line breaks and escape sequences replaced by spaces."""
     return "".join(char if char.isprintable() or char in _JOINERS else " " for char in text)
 
 
 def terminal_lines(text: str) -> str:
-    """Return the same, but line breaks and tabs stay."""
+    """Return the same, but keep line breaks and tabs."""
     return "\n".join("\t".join(map(terminal_text, line.split("\t"))) for line in text.split("\n"))
 
 
 def one_line(text: object, longest: int = 0) -> str:
-    """Return the text on one line with single spaces, cut to `longest` characters with an ellipsis (0: not cut)."""
+    """Return the text on one line with single spaces, truncated to `longest` characters with an ellipsis (0: not
+    truncated)."""
     line = " ".join(terminal_text(str(text)).split())
     return line[: longest - 1] + "…" if longest and len(line) > longest else line
 
 
 def figure(value: float | None, form: str = ".3f", missing: str = "–") -> str:
-    """Return a number for a table; None and NaN are shown as `missing`."""
+    """Format a number for a table. None and NaN are shown as `missing`."""
     return missing if value is None or math.isnan(value) else format(value, form)
 
 
 def p_value(value: float) -> str:
-    """Return a p-value for a table."""
+    """Format a p-value for a table."""
     return "<.0001" if value < 0.0001 else figure(value, ".4f", "undefined")
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """Return the names, each different from the others: a repeated one gets a number.
+    """Make names distinct by numbering repeated ones.
 
     >>> distinct_names(["a", "b", "a"])
     ['a', 'b', 'a (2)']
@@ -109,9 +109,9 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> str:
-    """Return rows of cells as aligned columns: the columns `left` to the left, the others to the right.
+    """Format rows of cells as aligned columns. The columns `left` are left-aligned, the others right-aligned.
 
-    On a terminal that is too narrow, long titles and the texts of the columns on the left go on below.
+    On a terminal that is too narrow, long titles and the texts of left-aligned columns are wrapped.
     """
     clean = [[terminal_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
@@ -140,15 +140,15 @@ def terminal_table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) 
 
 
 def md(text: object) -> str:
-    """Return text for a Markdown cell or line: no line breaks, HTML, column separators, emphasis or links."""
+    """Escape text for a Markdown cell or line: no line breaks, HTML, column separators, emphasis or links."""
     escaped = html.escape(one_line(text), quote=False)
     return re.sub(r"([\\|`*_\[\]])", r"\\\1", escaped)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:
-    """Return a table whose cells are Markdown already.
+    """Format a table whose cells are already Markdown.
 
-    `right` says which columns are right-aligned; by default all but the first.
+    `right` lists the right-aligned columns. Default: all but the first.
     """
     sides = right or [place > 0 for place in range(len(header))]
     lines = [
@@ -161,8 +161,8 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return the text of a CSV file with a header and lines ending in '\\n'.
 
-    A cell that a spreadsheet would take for a formula gets an apostrophe, which makes it text; numbers stay numbers.
-    Control characters are removed.
+    A cell that a spreadsheet would treat as a formula gets an apostrophe, which makes it text. Numbers remain numbers,
+    and control characters are removed.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -178,5 +178,5 @@ def _is_formula(cell: object) -> bool:
 
 
 def html_text(text: object, longest: int = 0) -> str:
-    """Return text for HTML, outside or inside a quoted attribute: escaped, on one line, cut to `longest` characters."""
+    """Escape text for HTML, including quoted attributes, on one line and truncated to `longest` characters."""
     return html.escape(one_line(text, longest))

@@ -1,4 +1,4 @@
-"""A part of a document, whole sentences of it, for a model that reads slowly.
+"""Select a part of a document, in whole sentences, for a model that reads slowly.
 
 excerpt("Wings\\n\\nA wing bends. It has ribs.", "en")           # the beginning
 excerpt(text, "en", rng(key, "part"))                          # a part that the generator draws
@@ -14,9 +14,10 @@ _SENTENCE = re.compile(r"(?<=[.!?؟۔।])\s+(?=[^\s])|(?<=[。！？])|\n+")
 
 
 def excerpt(document: str, language: str, random: Random | None = None) -> str:
-    """Return title and a part of the text, of `LETTERS` at most: its beginning, or a part that `random` draws.
+    """Return the title and a part of the text, of at most `LETTERS` characters: its beginning, or a part drawn by
+    `random`.
 
-    Where the text has no short sentences, a part ends inside one.
+    If the sentences are too long, a part ends in the middle of a sentence.
     """
     most = LETTERS_SPACELESS if language in SPACELESS or language in ("ja", "zh") else LETTERS
     title, blank, text = document.partition("\n\n")

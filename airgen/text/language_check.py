@@ -1,9 +1,9 @@
-"""Check without a model whether a text is in a language, and whether it refers to "this document".
+"""Check, without a model, whether a text is in a given language, and whether it refers to "this document".
 
-A language with a script of its own is recognised by its letters. Languages that share a script (English, Spanish,
-French, German, Indonesian; Arabic, Persian) are recognised by their function words; of the languages that the paper
-does not have, only the script is checked. A false alarm costs a paid call, so a doubtful text passes.
-docs/notes/generation.md has the measured error rates.
+A language with its own script is recognised by its letters. Languages that share a script (English, Spanish, French,
+German, Indonesian; Arabic, Persian) are recognised by their function words. For languages that the paper does not
+cover, only the script is checked. A false alarm costs a paid call, so doubtful texts pass. docs/notes/generation.md
+reports the measured error rates.
 """
 
 import re
@@ -35,7 +35,7 @@ _MIN_IDEOGRAPHS = 12  # a Japanese text with so many ideographs has kana as well
 
 
 def checked(language: str) -> str:
-    """Describe how the language of an answer is checked."""
+    """Return how the language of an answer is checked."""
     if any(language in group for group in _RIVALS):
         return "script and function words"
     return "script and characters" if language in ("zh", "ja") else "script"
@@ -46,13 +46,13 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
 
     Args:
         text: The answer.
-        language: ISO 639; the language that was asked for.
-        document: The document that it is about. With it, a single foreign function word that the document lacks is
-            evidence enough, in a text of five words or more without a function word of its own: foreign words in names
-            mostly come from the document.
+        language: ISO 639 code of the requested language.
+        document: The document that the answer is about. With it, in a text of at least five words without any function
+            word of the language, a single foreign function word that is not in the document is enough evidence, because
+            foreign words in names mostly come from the document.
 
     Returns:
-        What is wrong, worded for the model's next attempt; None if nothing is.
+        The problem, worded for the model's next attempt, or None.
     """
     problem = wrong_script(text, language)
     if problem:
@@ -79,10 +79,9 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
 
 
 def untranslated(text: str, language: str, source: str) -> str | None:
-    """Return what is wrong if a text that should be in `language` has the function words of `source`; None if it has
-    not.
+    """Return a problem if a text that should be in `language` has the function words of `source`, or None.
 
-    `wrong_language` compares a language with the few that share its script; this knows which one is suspected.
+    `wrong_language` compares a language with others that share its script, whereas this function suspects one language.
     """
     if language == source or language not in _FUNCTION or source not in _FUNCTION:
         return None
@@ -94,7 +93,7 @@ def untranslated(text: str, language: str, source: str) -> str | None:
 
 
 def wrong_script(text: str, language: str) -> str | None:
-    """Return a problem if most words of a text are in another script than the language's.
+    """Return a problem if most words of a text are not in the language's script, or None.
 
     Each ideograph counts as a word.
     """
@@ -156,6 +155,6 @@ _REFERENCE = re.compile("|".join(f"(?:{pattern})" for pattern in _REFERENCES), r
 
 
 def self_reference(text: str) -> str | None:
-    """Return what refers to the document in a query, or None: a query must make sense without the document."""
+    """Return a problem if a query, which must make sense on its own, refers to the document, or None."""
     match = _REFERENCE.search(text)
     return f"it says {match[0]!r}" if match else None

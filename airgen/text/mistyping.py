@@ -1,10 +1,10 @@
-"""Introduce typing errors into queries: a slip, a missing word, or a shortened word, by rule and by a seed.
+"""Introduce typing errors into queries by rules and a seed: a typo, a missing word or a shortened word.
 
     mistyped("how to configure a printer", "en", rng(key, "typing"))     # ("how to confgiure a printer", "typo")
 
-Slips are those of typing: a neighbouring key, two letters exchanged, a letter missing or doubled. The first letter is
-always right, as it mostly is in query logs. Only function words are left out. Numbers, and words of fewer than four
-letters, are never changed.
+Typos are a neighbouring key, two transposed letters, or a missing or doubled letter. The first letter is always
+correct, as it mostly is in query logs. Only function words are omitted. Numbers, and words of fewer than four letters,
+are never changed.
 """
 
 import re
@@ -47,15 +47,15 @@ _IDEOGRAPHS = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]{4,}")
 
 
 def mistyped(text: str, language: str, random: Random) -> tuple[str, str]:
-    """Make one typing error in a text.
+    """Introduce one typing error into a text.
 
     Args:
         text: The query.
-        language: ISO 639; decides neighbouring keys, stop words and abbreviations.
-        random: Decides the kind of error and its place.
+        language: ISO 639 code; determines neighbouring keys, stop words and abbreviations.
+        random: Generator that draws the kind of error and its position.
 
     Returns:
-        The changed text and the kind of error; the text itself and `as written` if no rule applies.
+        The changed text and the kind of error, or the unchanged text and `as written` if no rule applies.
     """
     kinds = [*_RATIOS]
     first = random.choices(kinds, [_RATIOS[kind] for kind in kinds])[0]
@@ -131,7 +131,7 @@ def _shortened(text: str, language: str, random: Random) -> str | None:
 
 
 def _cut(word: str) -> str:
-    """Return the beginning of a word, which ends in a consonant: configuration, conf."""
+    """Shorten a word to a beginning that ends in a consonant: configuration becomes conf."""
     end = _MIN_KEPT_LETTERS
     while end < len(word) - 3 and word[end - 1] in _VOWELS:
         end += 1

@@ -1,4 +1,5 @@
-"""Near duplicates among short texts, by the exact Jaccard similarity of their words; words copied from a document.
+"""Find near duplicates among short texts by the exact Jaccard similarity of their words, and words copied from a
+document.
 
     seen = NearDuplicateIndex("en")
     seen.add("How do bees make honey?")        # None: no similar text came before
@@ -6,7 +7,7 @@
     borrowed("wings that bend", "The wing bends under load.", "en")     # (1.0, ["wings", "bend"])
 
 Not every pair is compared (prefix filtering, Chaudhuri et al. 2006): if two sets of n and m words have a Jaccard
-similarity of at least t, then in any fixed order of words the first n - ceil(t n) + 1 words of one and the first
+similarity of at least t, then, in any fixed order of words, the first n - ceil(t n) + 1 words of one set and the first
 m - ceil(t m) + 1 words of the other have a word in common. Documents use MinHash (`airgen.corpus.cleaning.duplicates`),
 whose estimate is too rough for queries.
 """
@@ -33,7 +34,8 @@ def _folded_words(text: str, language: str) -> tuple[str, ...]:
 
 
 def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESHOLD) -> bool:
-    """Return whether two sets of words have at least this Jaccard similarity; two empty sets are not alike."""
+    """Return whether two sets of words have at least this Jaccard similarity. Two empty sets do not count as
+    similar."""
     return bool(left or right) and len(left & right) >= threshold * len(left | right)
 
 
@@ -53,11 +55,11 @@ class NearDuplicateIndex:
         return len(self._sets)
 
     def find(self, text: str) -> int | None:
-        """Return the place of the first text that is similar to this one, or None."""
+        """Return the position of the first text that is similar to this one, or None."""
         return next(iter(self.places(text)), None)
 
     def add(self, text: str) -> int | None:
-        """Add a text; returns the place of the first earlier text that is similar to it, or None."""
+        """Add a text, and return the position of the first earlier text that is similar to it, or None."""
         new = frozenset(folded_words(text, self._language))
         similar = self._similar(new)
         for word in self._prefix(new):
@@ -66,7 +68,7 @@ class NearDuplicateIndex:
         return next(iter(similar), None)
 
     def places(self, text: str) -> list[int]:
-        """Return the places of all texts that are similar to this one, in order."""
+        """Return the positions of all texts that are similar to this one, in order."""
         return self._similar(frozenset(folded_words(text, self._language)))
 
     def _similar(self, new: frozenset[str]) -> list[int]:
@@ -86,10 +88,11 @@ _analyser = lru_cache(maxsize=16)(analyser)
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
-    """Measure how much of a query its document says in the same words, by stems without stop words.
+    """Measure how many of a query's words also occur in its document, by stems and without stop words.
 
     Returns:
-        The share of the query's distinct stems that the document has, 0 to 1, and the query's words with these stems.
+        The share of the query's distinct stems that occur in the document, 0 to 1, and the query's words with these
+        stems.
     """
     stems: Analyser = _analyser(language)
     query_stems = set(stems(query))

@@ -1,8 +1,8 @@
 """Normal forms of Unicode in linear time, and text that libraries outside Python can take.
 
-Python sorts the marks after a letter by insertion, which is quadratic: 40,000 marks take seconds, during which no
-signal is handled. No script puts more than a few marks on a letter, so marks after the 30th are left out, as in
-Unicode's Stream-Safe Text Format (UAX #15, section 13).
+Python sorts the combining marks after a letter by insertion, which takes quadratic time: 40,000 marks take seconds,
+during which no signal is handled. No script puts more than a few marks on a letter, so marks after the 30th are
+removed, as in Unicode's Stream-Safe Text Format (UAX #15, section 13).
 """
 
 import unicodedata
@@ -24,5 +24,5 @@ def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return the text as libraries outside Python can take it: each lone surrogate becomes a question mark."""
+    """Make a text encodable for libraries outside Python by replacing each lone surrogate with a question mark."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Classify the form of a text by its punctuation and first words: a question, keywords, or in the first person.
+"""Classify a query by its punctuation and first words: a question, keywords, or in the first person.
 
     asks("how do bees make honey", "en")       # True: no mark is needed
     asks("bees make honey", "en")              # False
@@ -79,7 +79,7 @@ def _word_set(table: str, language: str) -> frozenset[str]:
 def asks(text: str, language: str) -> bool | None:
     """Return whether a text is a question, with or without a question mark.
 
-    Returns None if it has no question mark and the language's question words are not known.
+    Returns None if it has no question mark and the language's question words are unknown.
     """
     if text.rstrip(" \"'”’»)").endswith(_MARKS):
         return True
@@ -101,7 +101,7 @@ def asks(text: str, language: str) -> bool | None:
 
 
 def asks_somewhere(text: str, language: str) -> bool | None:
-    """Return the same as `asks`, but let a question word follow others: "in git how do I undo a commit"."""
+    """Return the same as `asks`, but allow other words before the question word: "in git how do I undo a commit"."""
     answer, tokens = asks(text, language), text.casefold().replace("’", "'").split()
     if answer is False:
         verbs = _word_set("verbs", language) | {"to"}
@@ -110,21 +110,21 @@ def asks_somewhere(text: str, language: str) -> bool | None:
 
 
 def is_keywords(text: str, language: str) -> bool:
-    """Return whether a text reads as a list of keywords: a few words, no sentence, no question, nobody who speaks."""
+    """Return whether a text is a list of keywords: a few words that are no sentence, question or first-person text."""
     if asks(text, language) or count_words(text, language) > _MAX_KEYWORDS or text.rstrip().endswith((".", "。", "!")):
         return False
     return not in_first_person(text, language)
 
 
 def in_first_person(text: str, language: str) -> bool:
-    """Return whether the writer speaks of himself or herself."""
+    """Return whether a text is in the first person."""
     if language == "zh":
         return "我" in text
     return bool({word.casefold() for word in words(text.replace("’", "'"), language)} & _word_set("person", language))
 
 
 def without_function_words(text: str, language: str) -> bool:
-    """Return whether no word of a text is a function word, as in no sentence of a language that has them."""
+    """Return whether a text has no function words, unlike any sentence in a language that has them."""
     known = STOPWORDS.get(language, frozenset())
     return bool(known) and not any(word.casefold() in known for word in words(text, language))
 
@@ -135,9 +135,9 @@ _AROUND = "\"'“”‘’«»„,;:!?"
 
 
 def as_keywords(question: str, language: str) -> str:
-    """Return what is left of a question in a search box: its words in their order, without function and question words.
+    """Turn a question into keywords, as in a search box: its words in order, without function and question words.
 
-    Empty for a language without spaces, whose segments are not what people type apart.
+    Returns "" for a language without spaces, whose segments are not what people type as separate words.
 
     >>> as_keywords("How does a tar archive leave .git folders out?", "en")
     'tar archive leave .git folders out'
@@ -151,6 +151,6 @@ def as_keywords(question: str, language: str) -> str:
 
 @cache
 def function_words(language: str) -> frozenset[str]:
-    """Return the words of a language that say nothing of a subject: stop words, question words, I and we."""
+    """Return the words of a language that are not about a subject: stop words, question words, I and we."""
     small = STOPWORDS.get(language, frozenset())
     return small.union(*(_word_set(table, language) for table in ("asking", "verbs", "person")))

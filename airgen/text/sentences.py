@@ -30,7 +30,7 @@ def _breaks(language: str) -> regex.Pattern[str]:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Return the sentences of `text`, in order, stripped, never empty; together they hold all its visible characters.
+    """Return the stripped, non-empty sentences of `text` in order, which together contain all its visible characters.
 
     Sentences end with the terminators of each language (。？！ ؟ ۔ । ॥) or at a blank line.
     """

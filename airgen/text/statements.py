@@ -1,13 +1,13 @@
-"""Whether a text states something: whether it has a predicate, as a claim does and a heading does not.
+"""Detect whether a text is a statement, that is, whether it has a predicate, like a claim and unlike a heading.
 
     states("Aspirin lowers the risk of a stroke", "en")               # True
     states("Effects of aspirin on the risk of a stroke", "en")        # False
     states("Madu berbahaya bagi bayi", "id")                          # None: "honey dangerous for babies" is a sentence
 
-No parser: a closed class of verbs, the verb endings of the language, and where the language puts its verb. False is
-said only where both are missing, because a false alarm costs a call. Arabic, Bengali, Indonesian and Russian have
-sentences without a verb, and Chinese verbs have no form of their own: there, False also needs the mark of a heading,
-such as "effect of" in the place of its head.
+No parser is used, only a closed class of verbs, the language's verb endings, and the position of its verbs. The result
+is False only if both kinds of evidence are missing, because a false alarm costs a call. Arabic, Bengali, Indonesian and
+Russian have sentences without verbs, and Chinese verbs have no distinct form. In these languages, False also requires a
+sign of a heading, such as "effect of" in the position of its head.
 """
 
 import re
@@ -146,7 +146,8 @@ _DE_NOT_BEFORE = _of(
 
 
 def _german(tokens: list[str]) -> bool:
-    """Return whether the text has a verb: a word in lower case with its ending, not followed by an adjective's noun."""
+    """Return whether the text has a verb: a lower-case word with a verb ending that is not an adjective before a
+    noun."""
     verbs = _of(_DE_VERBS)
     for at, word in enumerate(tokens):
         if word.casefold() in verbs:
@@ -292,7 +293,8 @@ _KO_NOUN = re.compile(
     r"편지|정지|의지|토지|복지|여지)$"
 )
 _HI_VERB = _of(
-    "है हैं था थी थे थीं हो हूँ हूं होगा होगी होंगे नहीं गया गई गए दिया दी दिए लिया ली लिए किया की-है हुआ हुई हुए सका सकी सके "
+    "है हैं था थी थे थीं हो हूँ हूं होगा होगी होंगे नहीं गया गई गए दिया दी दिए लिया ली लिए किया की-है हुआ हुई "
+    "हुए सका सकी सके "
     "चाहिए रहा "
     "रही रहे"
 )
@@ -393,7 +395,7 @@ def _russian(tokens: list[str], text: str) -> bool | None:
 def _arabic(tokens: list[str], _: str) -> bool | None:
     """Return whether the text is a statement.
 
-    A heading begins with its head, a noun of `_AR_HEADS`, after which only a relative clause has a verb.
+    A heading begins with its head, a noun in `_AR_HEADS`, after which only a relative clause has a verb.
     """
     if tokens and tokens[0] in _AR_HEADS:
         relative = ("التي", "الذي", "الذين")
@@ -432,11 +434,11 @@ _OR_NONE: dict[str, Callable[[list[str], str], bool | None]] = {
 
 
 def states(text: str, language: str) -> bool | None:
-    """Return whether a text has a predicate; None if that cannot be told, or of a language without rules.
+    """Return whether a text has a predicate, or None if this is unclear or the language has no rules.
 
     Args:
-        text: A sentence, a heading, keywords.
-        language: ISO 639-1.
+        text: A sentence, heading or list of keywords.
+        language: ISO 639-1 code.
     """
     text = text.strip(_PUNCTUATION + "'’！）").replace("’", "'")
     said = (word.strip(_PUNCTUATION) for word in (text if language == "de" else text.casefold()).split())

@@ -1,10 +1,10 @@
-"""Token counts: tiktoken's encodings without a download where their files are on this machine, or plain words.
+"""Count tokens with tiktoken's encodings, without a download if their files are on this machine, or as words.
 
     load_tokenizer("cl100k_base").count(["hello world"])     # [2]: what the paper's node parser counts (A.1)
     count_tokens("hello world")                              # 2: for estimates and bills; never downloads
 
-tiktoken downloads a vocabulary when it is first used. llama-index-core ships the same files: a machine without a
-network needs only `airgen fetch tiktoken-vocabularies`, which takes them from that wheel, or the extra `long-doc`.
+tiktoken downloads a vocabulary on first use. llama-index-core ships the same files, so an offline machine needs only
+`airgen fetch tiktoken-vocabularies`, which takes them from that wheel, or the `long-doc` extra.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Vocabulary:
-    """A file of tiktoken's: its name in a cache (the SHA-1 of its address), its SHA-256, and how text is split."""
+    """A tiktoken vocabulary file: its name in the cache (the SHA-1 of its URL), its SHA-256, and how text is split."""
 
     file: str
     sha256: str
@@ -59,7 +59,7 @@ _VOCABULARIES = {  # the one that OpenAI's current models use first
 
 
 class Tokenizer(Protocol):
-    """Counts tokens. `name` goes into fingerprints."""
+    """Counts tokens. `name` is part of fingerprints."""
 
     name: str
 
@@ -68,7 +68,7 @@ class Tokenizer(Protocol):
         ...
 
     def starts(self, text: str) -> list[int]:
-        """Return the offset of the character at which each token begins, in order."""
+        """Return the character offset at which each token begins, in order."""
         ...
 
 
@@ -100,7 +100,7 @@ class _Tiktoken:
 
 
 def token_ids(vocabulary: tiktoken.Encoding, text: str) -> list[int]:
-    """Return the tokens of a text of any length. `<|endoftext|>` in it is seven ordinary tokens."""
+    """Return the tokens of a text of any length. `<|endoftext|>` is encoded as seven ordinary tokens."""
     encode = vocabulary.encode_ordinary
     return encode(text) if len(text) < _THREAD_CHARACTERS else interruptible(lambda: encode(text))
 
@@ -111,7 +111,7 @@ def load_tokenizer(name: str, language: str = "en") -> Tokenizer:
 
 
 def plain_tokenizer(path: Path) -> Any:
-    """Return the `tokenizers.Tokenizer` of a file, which neither cuts nor pads. Raises ModelError, MissingExtra."""
+    """Load a `tokenizers.Tokenizer` without truncation or padding. Raises ModelError or MissingExtra."""
     library = load_extra("tokenizers", "the embedded models")
     try:
         tokenizer = library.Tokenizer.from_file(str(path))
@@ -123,16 +123,16 @@ def plain_tokenizer(path: Path) -> Any:
 
 
 def count_tokens(text: str) -> int:
-    """Return tokens of a text in o200k_base, else in cl100k_base; a quarter of its bytes where neither file is here.
+    """Count the tokens of a text in o200k_base or cl100k_base, or a quarter of its bytes if neither file is available.
 
-    Models with another vocabulary differ by 10 to 20 percent.
+    Counts for models with another vocabulary differ by 10 to 20 percent.
     """
     vocabulary = _offline()
     return len(token_ids(vocabulary, text)) if vocabulary else -(-len(text.encode("utf-8", "replace")) // 4)
 
 
 def shipped_vocabulary() -> Path | None:
-    """Return the folder in which llama-index-core ships tiktoken's files, found without importing it."""
+    """Return the folder in which llama-index-core ships tiktoken's files, without importing it."""
     spec = importlib.util.find_spec("llama_index")
     for place in (spec.submodule_search_locations or []) if spec else []:
         folder = Path(place) / "core" / "_static" / "tiktoken_cache"
@@ -143,7 +143,8 @@ def shipped_vocabulary() -> Path | None:
 
 @cache
 def encoding(name: str) -> tiktoken.Encoding:
-    """Return a tiktoken encoding, downloaded only if its file is not here. Raises CorpusError if that fails."""
+    """Return a tiktoken encoding, downloading it only if its file is not on this machine. Raises CorpusError if that
+    fails."""
     if vocabulary := _from_file(name):
         return vocabulary
     import tiktoken
@@ -164,8 +165,7 @@ def _offline() -> tiktoken.Encoding | None:
 
 
 def _from_file(name: str) -> tiktoken.Encoding | None:
-    """Return the encoding from the user's caches or the shipped files; None if there is no file with the right
-    hash."""
+    """Load an encoding from the user's caches or the shipped files; None if there is no file with the right hash."""
     known = _VOCABULARIES.get(name)
     named = os.environ.get("TIKTOKEN_CACHE_DIR")
     for folder in (Path(named) if named else None, cache_dir("models") / _FETCHED, shipped_vocabulary()):

@@ -1,9 +1,9 @@
-"""Passages that users do not search for: fragments, captions, lists of references, front matter, no prose.
+"""Recognise passages that users do not search for: fragments, captions, references, front matter, non-prose.
 
     unasked("References", "[1] Smith, J. (1999). Wings. J. Aero. 3, 1-9. [2] ...", "en")   # "a list of references"
 
-A query is written for what somebody wants to know, so these are passed over before anything is generated. They stay in
-the corpus. Only what is plain counts: a doubtful passage costs one call, a lost one is never asked about.
+Queries are about what people want to know, so these passages are skipped before anything is generated. They stay in the
+corpus. Only clear cases count: a doubtful passage costs one call, whereas a passage that is skipped never gets a query.
 """
 
 import re
@@ -60,7 +60,7 @@ _LEAST_LETTERS = 0.5  # of the characters that are no space; vowel signs count
 
 
 def unasked(title: str, text: str, language: str) -> str:
-    """Return the kind of a passage that users do not search for; empty if they may."""
+    """Return the kind of a passage that users do not search for, or "" if they may search for it."""
     tokens = words(text, language)
     count = len(tokens)
     dense = "".join(text.split())

@@ -1,9 +1,9 @@
 """Words in any language: `count_words("Wie geht's?", "de") == 2`.
 
-Words are the surface forms that a reader would count. Languages with spaces are split at Unicode's word boundaries
-(UAX #29, so `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented by a library if it
-is installed (`pip install 'airgen-bench[languages]'`), else by a rough rule. `segmenter(language)` names which of them,
-so that results can record it.
+Words are the surface forms that a reader would count. Languages with spaces are split at Unicode word boundaries (UAX
+#29, so that `don't`, `3.5` and `U.S.A` are one word each). Chinese, Japanese and Thai are segmented by a library if it
+is installed (`pip install 'airgen-bench[languages]'`), otherwise by a rough rule. `segmenter(language)` names the
+method, so that results can record it.
 """
 
 import importlib
@@ -63,7 +63,8 @@ def count_words(text: str, language: str) -> int:
 
 
 def segmenter(language: str) -> str:
-    """Return what splits the words of a language: `unicode`, a library's name, or `rough` if that is not installed."""
+    """Return the word segmenter of a language: `unicode`, a library's name, or `rough` if the library is not
+    installed."""
     if language not in SPACELESS:
         return "unicode"
     library = _LIBRARIES.get(language)
@@ -72,7 +73,7 @@ def segmenter(language: str) -> str:
 
 @cache
 def _segment(language: str) -> Callable[[str], list[str]]:
-    """Return the segmenter of a language without spaces; its model or dictionary is loaded once."""
+    """Return the segmenter of a language without spaces, whose model or dictionary is loaded once."""
     name = segmenter(language)
     if name == "rjieba":
         cut = importlib.import_module("rjieba").cut
@@ -91,5 +92,5 @@ def _segment(language: str) -> Callable[[str], list[str]]:
 
 
 def _rough(text: str) -> list[str]:
-    """Return words of typical length: two ideographs or hiragana, a run of katakana, four Thai clusters."""
+    """Split text into words of typical length: two ideographs or hiragana, a run of katakana, four Thai clusters."""
     return list(_ROUGH.findall(text))

@@ -165,7 +165,7 @@ def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distin
     sample = load_sample(folder / "runs" / "job" / "audit-relevance" / "sample.json")
     one = next(n for n, item in enumerate(sample.items, 1) if item.kind == NEITHER)
     answers.write_text(json.dumps({"key": sample.key, "answers": {str(one): 0}}), encoding="utf-8")
-    with pytest.raises(UsageError, match="nothing is set, as the answers do not tell"):
+    with pytest.raises(UsageError, match="nothing is set, because the answers do not decide"):
         call("audit", "relevance", path, *runs, "--answers", answers, "--set")
     assert path.read_bytes() == before
 

@@ -418,7 +418,7 @@ def test_the_llm_is_asked_for_or_assumed(
         (["--model", "x"], "needs the URL of a server"),
         (["--llm", "gpt-4o", "--model", "x"], "needs the URL of a server"),
         (["--llm", starter.ENGLISH[0]], "is not an LLM"),
-        (["--llm", "http://user:sk-abcdefg12345@localhost/v1", "--model", "x"], "must not hold a user"),
+        (["--llm", "http://user:sk-abcdefg12345@localhost/v1", "--model", "x"], "must not contain a user"),
     ):
         with pytest.raises(AirgenError, match=message):
             call("init", place, "--out", tmp_path / "d", *words)

@@ -213,7 +213,7 @@ def test_a_server_that_sends_without_end_or_no_http(
 def test_what_is_named_as_an_archive_is_no_document(tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / name).write_bytes(body)
-    with pytest.raises(FetchError, match=r"^[aA]\..* is not a zip or tar archive, although its name says so; "):
+    with pytest.raises(FetchError, match=r"^[aA]\..* is not a zip or tar archive, despite its name; "):
         unpack(tmp_path / name, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -255,7 +255,7 @@ def test_a_stopped_download_goes_on(tmp_path: Path, cache: Path, monkeypatch: py
         fetching = {"kind": "url", "url": f"http://127.0.0.1:{server.server_port}/data.jsonl"}
         fetching["sha256"] = hashlib.sha256(DATA).hexdigest()
         settings = corpus(tmp_path, {"kind": "jsonl", "path": "data.jsonl"}, fetch=fetching)
-        with pytest.raises(FetchError, match="what has arrived is kept: run the same command again to continue"):
+        with pytest.raises(FetchError, match="the partial download is kept: run the same command again to continue"):
             fetch(settings)
         monkeypatch.setattr(Cut, "whole", True)
         seen: list[int] = []

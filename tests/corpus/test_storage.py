@@ -85,7 +85,7 @@ def test_a_stopped_download_goes_on_with_what_is_the_same_in_the_store(
         return real(self, name, mode, **more)
 
     monkeypatch.setattr(type(store), "open", breaking)
-    with pytest.raises(FetchError, match=r"the connection broke; what has arrived is kept: run the same command"):
+    with pytest.raises(FetchError, match=r"the connection broke; the partial download is kept: run the same command"):
         fetch(settings)
     assert not is_fetched(settings)
     store.pipe("/bucket/corpus/part-1.jsonl", b'{"id": "new"}\n')
@@ -109,7 +109,9 @@ def test_an_object_that_is_replaced_while_it_is_read(monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(downloads, "_copy_bounded", replacing)
-        with pytest.raises(FetchError, match=r"large\.bin was replaced while it was read: run the same command again"):
+        with pytest.raises(
+            FetchError, match=r"large\.bin was replaced while it was being read: run the same command again"
+        ):
             fetch(corpus("memory://bucket/corpus/large.bin"))
     assert (fetch(corpus("memory://bucket/corpus/large.bin")) / "large.bin").stat().st_size == 2 << 20
 
@@ -119,7 +121,7 @@ def test_an_object_that_is_replaced_while_it_is_read(monkeypatch: pytest.MonkeyP
     [
         (FileNotFoundError("bucket"), "there is no such object"),
         (PermissionError("Forbidden"), "Forbidden: check the keys in the environment"),
-        (TimeoutError(), "the store does not answer"),
+        (TimeoutError(), "the store does not respond"),
         (OSError("Could not connect"), "Could not connect"),
     ],
 )
@@ -147,7 +149,9 @@ def test_names_of_objects(tmp_path: Path) -> None:
         two = {f"/bucket/{name}": {"type": "file", "size": 3} for name in ("a//b.jsonl", "a/b.jsonl")}
         patch.setattr(type(store), "glob", lambda *_, **__: two)
         patch.setattr(type(store), "open", lambda *_: (tmp_path / "x").open("w+b"))
-        with pytest.raises(FetchError, match=r"'/bucket/a/b\.jsonl' and another object would be one file here"):
+        with pytest.raises(
+            FetchError, match=r"'/bucket/a/b\.jsonl' and another object would have the same local file name"
+        ):
             fetch(corpus("memory://bucket/*.jsonl"))
 
 

@@ -270,7 +270,7 @@ def test_what_any_system_lacks_is_said_before_the_first_one_runs(dataset, tmp_pa
     text = "\n".join(caught.value.problems)
     for words in (
         "system theirs: path: ",
-        "system dense: embedder: the model all-minilm-l6-v2-int8 is not here: airgen fetch",
+        "system dense: embedder: the model all-minilm-l6-v2-int8 is not on this machine: airgen fetch",
         "system cross: reranker: the model some/cross-encoder needs the package sentence-transformers: pip install",
         "the model all-minilm-l6-v3-int8 (did you mean 'all-minilm-l6-v2-int8'?) needs the package",
         "system expanded: expansions: ",

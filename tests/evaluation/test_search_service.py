@@ -161,7 +161,7 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
 @pytest.mark.parametrize(
     ("mode", "settings", "message"),
     [
-        ("html", {}, r"query 'q1': the service returned an answer that is not JSON: '<html>"),
+        ("html", {}, r"query 'q1': the service returned a response that is not JSON: '<html>"),
         ("nan", {}, "score nan is not a finite number"),
         ("error", {}, "the service answered 503: overloaded"),
         ("moved", {}, "the service answered 302"),  # the key must not follow to another address

@@ -212,7 +212,7 @@ def test_an_example_that_comes_back_is_refused_and_a_small_model_is_shown_none(
 @pytest.mark.parametrize(
     ("content", "more", "words"),
     [
-        ("one\ntwo\n", "", "has 2 queries, wanted are 10 to 10,000"),
+        ("one\ntwo\n", "", "has 2 queries, but 10 to 10,000 are needed"),
         (None, "", "examples.txt cannot be read"),
         ("\n".join(EXAMPLES), ", rewrites: 1", "examples needs rewrites: 0"),
     ],

@@ -89,7 +89,7 @@ def test_what_the_user_adds_is_in_the_body_and_in_the_key(loopback: Callable[...
     assert own_answer_settings(settings_of("")) == {}
 
 
-NAME, LOOKS, HOLDS = "must be the name of an environment variable", "looks like a key", "must not hold a user"
+NAME, LOOKS, HOLDS = "must be the name of an environment variable", "looks like a key", "must not contain a user"
 
 
 @pytest.mark.parametrize(

@@ -178,13 +178,13 @@ def test_check_finds_a_budget_without_prices(tmp_path: Path) -> None:
 def test_a_model_whose_json_cannot_be_used_is_a_problem(loopback: Callable[..., Any], tmp_path: Path) -> None:
     server = loopback(text="I would rather talk about bees.")
     check = ["check", str(write(tmp_path, server.base_url)), "--runs", str(tmp_path / "runs")]
-    wanted = r"! m: its JSON cannot be used \(.*\): take another model, or mend its server and probe again"
+    wanted = r"! m: its JSON cannot be used \(.*\): choose another model, or fix its server and probe again"
     for options in (["--probe"], []):  # the second time it is remembered
         printed = call(*check, *options, code=1)
-        assert re.search(wanted, printed) and "everything that it needs is there" not in printed
+        assert re.search(wanted, printed) and "nothing is missing" not in printed
     server.set(text=None, scripted=True)  # mended: it is asked again
     call(*check, "--probe")
-    assert "everything that it needs is there" in call(*check)
+    assert "nothing is missing" in call(*check)
 
 
 def test_another_server_under_the_same_name_is_asked_itself(loopback: Callable[..., Any], tmp_path: Path) -> None:

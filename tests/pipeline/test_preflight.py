@@ -53,7 +53,7 @@ def test_models_of_pools_and_rerankers(
     control = {"rerankers": ["bm25"], **base, **control}
     found = preflight(job(folder, control))
     assert [line.partition(": ")[2] for line in found] == [
-        f"the model {one} is not here: airgen fetch {one}" for one in missing
+        f"the model {one} is not on this machine: airgen fetch {one}" for one in missing
     ]
 
 
@@ -67,7 +67,8 @@ def test_a_corpus_that_is_not_here_is_said_with_all_else_and_the_bytes_of_both(
     found = check_job(Job(tmp_path / "job.yaml", tmp_path / "runs")).value
     assert found.problems == [
         "corpus 'postgresql-manual' is not on this machine: airgen fetch postgresql-manual",
-        "control.recall.model: the model all-minilm-l6-v2-int8 is not here: airgen fetch all-minilm-l6-v2-int8",
+        "control.recall.model: the model all-minilm-l6-v2-int8 is not on this machine: "
+        "airgen fetch all-minilm-l6-v2-int8",
     ]
     size = load_corpus_settings("postgresql-manual").fetch.bytes + entry("all-minilm-l6-v2-int8").download
     names = "all-minilm-l6-v2-int8 postgresql-manual"
@@ -242,7 +243,7 @@ def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path) -> None:
     assert len(estimate(found, budget_usd=1e9).problems) == 1
     checked = check_job(found)
     text = checked.printed
-    assert checked.code == 1 and many in text and "everything that it needs is there" not in text
+    assert checked.code == 1 and many in text and "nothing is missing" not in text
 
 
 def test_a_name_that_another_pipeline_has_is_said(folder: Path) -> None:

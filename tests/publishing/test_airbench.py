@@ -159,11 +159,14 @@ def test_a_dataset_of_a_suite_is_a_pipeline_of_its_own(tmp_path: Path, monkeypat
     (tmp_path / "same.yaml").write_text(yaml.safe_dump({**values, "target": 1820}))
     assert Job(tmp_path / "same.yaml").fingerprints == job.fingerprints
     said = invoke("check", "airbench-24.05#wiki-bn", "--stages").output
-    assert "airbench-wiki-bn: 1,820 queries" in said and "its corpus is not here: it is priced by the" in said
+    assert (
+        "airbench-wiki-bn: 1,820 queries" in said
+        and ("its corpus is not on this machine: the estimate uses the") in said
+    )
     assert "cannot be read" not in said and "in all" in said
     with pytest.raises(SettingsError, match=r"no dataset is named 'wiki-bm' \(did you mean 'wiki-bn'"):
         load_pipeline(Path(f"{SUITE}#wiki-bm"))
-    with pytest.raises(UsageError, match="name one of the suite"):
+    with pytest.raises(UsageError, match="name a dataset of the suite"):
         call("check", "airbench-24.05", "--target", 5)
 
 

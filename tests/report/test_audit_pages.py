@@ -100,7 +100,9 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
     (other,) = value["others"]
     assert other == {"query": shown.query, "document": shown.document, "level": 3, "seen": True, "why": ""}
     said = call("audit", "score", job, answers, "--runs", runs)
-    assert "in no estimate: 1 answers to pairs that people chose themselves or whose label they had seen; " in said
+    assert (
+        "not in the estimates: 1 answers to pairs that people chose themselves or whose label they had seen; " in said
+    )
     assert f"seen; {int(shown.relevant)} confirm the label" in said
     found = json.loads(call("audit", "score", job, answers, "--runs", runs, "--json"))
     assert found["unanswered"] == 18 and found["overall"]["count"] == 2 and found["chosen_by_hand"]["pairs"] == 1

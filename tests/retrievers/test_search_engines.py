@@ -117,7 +117,7 @@ def test_indexing_goes_on_after_a_failure(server):
             "the index airgen-.*: Field `text` is odd",
         ),
         ("import", (401, {"message": "Forbidden"}), r"/import\?action=upsert answered 401: .*Forbidden"),
-        ("import", (200, '{"success":tr'), "returned an answer that is not JSON"),
+        ("import", (200, '{"success":tr'), "returned a response that is not JSON"),
         (
             "import",
             (200, "[]"),

@@ -138,7 +138,7 @@ def test_a_job_on_a_corpus_of_the_store(store: Store, tmp_path: Path, monkeypatc
     for name in ("local", "stored"):
         monkeypatch.chdir(tmp_path / name)
         assert ("3 files, sha256" in call("fetch", "small.yaml")) == (name == "stored")
-        assert "everything that it needs is there" in call("check", "job.yaml")
+        assert "nothing is missing" in call("check", "job.yaml")
         call("run", "job.yaml", "--quiet")
     made = [
         {
@@ -188,7 +188,8 @@ def test_a_lost_connection(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     with Cutting(store.port, 700_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         one_line(
-            settings, r"^s3://corpora/\*\.bin: .*; what has arrived is kept: run the same command again to continue$"
+            settings,
+            r"^s3://corpora/\*\.bin: .*; the partial download is kept: run the same command again to continue$",
         )
         assert proxy.cut >= 2
     opened: list[str] = []

@@ -1,1 +1,1 @@
-"""What is left out of a corpus, and what is changed: a step looks at one document, or at those before it, too."""
+"""Cleaning steps, which drop or change documents. A step looks at one document, or also at earlier ones."""

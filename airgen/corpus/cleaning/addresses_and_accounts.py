@@ -1,10 +1,10 @@
-"""What identifies a person and has no check digit: street addresses, dates of birth, numbers of passports and accounts.
+"""Find personal data without check digits: street addresses, dates of birth, and passport and account numbers.
 
 >>> hide("Date of birth: 11/07/1984", "en", BIRTH, Counter())
 'Date of birth: <BIRTHDATE>'
 
-A date of birth, a passport and an account are recognised by the word beside them, a street address by its form, both
-in the 13 languages of AIR-Bench. The English patterns apply to every language, since forms and web pages mix the two.
+Dates of birth, passports and accounts are recognised by a word next to them, and street addresses by their form, in
+AIR-Bench's 13 languages. The English patterns apply to every language, since forms and web pages mix languages.
 `benchmarks/names.py` has the precision and recall.
 """
 
@@ -121,7 +121,7 @@ _CARRIED = re.compile("^[住在于位到寄给送至的是往]+")  # what an add
 
 @cache
 def _patterns(kind: str, language: str) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a kind; if a pattern has a group, only the group is replaced."""
+    """Return the patterns of a kind. If a pattern has a group, only the group is replaced."""
     languages = dict.fromkeys((language, "en"))
     if kind == ADDRESS:
         patterns = [_ADDRESSES[name] for name in languages if name in _ADDRESSES]
@@ -146,10 +146,10 @@ def hide(text: str, language: str, kind: str, counts: Counter[str]) -> str:
     """Replace all data of one kind by <KIND>, and count the replacements in `counts`.
 
     Args:
-        text: Normalised (NFC).
-        language: ISO 639; for a language that is not among the 13, only the English patterns apply.
+        text: Normalised text (NFC).
+        language: ISO 639 code. For a language other than the 13, only the English patterns apply.
         kind: ADDRESS, BIRTH, PASSPORT or ACCOUNT.
-        counts: Receives the number of replacements under the kind.
+        counts: Counter to which the number of replacements of this kind is added.
 
     Returns:
         The text with the replacements.

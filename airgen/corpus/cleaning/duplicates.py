@@ -1,15 +1,16 @@
-"""Exact and near duplicates in the whole corpus, found while it is streamed, in bounded memory.
+"""Find exact and near duplicates in the whole corpus while streaming it, in bounded memory.
 
     hashes = grams(["the cat sat on the mat", ...], n=5)    # uint32 hashes of each text, many texts at once in numpy
     signatures(hashes, permutations=112)                    # uint32 (texts, permutations)
 
-A document is dropped if an earlier one that was kept has the same id, the same text, or nearly the same words: the
-share of equal places in two MinHash signatures estimates the Jaccard similarity of their sets of word n-grams (Broder
-1997). A word is a run of letters, digits and marks. In scripts without spaces each character is a word.
+A document is dropped if an earlier document that was kept has the same id, the same text, or nearly the same words: the
+share of equal values in two MinHash signatures estimates the Jaccard similarity of their sets of word n-grams (Broder
+1997). A word is a run of letters, digits and marks. In scripts without spaces, each character is a word.
 
-The data about earlier documents is in a temporary SQLite file: about 0.6 kB per document. DuckDB would join all
-documents at once; here the first passages are known before the last document is read. Each step has two halves: `look`
-needs no other document and can run anywhere; `compare` needs the results of `look` for all documents, in their order.
+Data about earlier documents is stored in a temporary SQLite file, about 0.6 kB per document. DuckDB would join all
+documents at once, whereas this way the first passages are available before the last document is read. Each step has two
+halves: `look` needs no other document and can run anywhere; `compare` needs the results of `look` for all documents, in
+order.
 """
 
 import hashlib
@@ -68,14 +69,14 @@ def _letters() -> NDArray[np.uint64]:
 
 @cache
 def _powers(size: int) -> NDArray[np.uint64]:
-    """_MIX to the power of 0, 1, 2, ... modulo 2^64."""
+    """Return the powers 0, 1, 2, ... of _MIX modulo 2^64."""
     row = np.full(size, _MIX)
     row[0] = 1
     return np.multiply.accumulate(row)
 
 
 def grams(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
-    """Return hashes of each text's runs of n words; of a text with fewer words, one hash of all of them."""
+    """Return hashes of each text's word n-grams, or one hash of all words if the text has fewer than n words."""
     blocks = batched(
         texts, _BLOCK_CHARACTERS, lambda text: len(text) + 1
     )  # whose arrays fit into the processor's cache
@@ -152,14 +153,14 @@ _SCHEMA = """
 
 
 def earlier_documents() -> AbstractContextManager[sqlite3.Connection]:
-    """Open an empty store for data about earlier documents. Raises CorpusError, for example for a full disk."""
+    """Open an empty store for data about earlier documents. Raises CorpusError, for example if the disk is full."""
     return on_disk(_SCHEMA, "the search for duplicates")
 
 
 class Repeats(NamedTuple):
     """Drops a document if `of` gives the same value for an earlier one.
 
-    `detail` is a format string for the id of the earlier document. `table` separates the values of several such steps.
+    `detail` is a format string for the earlier document's id. `table` separates the values of several such steps.
     """
 
     name: str
@@ -174,7 +175,7 @@ class Repeats(NamedTuple):
         return [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """Decide on a document, given what `look` returned for it, after all earlier documents."""
+        """Decide on a document from the result of `look`, after all earlier documents."""
         values = (self.table, seen, repr(identity))
         if earlier.execute("INSERT OR IGNORE INTO first VALUES (?, ?, ?)", values).rowcount:
             return KEEP
@@ -183,7 +184,7 @@ class Repeats(NamedTuple):
 
 
 def duplicate_ids(table: str = "ids") -> Repeats:
-    """Return a step that drops documents with the id of an earlier one."""
+    """Return a step that drops documents with the same id as an earlier one."""
     return Repeats(
         "ids",
         of=lambda item: item.document.id,
@@ -209,7 +210,7 @@ def _compared(item: Item, fields: Sequence[str]) -> str:
 
 
 class NearDuplicates:
-    """Drops near duplicates: MinHash with banding; candidates are confirmed by signatures of 8 bits a place."""
+    """Drops near duplicates: MinHash with banding. Candidates are confirmed by signatures with 8 bits per value."""
 
     name = "near duplicates"
 
@@ -219,7 +220,7 @@ class NearDuplicates:
         self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
     def look(self, items: Sequence[Item]) -> list[bytes]:
-        """Return each item's band keys (8 bytes per key), then its signature (8 bits per place)."""
+        """Return each item's band keys (8 bytes per key), followed by its signature (8 bits per value)."""
         if not items:
             return []
         hashes = grams([item.document.text for item in items], self._settings.ngram)
@@ -232,7 +233,7 @@ class NearDuplicates:
         return [row.tobytes() for row in np.concatenate([keys.view(np.uint8), rows.astype(np.uint8)], axis=1)]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """Decide on a document, as `Repeats.compare` does; the detail names the most similar earlier document."""
+        """Decide on a document, like `Repeats.compare`. The detail names the most similar earlier document."""
         *keys, signature = struct.unpack(f"={self._settings.bands}q{len(seen) - 8 * self._settings.bands}s", seen)
         matches = earlier.execute(self._find, keys).fetchall()
         if matches:

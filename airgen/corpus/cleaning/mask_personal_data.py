@@ -3,9 +3,9 @@
 >>> mask("Write to ann@example.org or call +49 30 1234567.").text
 'Write to <EMAIL> or call <PHONE>.'
 
-A pattern finds the data, and python-stdnum verifies those with check digits, so that few other numbers are masked
-(the package phonenumbers finds no national number unless the country is known). Names are found after a courtesy title
-(`Mrs Ada Lovelace`, `Herr Meyer`), and by the recogniser of the language. docs/notes/corpora.md has the accuracy.
+Patterns find the data, and python-stdnum verifies numbers with check digits, so that few other numbers are masked (the
+phonenumbers package finds national numbers only if the country is known). Names are found after a courtesy title (`Mrs
+Ada Lovelace`, `Herr Meyer`) and by the language's recogniser. docs/notes/corpora.md reports the accuracy.
 """
 
 import ipaddress
@@ -54,7 +54,7 @@ def _digits_of(text: str) -> str:
 
 
 def _is_card(text: str) -> bool:
-    """Return whether a payment card's prefix and length are in use and its check digit is right."""
+    """Return whether a payment card number has a valid prefix, length and check digit."""
     digits = _digits_of(text)
     known = (
         (digits[0] == "4" and len(digits) in (13, 16, 19))
@@ -67,7 +67,8 @@ def _is_card(text: str) -> bool:
 
 
 def _is_chinese_id(text: str) -> bool:
-    """Check date and check digit only: `ric.is_valid` also rejects real numbers whose district was renamed."""
+    """Check only the date and the check digit, because `ric.is_valid` also rejects real numbers whose district was
+    renamed."""
     try:
         ric.get_birth_date(text)
     except ValidationError:
@@ -76,17 +77,18 @@ def _is_chinese_id(text: str) -> bool:
 
 
 def _is_social_security(text: str) -> bool:
-    """Return whether the US could have issued the number; it has no check digit."""
+    """Return whether the US could have issued the number, which has no check digit."""
     area, group, serial = re.split("[- ]", text)
     return area not in ("000", "666") and area < "900" and group != "00" and serial != "0000"
 
 
 def _is_public_address(text: str) -> bool:
-    """Return whether this is the IP address of a machine: not private, loopback, reserved, for documentation or a
-    section.
+    """Return whether this is a machine's IP address: not private, loopback, reserved, for documentation, or a section
+    number.
 
-    A section `4.1.2.1` looks like an address. In nearly every address at least two of the four numbers are 20 or
-    more. A hardware address looks like version 6. In version 6, some group has at least three digits.
+    A section number such as `4.1.2.1` looks like an address, but in nearly every address, at least two of the four
+    numbers are 20 or more. A hardware address looks like an IPv6 address, but in IPv6, some group has at least three
+    digits.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -134,18 +136,18 @@ _RULES = [
 
 
 def mask(text: str, names: Names = "keep", language: str = "en") -> Masked:
-    """Replace all personal data; unless names are kept, also street addresses and dates of birth.
+    """Replace all personal data, including street addresses and dates of birth unless names are kept.
 
     Args:
-        text: Normalised (NFC).
-        names: How names of persons are found.
+        text: Normalised text (NFC).
+        names: How to find personal names.
         language: ISO 639.
 
     Returns:
         The masked text, and the number of replacements by kind.
 
     Raises:
-        MissingExtra, ModelError, CorpusError: A package or model that finds names is missing.
+        MissingExtra, ModelError, CorpusError: A package or model for finding names is missing.
     """
     counts: Counter[str] = Counter()
     digits = sum(map(text.count, "0123456789"))  # ten scans in C are faster than a pattern
@@ -172,8 +174,7 @@ def _replace(match: str, rule: _Rule, counts: Counter[str]) -> str:
 
 
 def what_remains(settings: CorpusSettings, task: Task) -> str:
-    """Return what of personal data is masked in a corpus's passages, and what stays: a sentence for those who publish
-    them."""
+    """Return a sentence for publishers about which personal data is masked in a corpus's passages and which remains."""
     if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is cut, not cleaned
         return "Personal data is not looked for: whatever names or identifies a person stays."
     treatment = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"
@@ -191,7 +192,7 @@ def what_remains(settings: CorpusSettings, task: Task) -> str:
 
 
 def mask_item(item: Item, names: Names, language: str) -> CleanResult:
-    """Replace personal data in title and text, count it, and keep the document."""
+    """Replace and count personal data in the title and text, and keep the document."""
     document = item.document
     text, title = (mask(part, names, language) for part in (document.text, document.title))
     if text.counts or title.counts:
@@ -201,7 +202,7 @@ def mask_item(item: Item, names: Names, language: str) -> CleanResult:
 
 
 def judge_personal(item: Item, names: Names, language: str) -> CleanResult:
-    """Drop a document that holds personal data; the detail names kinds, never the data."""
+    """Drop a document that contains personal data. The detail names the kinds, never the data."""
     counts = mask(f"{item.document.title}\n{item.document.text}", names, language).counts
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     return CleanResult(False, "personal data", kinds) if counts else KEEP

@@ -9,8 +9,8 @@ family names and given names. Chinese: jieba's marks, if there is a frequent fam
 names. For the other languages no recogniser is available as a package; `find_names` finds names after a courtesy title
 in every language. `benchmarks/names.py` measures the precision and recall of each.
 
-Precision comes first: a missed name leaves the corpus as it was, but a passage whose product, law or disease is masked
-answers nothing. So a name that is part of a term stays: `Parkinson's disease`.
+Precision comes first: a missed name leaves the corpus unchanged, but a passage whose product, law or disease is masked
+answers nothing. Names that are part of a term are therefore kept: `Parkinson's disease`.
 """
 
 import json
@@ -36,12 +36,12 @@ _RECOGNISERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def knows(language: str) -> bool:
-    """Return whether names are found in this language without a courtesy title."""
+    """Return whether names can be found in this language without a courtesy title."""
     return language in _RECOGNISERS
 
 
 def lacks(language: str) -> list[str]:
-    """Return a line for each package and model that is missing to find names in the language."""
+    """Return a line for each missing package or model that finding names in the language needs."""
     if language not in _RECOGNISERS:
         return []
     model, packages = _RECOGNISERS[language]
@@ -52,9 +52,9 @@ def lacks(language: str) -> list[str]:
 
 
 def spans(text: str, language: str) -> list[Span]:
-    """Return the positions of names of persons, in order; none for a language without a recogniser.
+    """Return the positions of personal names in order; none for a language without a recogniser.
 
-    Raises MissingExtra, ModelError if a package or a model is missing.
+    Raises MissingExtra if a package is missing, and ModelError if a model is missing.
     """
     if language not in _RECOGNISERS:
         return []
@@ -98,7 +98,7 @@ _PARTICLES = frozenset(
 
 
 def _rampart(text: str) -> Iterator[Span]:
-    """Yield neighbouring words in capitals of which the model calls a part a given name or a surname."""
+    """Yield runs of capitalised words that contain a given name or surname according to the model."""
     odds = [0.0] * len(text)
     for start in range(0, max(len(text) - _OVERLAP_CHARACTERS, 1), _WINDOW_CHARACTERS - _OVERLAP_CHARACTERS):
         for begin, end, value in _token_probabilities(text[start : start + _WINDOW_CHARACTERS]):
@@ -132,7 +132,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _joins_words(text: str, *, initial: bool) -> bool:
-    """Return whether what stands between two words joins them to one name: a space, particles, the dot of an
+    """Return whether the text between two words joins them into one name: a space, particles, or the dot of an
     initial."""
     if initial:
         text = text.removeprefix(".")
@@ -140,7 +140,7 @@ def _joins_words(text: str, *, initial: bool) -> bool:
 
 
 def _token_probabilities(text: str) -> Iterator[tuple[int, int, float]]:
-    """Yield each token of a window, and how probably it is of a name."""
+    """Yield each token of a window with the probability that it belongs to a name."""
     numpy = load_extra("numpy", _PURPOSE)
     session, tokenizer, names = _load_rampart()
     encoded = tokenizer.encode(text)
@@ -174,7 +174,7 @@ def _load_rampart() -> tuple[Any, Any, list[int]]:
 
 
 def _slovnet(text: str) -> Iterator[Span]:
-    """Yield persons of at least two words: a single one is too often a term, a place or a brand."""
+    """Yield personal names of at least two words, since a single word is too often a term, a place or a brand."""
     for span in _load_slovnet()(text).spans:
         words = text[span.start : span.stop].split()
         if span.type == "PER" and len(words) > 1:
@@ -194,7 +194,7 @@ def _load_slovnet() -> Any:
 
 
 def _unidic(text: str) -> Iterator[Span]:
-    """Yield a family name with a given name behind it, or with an honorific."""
+    """Yield family names that are followed by a given name or an honorific."""
     tagger, at = _load_unidic(), 0
     words: list[tuple[int, int, str]] = []
     for word in tagger(text):
@@ -227,9 +227,9 @@ _SPLIT = frozenset("·•・")  # between the parts of a foreign name, which are
 
 
 def _jieba(text: str) -> Iterator[Span]:
-    """Yield a frequent family name with two characters of given names, which jieba takes for a person.
+    """Yield frequent family names with two characters of given names, which jieba tags as a person.
 
-    Of names of two characters most are words: 王子, 高达, 陆生.
+    Most names of two characters are words: 王子, 高达, 陆生.
     """
     at = 0
     before: Span | None = None  # a family name that stands alone

@@ -1,1 +1,1 @@
-"""Readers, one module for each source format; `airgen.registry.REGISTRY["reader"]` lists them."""
+"""Readers, with one module per source format. `airgen.registry.REGISTRY["reader"]` lists them."""

@@ -4,9 +4,9 @@
     decoded(raw, "", "")            # the language is not known: all of them are tried
     legacy_language(samples)        # "ru": the language of bytes from many files, or "" where they are UTF-8
 
-UTF-8 and byte order marks are recognised directly. All other bytes are decoded in each encoding that is used for a
-language, and the result whose characters suit that language is chosen: frequent letters of its script and its quotation
-marks, but not control codes, symbols and letters of other scripts.
+UTF-8 and byte order marks are recognised directly. All other bytes are decoded with each encoding used for a language,
+and the result whose characters suit that language best is chosen: frequent letters of its script and its quotation
+marks, but no control codes, symbols or letters of other scripts.
 """
 
 import codecs
@@ -87,7 +87,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 class Decoded(NamedTuple):
-    """A text, the encoding that it was in, and whether some of its bytes were not in it and became U+FFFD."""
+    """A text, its encoding, and whether bytes that are invalid in that encoding were replaced by U+FFFD."""
 
     text: str
     encoding: str
@@ -95,16 +95,16 @@ class Decoded(NamedTuple):
 
 
 def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decoded:
-    """Return the text of a whole file.
+    """Decode a whole file.
 
     Args:
-        raw: its bytes.
-        encoding: the one that the user names; empty for that of the bytes. A byte order mark counts more.
-        language: of the text; empty or `und` where it is not known.
-        usual: the encoding of the files beside it, which counts where the file has too few words to show its own.
+        raw: The bytes of the file.
+        encoding: The encoding that the user names, or "" to detect it. A byte order mark takes precedence.
+        language: Language of the text; "" or `und` if it is unknown.
+        usual: The encoding of the other files, used if the file has too few words to detect its own.
 
-    Raises UnicodeError, whose message names what was tried, where no encoding fits; LookupError for a name that is no
-    encoding of text.
+    Raises UnicodeError, whose message names the encodings tried, if none fits, and LookupError for an unknown text
+    encoding.
     """
     if name := _marked(raw):
         return _lenient(raw, name)
@@ -126,14 +126,15 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
 
 
 def usual_encoding(samples: Iterable[bytes], language: str) -> str:
-    """Return the encoding of most of the bytes that are not UTF-8, from all together; empty if it is unclear."""
+    """Return the encoding of most samples that are not UTF-8, judged from all of them together, or "" if it is
+    unclear."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, language) if odd else []
     return readings[0][1] if readings and readings[0][0] >= _MIN_SCORE else ""
 
 
 def _is_likely(raw: bytes, name: str, language: str) -> bool:
-    """Return whether bytes are perhaps in an encoding: no other reading of them is much better."""
+    """Return whether bytes may be in an encoding, in that no other decoding is much better."""
     try:
         raw.decode(name)
     except UnicodeDecodeError:
@@ -184,22 +185,22 @@ _LABELS = {label: name for name, labels in _BROWSERS.items() for label in labels
 
 
 def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usual: str = "") -> Decoded:
-    """Decode a page as a browser does.
+    """Decode a page like a browser.
 
-    A byte order mark counts most, then the charset of the HTTP header, then the one that the page declares; without
-    any, the page is decoded as other text. A charset that does not exist is taken for UTF-8. A page that is valid UTF-8
-    is not read as windows-1252, whatever it declares.
+    A byte order mark takes precedence, then the charset in the HTTP header, then the charset that the page declares.
+    Without any of them, the page is decoded like other text. An unknown charset is treated as UTF-8. A page that is
+    valid UTF-8 is not decoded as windows-1252, whatever it declares.
 
     Args:
         raw: The bytes of the page.
-        encoding: The one that the user names; empty for none.
-        language: ISO 639; helps to recognise an old encoding.
+        encoding: The encoding that the user names, or "".
+        language: ISO 639 code, which helps to recognise a legacy encoding.
         header: The charset in the HTTP header.
-        usual: The encoding of the files beside it.
+        usual: The encoding of the other files.
 
     Raises:
         UnicodeError: No encoding fits.
-        LookupError: `encoding` is not an encoding of text.
+        LookupError: `encoding` is not a text encoding.
     """
     declared = _DECLARED.search(raw[:4096])
     label = header or (declared[1].decode("ascii") if declared else "")
@@ -218,7 +219,7 @@ def decoded_html(raw: bytes, encoding: str, language: str, header: str = "", usu
 
 
 def browsers_encoding(label: str) -> str:
-    """Return the encoding that a browser takes for a label; UTF-8 for one that is not an encoding."""
+    """Return the encoding that a browser uses for a label; UTF-8 for an unknown label."""
     label = label.strip().lower()
     if label in _LABELS:
         return _LABELS[label]
@@ -237,7 +238,7 @@ def _if_it_is_not_utf8(raw: bytes, name: str, language: str) -> Decoded:
 
 
 def text_codec(name: str) -> str:
-    """Return the name of an encoding of text, as Python knows it.
+    """Return Python's name for a text encoding.
 
     Raises LookupError for anything else, such as `idna`.
     """
@@ -249,8 +250,7 @@ def text_codec(name: str) -> str:
 
 
 def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the lines of a file in UTF-16 or UTF-32 as `files.lines` gives those of others: in UTF-8, with their
-    numbers."""
+    """Yield the numbered lines of a UTF-16 or UTF-32 file in UTF-8, like `files.lines`."""
     name, _ = encoding_of(path, "", "")
     with opened(path) as raw:
         stream = io.TextIOWrapper(raw, name, "replace", newline="\n")
@@ -267,13 +267,13 @@ def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def is_wide(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes is in UTF-16 or UTF-32, where a line break is no single
+    """Return whether a file beginning with these bytes is UTF-16 or UTF-32, where a line break is more than one
     byte."""
     return _marked(head).startswith(("utf-16", "utf-32")) or bool(_wide(head))
 
 
 def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
-    """Return the encoding of a file of any size, and whether some of its bytes are not in it. Raises CorpusError."""
+    """Return the encoding of a file of any size, and whether some bytes are invalid in it. Raises CorpusError."""
     try:
         if named:
             known = text_codec(named)
@@ -307,7 +307,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
 
 
 def guessed(raw: bytes, language: str) -> str:
-    """Return the encoding of bytes that are not UTF-8. Raises UnicodeError."""
+    """Guess the encoding of bytes that are not UTF-8. Raises UnicodeError."""
     readings = _readings(raw, language)
     if not readings or readings[0][0] < _MIN_SCORE:
         tried = (
@@ -320,15 +320,14 @@ def guessed(raw: bytes, language: str) -> str:
 
 
 def legacy_language(samples: Iterable[bytes]) -> str:
-    """Return the language of bytes from several files in old encodings, looked at together; empty if none is
-    found."""
+    """Return the language of several files in legacy encodings, judged from all of them together, or ""."""
     odd = b"\n".join(_legacy_samples(samples))
     readings = _readings(odd, "") if odd else []
     return readings[0][2] if readings and readings[0][0] >= _MIN_SCORE else ""
 
 
 def _legacy_samples(samples: Iterable[bytes]) -> Iterator[bytes]:
-    """Return those that are in an old encoding, and do not say in which."""
+    """Return the samples in a legacy encoding that they do not declare."""
     return (sample for sample in samples if not _marked(sample) and not _is_utf8(sample) and not _wide(sample))
 
 
@@ -346,14 +345,14 @@ def _marked(raw: bytes) -> str:
 
 
 def _seven_bits(raw: bytes) -> str:
-    """Return the encoding that escape sequences in ASCII bytes show."""
+    """Return the encoding indicated by escape sequences in ASCII bytes."""
     if b"\x1b$" not in raw or not raw.isascii():
         return ""
     return next((name for mark, name in _ESCAPES.items() if mark in raw), "")
 
 
 def _wide(head: bytes) -> str:
-    """Detect UTF-16 without a mark, which the zeros beside Latin letters, digits, spaces and line ends show."""
+    """Detect UTF-16 without a byte order mark, by the zeros next to Latin letters, digits, spaces and line ends."""
     if len(head) < 4 or b"\x00" not in head:
         return ""
     even, odd = head[0::2].count(0), head[1::2].count(0)
@@ -367,9 +366,9 @@ def _wide(head: bytes) -> str:
 
 
 def _is_broken_utf8(raw: bytes) -> bool:
-    """Return whether bytes are UTF-8 with a few damaged places.
+    """Return whether bytes are UTF-8 with a few damaged sequences.
 
-    Text in another encoding has hardly any valid sequence.
+    Text in another encoding has hardly any valid sequences.
     """
     text = raw.decode("utf-8", "replace")
     damaged = text.count("\ufffd")
@@ -389,7 +388,7 @@ def _lenient(raw: bytes, name: str) -> Decoded:
 
 
 def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
-    """Return (score, encoding, language) of what bytes may be, the best first."""
+    """Return (score, encoding, language) for each possible decoding of the bytes, best first."""
     lines, size = list[bytes](), 0
     for line in raw.splitlines() if len(raw) <= _READ_BYTES else raw[:_READ_BYTES].splitlines()[:-1]:
         if not line.isascii():
@@ -415,7 +414,7 @@ def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
 
 
 def _score(letters: Counter[str], words: list[str], mixed: float, language: str) -> float:
-    """Rate a text from -2, surely not this language, to 1: all characters beyond ASCII are frequent ones of it."""
+    """Rate a text from -2 (surely not this language) to 1 (all non-ASCII characters are frequent in it)."""
     total = letters.total()
     if not total:
         return 0.0
@@ -451,7 +450,7 @@ def _is_all_odd(word: str) -> bool:
 
 
 def _mixed_case(words: list[str]) -> float:
-    """Return the share of words that have a capital letter after a small one, as wrongly read Cyrillic has."""
+    """Return the share of words with a capital letter after a small letter, as in wrongly decoded Cyrillic."""
     cased = [word for word in words if any(map(str.isalpha, word))]
     odd = sum(any(a.islower() and b.isupper() for a, b in pairwise(word)) for word in cased)
     return odd / len(cased) if cased else 0.0

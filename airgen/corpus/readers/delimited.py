@@ -1,4 +1,4 @@
-"""Files of CSV and TSV: their encoding and their lines, for the parser in `airgen.tables`.
+"""Read CSV and TSV files: decode them and split them into lines for the parser in `airgen.tables`.
 
     with open_table(Path("faq.csv"), language="de") as table:
         table.encoding, table.dialect   # "cp1252", TableDialect(delimiter=";", header=True, width=3)
@@ -33,10 +33,10 @@ USUAL_NAMES = frozenset(folded(name) for name in (*IDS, *TITLES, *TEXTS))
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """An open table.
+    """An open CSV or TSV file.
 
     Attributes:
-        above: Lines above the header.
+        above: The lines above the header.
         damaged: Whether bytes that are not in the encoding were replaced by U+FFFD.
     """
 
@@ -59,18 +59,18 @@ def open_table(
     known: Collection[str] = (),
     limit: int = MAX_LINE,
 ) -> Iterator[TableFile]:
-    """Open a CSV or TSV file, packed or not.
+    """Open a CSV or TSV file, compressed or not.
 
     Args:
-        path: the file.
-        language: of its texts, which helps to know an old encoding.
-        encoding: empty, for the one that the bytes show.
-        delimiter: None, to tell it by the rows; empty, for a table of one column.
-        header: whether the first row names the columns; None, to tell it by what it holds.
-        known: names of columns that are expected, besides the usual ones.
-        limit: characters of a line.
+        path: The file.
+        language: Language of the texts, which helps to recognise a legacy encoding.
+        encoding: The encoding. "" detects it from the bytes.
+        delimiter: The delimiter. None detects it from the rows; "" means a table with one column.
+        header: Whether the first row names the columns. None detects this from its contents.
+        known: Expected column names, besides the usual ones.
+        limit: Maximum number of characters per line.
 
-    Raises CorpusError for a file that cannot be read, an encoding that is not known, and a line of more than `limit`.
+    Raises CorpusError if the file cannot be read, its encoding is unknown, or a line is longer than `limit`.
     """
     detected, damaged = encoding_of(path, encoding, language)
     above: list[str] = []

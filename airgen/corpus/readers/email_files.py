@@ -1,7 +1,7 @@
-"""Messages of e-mail and saved pages: `reader: {kind: email, path: support}`, of .eml, .mbox, .mht and .mhtml.
+"""Read e-mail messages and saved web pages (.eml, .mbox, .mht, .mhtml): `reader: {kind: email, path: support}`.
 
-The subject is the title, and the text of the message, or of its HTML, is the document. Attachments, and the lines that
-say from whom and to whom it went, are pieces that are left out.
+The subject becomes the title, and the message's plain or HTML text the document. Attachments, and the sender and
+recipients, are pieces that are left out.
 """
 
 import email
@@ -30,7 +30,7 @@ _LONGEST_HEADER = 4_000  # characters that are parsed: the library takes time wi
 
 
 class _Bounded(email.policy.EmailPolicy):
-    """The library's default policy, which keeps a longer header as it is written."""
+    """The library's default policy, except that very long headers are kept unparsed."""
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
         """Return a header's value."""
@@ -44,7 +44,7 @@ _POLICY = _Bounded()
 
 
 class EmailReader(FileReader):
-    """One document for each message; a file of several messages has one for each."""
+    """Yields one document per message. A file may contain several messages."""
 
     class Settings(SectionSettings):
         """Settings of the e-mail reader.
@@ -60,7 +60,7 @@ class EmailReader(FileReader):
     version, packed = 1, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """Yield the documents of one file, after what is left out. Raises Unusable for a file without text."""
+        """Yield the pieces left out of a file, then its documents. Raises Unusable if the file has no text."""
         starts = [match.start() for match in _MBOX.finditer(raw)] if name.lower().endswith(".mbox") else []
         if not starts:
             yield from self._message(raw, name, "")
@@ -98,9 +98,7 @@ class EmailReader(FileReader):
         yield self.document(name, text, title, anchor, position=position)
 
     def _page(self, message: Message) -> Page:
-        """Return the text of a message: of alternatives the first of plain text, else HTML; attachments are left
-        out.
-        """
+        """Return the text of a message without attachments: the first plain-text alternative, otherwise HTML."""
         blocks: list[Block] = []
         left: list[tuple[str, str]] = []
         title = ""
@@ -163,7 +161,7 @@ def _filename(part: Message) -> str:
 
 
 def _chosen(kind: str, parts: list[Message]) -> list[Message]:
-    """Return the parts with the text: of alternatives one, of a saved page its first of HTML."""
+    """Return the parts with the text: one of several alternatives, or the first HTML part of a saved page."""
     if kind == "multipart/alternative":
         rich = [part for part in parts if part.is_multipart() or part.get_content_type() == "text/html"]
         plain = [part for part in parts if part.get_content_type() == "text/plain" and _has_words(part)]

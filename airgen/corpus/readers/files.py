@@ -1,7 +1,7 @@
-"""Find and open the files of a corpus: `files(place, "docs/**/*.md")`, and the name that each has in ids.
+"""Find and open the files of a corpus, `files(place, "docs/**/*.md")`, and give each a name for ids.
 
-A name is the path as the YAML writes it: `path: docs` and `path: ../docs` both give `docs/api/index.md`, wherever the
-YAML is. So two files of one name in two folders are two documents.
+A name is the path as written in the YAML: `path: docs` and `path: ../docs` both give `docs/api/index.md`, wherever the
+YAML file is. Files with the same name in two folders are therefore two documents.
 """
 
 import bz2
@@ -39,7 +39,7 @@ _ADDRESS_ADVICE = "; an address belongs into `fetch`, and reader.path names the 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """What any process can turn into documents: the bytes of a file, or numbered lines (None: too long) of one.
+    """Raw input that any process can turn into documents: the bytes of a file, or numbered lines (None if too long).
 
     `unit` is what the numbers count.
     """
@@ -51,7 +51,7 @@ class Raw:
 
     @property
     def size(self) -> int:
-        """Return how many bytes it has."""
+        """Return its size in bytes."""
         return len(self.data) + sum(len(line or b"") + 1 for _, line in self.lines)
 
     def __str__(self) -> str:
@@ -59,9 +59,9 @@ class Raw:
 
 
 class PathReader:
-    """The base of readers that read the files of `path` one after another.
+    """Base class of readers that read the files of `path` one by one.
 
-    `version` is raised when the reader gives other text for the same files: corpora are then read again.
+    `version` is incremented when the reader returns different text for the same files, so that corpora are read again.
     """
 
     version: ClassVar[int] = 1
@@ -73,12 +73,12 @@ class PathReader:
         self.twice: frozenset[str] = frozenset()  # names without their ending that two files have
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Yield documents in the order of the files' names."""
+        """Yield documents, sorted by file name."""
         for path in self.list_files():
             yield from [path] if isinstance(path, Dropped) else self.read_file(path)
 
     def raw(self) -> Iterator[Raw | Document | Dropped]:
-        """Yield the same, but what `read_raw` can read elsewhere is not read yet."""
+        """Yield the same, but leave unread what `read_raw` can read elsewhere."""
         for path in self.list_files():
             yield from [path] if isinstance(path, Dropped) else self.raw_file(path)
 
@@ -87,14 +87,14 @@ class PathReader:
         yield from self.read_file(path)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
-        """Return the documents of a part that `raw` gave, perhaps to another reader with the same settings and
+        """Return the documents of a part from `raw`, which may come from another reader with the same settings and
         `twice`."""
         raise NotImplementedError
 
     def list_files(self) -> list[Path | Dropped]:
-        """Return the files, sorted; names that two of them share are noted in `twice`.
+        """Return the sorted files, and record names that two of them share in `twice`.
 
-        Raises CorpusError if there is none.
+        Raises CorpusError if there are none.
         """
         entries = list(files(self.place, self.settings.path, self.suffixes, self.settings.skip))
         paths = [path for path in entries if isinstance(path, Path)]
@@ -104,25 +104,25 @@ class PathReader:
         return entries
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        """Collect what a reader must know about all files before it reads one of them."""
+        """Collect what a reader must know about all files before reading any of them."""
 
     def name(self, path: Path) -> str:
         """Return the file's name in ids and sources."""
         return file_name(self.place, self.settings.path, path)
 
     def below(self, path: Path) -> str:
-        """Return the file's path below `path`, or below the folder where its pattern begins."""
+        """Return the file's path relative to `path`, or to the folder where its pattern begins."""
         folder, _ = _split_pattern(self.place.root, self.settings.path)
         return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
     def identity(self, name: str) -> str:
-        """Return the id of a file's document: its name without the ending, or with it where two files would have one
+        """Return the id of a file's document: its name without the extension, unless two files would then have the same
         id."""
         stem = _stem(name)
         return name if stem in self.twice else stem
 
     def document(self, name: str, text: str, title: str, anchor: str = "", **more: Any) -> Document:
-        """Return a document of the file of that name, or of its part at `anchor`."""
+        """Return a document for the file with this name, or for its part at `anchor`."""
         about: dict[str, Any] = {"source": name, "licence": self.place.licence, "language": self.place.language}
         if self.settings.metadata:
             about["metadata"] = metadata_text(self.settings.metadata, self.about.get(name) or file_values(name, b""))
@@ -141,19 +141,19 @@ def _stem(name: str) -> str:
 def files(
     place: Place, pattern: str, suffixes: tuple[str, ...] = (), skip: Sequence[str] = ()
 ) -> Iterator[Path | Dropped]:
-    """Yield the files of a path or glob below the root, sorted; of a folder, all files in it.
+    """Yield the sorted files of a path or glob below the root. For a folder, yield all files in it.
 
-    A link to a place outside the root becomes a Dropped, but not one into the cache of a download tool beside it.
+    A link that leaves the root is dropped, unless it leads into the cache of a download tool.
 
     Args:
         place: The root, which is the folder of the corpus's files.
-        pattern: A path or a glob, relative to the root.
-        suffixes: Only files with one of these endings; applies to folders. The other files become a Dropped each if
-            they are documents of a kind that no reader reads, else one for all of them that may hold text.
-        skip: Patterns of names; files and whole folders with such a name become a Dropped.
+        pattern: A path or glob relative to the root.
+        suffixes: Extensions of the files to yield from a folder. Each other file is a Dropped if it is a document that
+            no reader supports; a single Dropped counts all others that may contain text.
+        skip: Name patterns. Files and whole folders with a matching name become a Dropped.
 
     Raises:
-        CorpusError: There is no file.
+        CorpusError: There are no files.
     """
     root, written = place.root.resolve(), pattern
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
@@ -196,8 +196,8 @@ def files(
 
 
 def _of_other_kinds(paths: Sequence[Path], root: Path) -> Iterator[Dropped]:
-    """Files of a folder that its reader does not read: each document of a kind that none reads, and how many others
-    there are, by their endings."""
+    """Yield the files in a folder that its reader does not read: each document that no reader supports, and the number
+    of other files by extension."""
     rest: Counter[str] = Counter()
     for path in paths:
         if words := advice(path.name):
@@ -210,8 +210,8 @@ def _of_other_kinds(paths: Sequence[Path], root: Path) -> Iterator[Dropped]:
 
 
 def _caches(root: Path) -> list[Path]:
-    """Return where tools keep the bytes of the files that they show in this folder as links: the Hugging Face cache
-    (blobs), DVC and git-annex."""
+    """Return where tools store the files that they link into this folder: the Hugging Face cache (blobs), DVC and
+    git-annex."""
     above = [root, *root.parents]
     folders = [folder.parent / "blobs" for folder in above if folder.name == "snapshots"]
     folders += [folder / inner for folder in above for inner in (".dvc/cache", ".git/annex/objects")]
@@ -219,9 +219,9 @@ def _caches(root: Path) -> list[Path]:
 
 
 def files_below(folder: Path, skip: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:
-    """Return the files in a folder at any depth, sorted, and those that `skip` leaves out.
+    """Return the sorted files in a folder at any depth, and those that `skip` excludes.
 
-    Of a folder that is left out, only the folder itself is named. Links to folders are not followed.
+    An excluded folder is listed without its contents. Links to folders are not followed.
     """
     matches, skipped = list[Path](), list[Path]()
     for place, folders, names in os.walk(folder):
@@ -233,7 +233,7 @@ def files_below(folder: Path, skip: Sequence[str] = ()) -> tuple[list[Path], lis
 
 
 def _globbed(root: Path, pattern: str, skip: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Return the same of a pattern; what it names itself (`.github/*.md`) is not left out."""
+    """Return the same for a glob. Names that the pattern itself contains (`.github/*.md`) are not excluded."""
     base, _ = _split_pattern(root, pattern)
     matches, skipped = list[Path](), set[Path]()
     for path in root.glob(pattern):
@@ -251,8 +251,7 @@ def _matches(name: str, skip: Sequence[str]) -> bool:
 
 
 def file_name(place: Place, pattern: str, path: Path) -> str:
-    """Return the name of a file that `files` found: relative to the corpus's root, or to what the YAML calls its
-    folder."""
+    """Return the name of a file from `files`, relative to the corpus's root or to the folder in the YAML."""
     root = place.root.resolve()
     if path.is_relative_to(root):
         return path.relative_to(root).as_posix()
@@ -267,13 +266,13 @@ def file_name(place: Place, pattern: str, path: Path) -> str:
 
 
 def endings() -> dict[str, tuple[str, ...]]:
-    """Return {kind: the endings of its files} for readers that recognise their files by the ending."""
+    """Return {kind: extensions} for readers that recognise their files by extension."""
     suffixes_by_kind = {kind: getattr(resolve("reader", kind), "suffixes", ()) for kind in sorted(REGISTRY["reader"])}
     return {kind: suffixes for kind, suffixes in suffixes_by_kind.items() if suffixes}
 
 
 def _explain_unread_folder(start: Path, suffixes: tuple[str, ...]) -> str:
-    """Return why nothing in a folder is read, and what could be."""
+    """Explain why no file in a folder is read, and which files could be."""
     names = [path.name for path in start.rglob("*") if path.is_file()]
     if not names:
         return f"the folder is empty{_PATH_ADVICE}"
@@ -302,9 +301,9 @@ def _split_pattern(base: Path, pattern: str) -> tuple[Path, str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, unpacked if they begin like gzip, bzip2 or zstd.
+    """Open a file, decompressing it if it begins like gzip, bzip2 or zstd.
 
-    Raises CorpusError for a damaged file, MissingExtra for zstd without its package.
+    Raises CorpusError for a damaged file, and MissingExtra if the package for zstd is missing.
     """
     packing = ""
     try:
@@ -345,7 +344,7 @@ def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number from 1, line without its end and the file's mark); None for a line of more than `limit` bytes."""
+    """Yield (number from 1, line without its ending and byte order mark). A line of more than `limit` bytes is None."""
     with opened(path) as stream:
         for number, piece in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
             if len(piece) > limit and not piece.endswith(b"\n"):

@@ -1,9 +1,9 @@
-"""Folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`.
+"""Read folders of HTML: `reader: {kind: html, path: html, content: "div.body", remove: [.toc], split: sections}`.
 
-Every word that a browser shows is in the text, or in a piece that is left out with a reason. An element is never left
-out because of its name alone: a form may enclose the page, a button may hold a question, a header the title of an
-article. Page furniture is left out: navigation and the site's footer because of their position, and other blocks
-because of their position and because other pages of the site repeat them (`repeated_blocks`).
+Every word that a browser shows is in the text, or in a piece that is left out with a reason. No element is left out
+because of its name alone: a form may enclose the page, a button may contain a question, and a header an article's
+title. Page furniture is left out: navigation and the site's footer by their position, and other blocks by their
+position if other pages of the site repeat them (`repeated_blocks`).
 """
 
 import re
@@ -70,11 +70,11 @@ Extract = Literal["main", "page", "trafilatura"]
 
 @dataclass(frozen=True, slots=True)
 class _PlacedBlock:
-    """A block of a page, and how many of its characters are links.
+    """A block of a page, with the number of its characters that are links.
 
     Attributes:
         place: Its position, if it is not part of the page's text.
-        core: Whether it is in the page's `main`, or in an article.
+        core: Whether it is in the page's `main` or in an article.
     """
 
     block: Block
@@ -90,11 +90,11 @@ class HtmlReader(FileReader):
         """Settings of the HTML reader.
 
         Attributes:
-            content: CSS selector of the elements that hold the text.
+            content: CSS selector of the elements that contain the text.
             remove: CSS selectors of elements to leave out.
-            extract: `main` leaves out navigation, the site's header and footer, and what other pages repeat around
-                their text; `page` takes all text; `trafilatura` takes what that library selects. Default: `main`, or
-                `page` if `content` or `remove` is given.
+            extract: `main` leaves out navigation, the site's header and footer, and blocks that other pages repeat
+                around their text. `page` keeps all text. `trafilatura` keeps what that library selects. Default:
+                `main`, or `page` if `content` or `remove` is given.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
@@ -103,11 +103,11 @@ class HtmlReader(FileReader):
         extract: Extract | None = None
 
         def required_packages(self) -> tuple[str, ...]:
-            """Return the packages, with trafilatura if it chooses the text."""
+            """Return the required packages, including trafilatura if it selects the text."""
             return (*self.packages, "trafilatura") if self.extract == "trafilatura" else self.packages
 
         def chosen(self) -> Extract:
-            """Return which part of a page is read."""
+            """Return which part of a page to read."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
     version = 6
@@ -121,11 +121,11 @@ class HtmlReader(FileReader):
 
     @property
     def repeating(self) -> list[str]:
-        """Return the names of pages that repeat a site, such as the one to print."""
+        """Return the names of pages that repeat the site, such as a print version."""
         return list(self.repeated)
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        """Find the blocks that pages of a folder repeat, from a sample, and pages that repeat all others."""
+        """Find the blocks that many pages of a folder repeat, from a sample, and pages that repeat all others."""
         super().look_around(paths)
         if self.settings.chosen() == "main":
             self.common = repeated_blocks(paths, self._folder, self._texts_of)
@@ -135,7 +135,7 @@ class HtmlReader(FileReader):
         return str(PurePosixPath(self.name(path)).parent)
 
     def _texts_of(self, path: Path) -> set[str]:
-        """Return the texts of a page, as `repeated_blocks` compares them; none of a page that cannot be read."""
+        """Return the texts of a page for `repeated_blocks`; none if the page cannot be read."""
         try:
             with opened(path) as stream:
                 raw = stream.read(self.settings.max_bytes)
@@ -160,7 +160,7 @@ class HtmlReader(FileReader):
         yield from self.documents(page.blocks, page.title, name)
 
     def decode(self, raw: bytes) -> Decoded:
-        """Return the page's text, as a browser decodes it."""
+        """Decode the page like a browser."""
         try:
             return decoded_html(raw, self.settings.encoding, self.place.language, usual=self.usual)
         except (UnicodeError, LookupError):
@@ -176,9 +176,9 @@ _MIN_REPEATS, _MIN_REPEAT_SHARE = 4, 0.3
 def repeated_blocks(
     paths: Sequence[Path], folder_of: Callable[[Path], str], texts_of: Callable[[Path], Collection[str]]
 ) -> dict[str, frozenset[str]]:
-    """Return the texts that many pages of each folder have, and under "" those that many of all pages have.
+    """Return the texts that many pages of each folder share and, under "", those that many of all pages share.
 
-    They are known from a sample of pages that are evenly drawn. A folder with fewer than four pages has none.
+    They are determined from an evenly drawn sample of pages. A folder with fewer than four pages has none.
     """
     folders: dict[str, list[Path]] = {"": [*paths]}
     for path in paths:
@@ -208,7 +208,7 @@ _LARGEST_PAGES = 5  # only so many of the largest pages are tested
 def repeating_pages(paths: Sequence[Path], texts_of: Callable[[Path], Collection[str]]) -> dict[Path, frozenset[str]]:
     """Return {page: texts of the others} for pages that repeat most others, such as a print version of a manual.
 
-    Such a page is larger than the others; whether it repeats them is known from a sample of them.
+    Such a page is larger than the others; a sample of them shows whether it repeats them.
     """
     if len(paths) <= _MIN_COPIED_PAGES:
         return {}
@@ -233,7 +233,7 @@ def _is_within(texts: Collection[str], others: Collection[str]) -> bool:
 
 
 def _without_repeated(page: Page, others: Collection[str]) -> Page:
-    """Return the page without what other pages have, and without headings below which nothing stays."""
+    """Return the page without what other pages contain, and without headings that are left without text."""
     remaining: list[Block] = []
     for block in page.blocks:
         if not block.level and _key(block.text) in others:
@@ -250,7 +250,8 @@ def _without_repeated(page: Page, others: Collection[str]) -> Page:
 def html_blocks(
     html: str, content: str = "", remove: Sequence[str] = (), extract: Extract = "page"
 ) -> tuple[str, list[Block]]:
-    """Return title and blocks of a page. Raises Unusable for too much markup; MissingExtra without its packages."""
+    """Return the title and blocks of a page. Raises Unusable for too much markup, and MissingExtra for a missing
+    package."""
     page = html_page(html, content, remove, extract)
     return page.title, page.blocks
 
@@ -262,17 +263,16 @@ def html_page(
     extract: Extract = "page",
     common: Collection[str] = (),
 ) -> Page:
-    """Return a page as title, blocks and pieces that are left out.
+    """Parse a page into its title, its blocks, and the pieces that are left out.
 
     Args:
-        html: the page.
-        content: a CSS selector of the elements with the text; empty for the page's `main`, or all of it.
+        html: The page.
+        content: CSS selector of the elements with the text, or "" for the page's `main` or the whole page.
         remove: CSS selectors of elements to leave out.
-        extract: see `HtmlReader.Settings`.
-        common: texts that other pages of the site have, too, as `repeated_blocks` gives them.
+        extract: See `HtmlReader.Settings`.
+        common: Texts that other pages of the site also contain, from `repeated_blocks`.
 
-    Raises Unusable for too much markup; MissingExtra without its packages.
-    """
+    Raises Unusable for too much markup, and MissingExtra for a missing package."""
     html = bounded(_as_shown(html))
     title, entries, left = _parse_blocks(html, content, remove)
     if extract == "trafilatura":
@@ -328,7 +328,7 @@ def _as_shown(html: str) -> str:
 
 
 def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return one piece for each reason, in the order in which they are met."""
+    """Return one piece for each reason, in order of first occurrence."""
     texts: dict[str, list[str]] = {}
     for reason, text in left:
         if any(map(str.isalnum, text)):
@@ -337,7 +337,7 @@ def _joined(left: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _by_trafilatura(html: str, entries: list[_PlacedBlock]) -> "_Split":
-    """Return the blocks that trafilatura takes, and the others."""
+    """Return the blocks that trafilatura selects, and the others."""
     trafilatura = load_extra("trafilatura", "reader 'html' (extract)")
     main = trafilatura.extract(
         html, output_format="html", include_formatting=True, include_tables=True, favor_recall=True, deduplicate=False
@@ -354,9 +354,9 @@ _Split = tuple[list[_PlacedBlock], list[tuple[str, str]]]
 
 
 def _without_places(entries: Sequence[_PlacedBlock]) -> _Split:
-    """Return the blocks but for those in places that never hold the text of a page.
+    """Return the blocks without those in places that never contain the text of a page.
 
-    Where a page has no other text, a dialog, or what speaks of consent to cookies, is the page.
+    If a page has no other text, a dialog or a cookie notice is its text.
     """
     remaining = [entry for entry in entries if entry.place not in _NO_TEXT]
     never = _NO_TEXT
@@ -367,7 +367,7 @@ def _without_places(entries: Sequence[_PlacedBlock]) -> _Split:
 
 
 def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str]) -> _Split:
-    """Return the blocks of the page's own text; those around it that are furniture; headings left without text."""
+    """Return the blocks of the page's own text, the furniture around it, and headings that are left without text."""
     left: list[tuple[str, str]] = []
     remaining: list[_PlacedBlock] = []
     own = [place for place, entry in enumerate(entries) if not entry.place and _key(entry.block.text) not in common]
@@ -397,14 +397,14 @@ def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str])
 
 
 def _is_linked(entry: _PlacedBlock) -> bool:
-    """Return whether most of a block is links. A term is none: it goes with its definition."""
+    """Return whether most of a block consists of links. A term does not count, because it belongs to its definition."""
     return not (entry.block.level or entry.block.joins) and entry.linked * 2 > len(entry.block.text)
 
 
 def _without_bare_headings(
     entries: Sequence[_PlacedBlock], common: Collection[str], left: Sequence[tuple[str, str]]
 ) -> _Split:
-    """Leave out headings of furniture below which nothing stayed."""
+    """Leave out furniture headings that are left without text."""
     if not left:
         return [*entries], []
     remaining: list[_PlacedBlock] = []
@@ -420,14 +420,14 @@ def _without_bare_headings(
 
 
 def _key(text: str) -> str:
-    """Return the letters and digits of a text, by which texts of two pages are compared."""
+    """Return the letters and digits of a text, for comparing the texts of two pages."""
     return _letters(text)[:500]
 
 
 def _parse_blocks(
     html: str, content: str, remove: Sequence[str]
 ) -> tuple[str, list[_PlacedBlock], list[tuple[str, str]]]:
-    """Return the title element, the blocks, and what is left out whatever is wanted."""
+    """Return the title element, the blocks, and what is always left out."""
     lexbor = load_extra("selectolax.lexbor", "reader 'html'")
     tree = lexbor.LexborHTMLParser(html)
     title = tree.css_first("title")
@@ -448,7 +448,7 @@ def _parse_blocks(
 
 
 def _mark_outside_main(walk: "_Walk") -> None:
-    """Mark blocks outside of `main` as such, if `main` holds the text of the page."""
+    """Mark blocks outside `main` if `main` contains the text of the page."""
     inside = sum(len(entry.block.text) for entry, main in zip(walk.entries, walk.in_main, strict=True) if main)
     free = sum(
         len(entry.block.text)
@@ -463,7 +463,7 @@ def _mark_outside_main(walk: "_Walk") -> None:
 
 
 class _Walk:
-    """A depth-first walk over block elements; the inline text between two of them is a paragraph."""
+    """A depth-first walk over block elements. Inline text between two of them is a paragraph."""
 
     def __init__(self) -> None:
         self.entries: list[_PlacedBlock] = []
@@ -528,7 +528,7 @@ class _Walk:
             self._linked += len(self._held[-1].strip())
 
     def _enter(self, node: Any, tag: str) -> Any:
-        """Return what to do at the end of an element; None if it is not gone into."""
+        """Return what to do at the end of an element, or None to skip it."""
         attributes: Mapping[str, str | None] = node.attributes
         if tag in _NEVER:
             kind = (attributes.get("type") or "").lower() if tag == "script" else ""
@@ -610,7 +610,7 @@ class _Walk:
         return lambda: [end() for end in ends]
 
     def _place(self, node: Any, tag: str, attributes: Mapping[str, str | None], classes: frozenset[str]) -> str:
-        """Return where an element puts what is in it; empty for where it is itself."""
+        """Return the place of an element's contents, or "" if they are in the same place as the element."""
         role = (attributes.get("role") or "").lower()
         inside = self._depth_main or self._sections
         named = " ".join(classes) + " " + (attributes.get("id") or "")
@@ -644,7 +644,8 @@ class _Walk:
             self.left.append((reason, words))
 
     def _button(self, start: int, panel: bool) -> None:
-        """Keep a button as text in a heading, among words, or if it opens a part of the page; else leave it out."""
+        """Keep a button as text in a heading, among words, or if it opens a part of the page; otherwise leave it
+        out."""
         words = " ".join("".join(self._held[start:]).split())
         del self._held[start:]
         before = "".join(self._held).strip()
@@ -684,7 +685,7 @@ class _Walk:
             self._add(" | ".join(cells), 0)
 
     def _words(self) -> str:
-        """Return what is held, with the buttons that stand among other words; others are left out."""
+        """Return the collected inline text. Buttons are kept only if they are among other words."""
         text = "".join(self._held)
         if "\x00" not in text:
             return text
@@ -719,8 +720,8 @@ class _Walk:
 
 
 def _of_attributes(node: Any, tag: str) -> list[str]:
-    """Return the words that a browser shows of an element's attributes: labels of choices, what is in an empty field,
-    the page in a frame.
+    """Return the words in an element's attributes that a browser shows: labels of options, placeholders of fields, a
+    frame's page.
     """
     if tag == "iframe" and (page := node.attributes.get("srcdoc")):
         return [_plain_words(page)]
@@ -730,7 +731,7 @@ def _of_attributes(node: Any, tag: str) -> list[str]:
 
 
 def _plain_words(html: str) -> str:
-    """Return all text of a page, without going into frames in it: there may be thousands, one in another."""
+    """Return all text of a page without the frames in it, of which there may be thousands, nested in each other."""
     tree = load_extra("selectolax.lexbor", "reader 'html'").LexborHTMLParser(bounded(html))
     for node in tree.css("script, style"):
         node.decompose()
@@ -738,12 +739,12 @@ def _plain_words(html: str) -> str:
 
 
 def _is_data(row: Any) -> bool:
-    """Return whether a row of a table holds data, not the layout of the page."""
+    """Return whether a table row contains data rather than the layout of the page."""
     return row.css_first(_LAYOUT_SELECTOR) is None and len(row.text()) <= _MAX_CELL_CHARACTERS
 
 
 def _equation(node: Any) -> str | None:
-    """Return an equation as LaTeX, where the page has it, else its letters; None if there is none."""
+    """Return an equation as LaTeX, if the page has it, otherwise as letters; None if there is no equation."""
     source = node.css_first("annotation[encoding='application/x-tex']")
     if source is not None:
         return f" {source.text().strip()} "

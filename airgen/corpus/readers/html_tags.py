@@ -1,9 +1,9 @@
-"""Bounds on the markup of a page, before a parser whose time grows with more than its size sees it.
+"""Limit the markup of a page before it reaches a parser whose time grows faster than the page's size.
 
     html = bounded(html)        # raises Unusable for too many tags, or too many levels of nested elements
 
-A tag with thousands of attributes loses them: parsers compare each with all before it, and no text is in them.
-In XHTML, each `<title/>` gets its end: a parser of HTML ignores the slash, and takes the rest of the page for a title.
+A tag with thousands of attributes loses them: they contain no text, and parsers compare each with all earlier ones. In
+XHTML, each `<title/>` gets its end: a parser of HTML ignores the slash, and takes the rest of the page for a title.
 """
 
 import re
@@ -39,9 +39,9 @@ _ATTRIBUTE_PATTERN = re.compile(_ATTRIBUTE)
 
 
 def bounded(html: str) -> str:
-    """Return the page, whose tags have at most some hundred attributes.
+    """Return the page with at most a few hundred attributes per tag.
 
-    Raises Unusable for more tags than are read, and for more elements open at once than a page has.
+    Raises Unusable for too many tags, and for too many levels of nested elements.
     """
     if html.count("<") > MAX_MARKS:
         raise Unusable("too large", f"more than {MAX_MARKS:,} tags")

@@ -1,4 +1,4 @@
-"""Documents that are records: JSON and JSON Lines (plain or packed), BEIR folders, Hugging Face `datasets`.
+"""Read records as documents: JSON and JSON Lines (optionally compressed), BEIR folders, Hugging Face `datasets`.
 
 reader: {kind: jsonl, path: data/*.jsonl.gz, fields: {id: url, text: body}}
 reader: {kind: beir, path: scifact}                          # its corpus, without queries and qrels
@@ -32,7 +32,7 @@ _MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
 
 
 class JsonLinesReader(PathReader):
-    """One JSON object for each line. A line that is not a JSON object is dropped with its reason.
+    """Reads one JSON object per line. A line that is not a JSON object is dropped with a reason.
 
     A file that has no lines in spite of its name, such as a list or objects printed over several lines, is read whole.
     """
@@ -41,7 +41,7 @@ class JsonLinesReader(PathReader):
         """Settings of the JSON Lines reader.
 
         Attributes:
-            path: A file, glob or folder below the corpus's root.
+            path: A file, glob or folder, relative to the corpus's root.
         """
 
         path: Annotated[str, FILE]
@@ -75,7 +75,7 @@ class JsonLinesReader(PathReader):
             yield Raw(path, lines=part)
 
     def read_raw(self, raw: Raw) -> Iterator[Document | Dropped]:
-        """Yield one document for each of these lines of a file, whose columns are noted in `seen`."""
+        """Yield one document for each of these lines, and record their columns in `seen`."""
         limit = self.settings.max_bytes
         seen = self.seen.setdefault(raw.path, SeenColumns(self.settings.named()))
         for number, line in raw.lines:
@@ -99,7 +99,7 @@ class JsonLinesReader(PathReader):
             yield from self.settings.documents(row, seen, self.place, **where)
 
     def _text(self, line: bytes, path: Path) -> str | None:
-        """Return a line in UTF-8, or in the old encoding that the file's bytes show; None if it is neither."""
+        """Decode a line as UTF-8 or in the legacy encoding detected for the file; None if it is neither."""
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError:
@@ -153,9 +153,9 @@ def has_json_lines(path: Path) -> bool:
 class JsonReader(PathReader):
     """A JSON file: a list of objects at `rows`, or what other tools write in its place.
 
-    A table of pandas, columns as lists, objects or texts by id, one object, and several objects one after the other
-    are read as rows, too. Texts elsewhere in the file are counted. The file is read whole and can have at most 512 MB;
-    larger data belongs in JSON Lines.
+    A table of pandas, columns as lists, objects or texts by id, one object, and several objects one after the other are
+    read as rows, too. Texts elsewhere in the file are counted. The file is read as a whole and limited to 512 MB.
+    Convert larger data to JSON Lines.
     """
 
     class Settings(ChosenRows):
@@ -223,7 +223,7 @@ _NAMES = ("corpus.jsonl", "corpus.jsonl.gz")
 
 
 class BeirReader(JsonLinesReader):
-    """`corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
+    """Reads Reads Reads `corpus.jsonl` or `corpus.jsonl.gz` with `_id`, `title` and `text`."""
 
     class Settings(JsonLinesReader.Settings):
         """Settings of the BEIR reader.
@@ -248,16 +248,16 @@ class BeirReader(JsonLinesReader):
 
 
 class DatasetsReader:
-    """Splits of a data set, streamed and not downloaded whole. Code in a repository is never run."""
+    """Streams splits of a dataset without downloading all of it. Code in a repository is never run."""
 
     class Settings(ChosenRows):
-        """Settings of the reader of Hugging Face datasets.
+        """Settings of the Hugging Face datasets reader.
 
         Attributes:
-            path: Name on the Hub, or a folder below the corpus's root that `save_to_disk` wrote.
-            config: One configuration or several, read one after the other.
-            split: One split or several, read one after the other.
-            files: Globs of files to read as if they were the repository. They have no config, and their only split is
+            path: Name on the Hub, or a folder written by `save_to_disk`, relative to the corpus's root.
+            config: One configuration or several, which are read in order.
+            split: One split or several, which are read in order.
+            files: Globs of files to read in place of a repository. They have no config, and their only split is
                 `train`.
         """
 

@@ -1,10 +1,10 @@
-"""Files of text, also those with light markup: reStructuredText, AsciiDoc, Org and subtitles.
+"""Read text files, with or without light markup: reStructuredText, AsciiDoc, Org and subtitles.
 
 >>> asciidoc_blocks("= Guide\\n\\n== Use\\n\\nPress *Start*.")
 ('Guide', [Block(text='Guide', level=1, joins=False), Block(text='Use', level=2, joins=False), \
 Block(text='Press *Start*.', level=0, joins=False)])
 
-Headings are headings; all other lines stay as they are. Of subtitles the numbers and times are left out.
+Headings are recognised, and all other lines are kept unchanged. Numbers and times of subtitles are left out.
 """
 
 import re
@@ -28,8 +28,8 @@ _MOST_CUES = 20  # in one paragraph of subtitles without full stops
 
 
 class TextReader(FileReader):
-    """Plain text without a title. Blank lines separate paragraphs. reStructuredText, AsciiDoc and Org have their
-    headings, and a title; of subtitles the times are left out."""
+    """Reads plain text, whose paragraphs are separated by blank lines. reStructuredText, AsciiDoc and Org keep their
+    title and headings; the times of subtitles are left out."""
 
     suffixes = (
         ".txt", ".text", ".txt.gz", ".rst", ".rst.gz", ".adoc", ".asciidoc", ".org", ".srt", ".vtt",
@@ -54,7 +54,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _blocks(text: str, heading: Callable[[str], tuple[int, str] | None]) -> list[Block]:
-    """Return the paragraphs between blank lines, and the headings."""
+    """Return the headings and the paragraphs between blank lines."""
     blocks: list[Block] = []
     held: list[str] = []
     for line in [*_lines(text), ""]:
@@ -112,8 +112,8 @@ def org_blocks(text: str) -> tuple[str, list[Block]]:
 
 
 def subtitle_page(text: str) -> Page:
-    """Subtitles (SubRip, WebVTT) as paragraphs of whole sentences. Numbers, times, notes and lines that only repeat the
-    line before, as live captions do, are left out."""
+    """Convert subtitles (SubRip, WebVTT) to paragraphs of whole sentences. Numbers, times, notes, and lines that only
+    repeat the previous line, as in live captions, are left out."""
     left: dict[str, list[str]] = {}
     blocks: list[Block] = []
     held: list[str] = []
@@ -136,7 +136,7 @@ def subtitle_page(text: str) -> Page:
 
 
 def _cue_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield (line, why it is left out, or "")."""
+    """Yield each line with the reason for leaving it out, or ""."""
     beside = ""  # inside a note, a style or the header
     for place, line in enumerate(lines):
         words = line.strip()

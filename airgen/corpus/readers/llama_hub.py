@@ -1,4 +1,4 @@
-"""Any reader of LlamaHub: Confluence, Notion, SharePoint, Google Drive, Slack, databases, web pages, and files.
+"""Use any LlamaHub reader: Confluence, Notion, SharePoint, Google Drive, Slack, databases, web pages and files.
 
     reader:
       kind: llama-index
@@ -7,10 +7,11 @@
       load: {space_key: HANDBOOK}
 
 The reader is created with `arguments`, and its `load_data` is called with `load`. ${NAME} in either is an environment
-variable, which no message shows. A text that begins with `./` or `../` is a path from the folder of the YAML file.
+variable, whose value no message shows. A text beginning with `./` or `../` is a path relative to the folder of the YAML
+file.
 
-Many readers give each document a new random id at each call. Ids here are made of what is stable: the id if it is not
-random, else the address or path in the metadata, else the text. Documents with one address are numbered.
+Many readers give each document a new random id in each call. Ids are therefore made from what is stable: the id if it
+is not random, otherwise the URL or path in the metadata, otherwise the text. Documents with the same URL are numbered.
 """
 
 import builtins
@@ -58,19 +59,19 @@ _MAX_ID_CHARACTERS = 200  # characters of an id
 
 
 class AsksForLogin(Exception):
-    """Raised where third-party code would wait for a person."""
+    """Third-party code would wait for a person."""
 
 
 class LlamaIndexReader:
-    """The documents of a reader of LlamaHub, in its order."""
+    """Yields the documents of a LlamaHub reader, in its order."""
 
     class Settings(ReaderSettings):
         """Settings of a LlamaIndex reader.
 
         Attributes:
-            reader: Its class, as `module:Class`.
-            id: Name of the metadata that is the id, if the usual names are missing.
-            title: Name of the metadata that is the title, if the usual names are missing.
+            reader: The reader's class, as `module:Class`.
+            id: Metadata name of the id, if it is not a usual name.
+            title: Metadata name of the title, if it is not a usual name.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("llama_index",)
@@ -95,8 +96,8 @@ class LlamaIndexReader:
             return tuple(text for _, text in (*_texts(self.arguments), *_texts(self.load)) if _is_path(text))
 
         def problems(self) -> list[str]:
-            """Return what keeps the reader from being called: its package, its class, its arguments, the
-            environment.
+            """Return what prevents the reader from being called: its package, class, arguments or environment
+            variables.
             """
             texts = [text for _, text in (*_texts(self.arguments), *_texts(self.load))]
             variables = (name for text in texts for name in VARIABLE.findall(text))
@@ -115,7 +116,7 @@ class LlamaIndexReader:
         self._secrets: list[str] = []
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Yield the documents. Raises CorpusError in one line, which contains nothing of the environment."""
+        """Yield the documents. Raises a one-line CorpusError, which never shows environment variables."""
         chosen = self.settings
         if problems := chosen.problems():
             raise CorpusError("\n".join(problems))
@@ -138,7 +139,7 @@ class LlamaIndexReader:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Run third-party code, which may neither wait for a person nor reveal a secret."""
+        """Run third-party code, preventing it from waiting for a person and from revealing secrets."""
         try:
             with unattended():
                 yield
@@ -151,7 +152,7 @@ class LlamaIndexReader:
             raise CorpusError(f"reader {name}: {error_words(error, self._secrets)}") from None
 
     def _filled(self, value: Any) -> Any:
-        """Return the arguments with the environment's values, and with paths from the folder of the corpus."""
+        """Return the arguments with environment variables filled in and paths relative to the corpus's folder."""
         if isinstance(value, Mapping):
             return {name: self._filled(part) for name, part in value.items()}
         if isinstance(value, list):
@@ -200,13 +201,13 @@ class LlamaIndexReader:
         )
 
     def _below(self, address: str) -> str:
-        """Return a path below the corpus's folder without that folder: the same on every machine."""
+        """Return a path relative to the corpus's folder, so that it is the same on every machine."""
         path, root = Path(address), self.place.root.resolve()
         return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else address
 
 
 def reader_class(name: str) -> Any:
-    """Return the class at module:Class. Raises CorpusError for one that is not a reader, and says what to install."""
+    """Return the class at module:Class. Raises CorpusError if it is not a reader, or says what to install."""
     module, _, attribute = name.partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute, None)
@@ -221,7 +222,7 @@ def reader_class(name: str) -> Any:
 
 
 def _is_lazy(kind: Any) -> bool:
-    """Return whether a reader gives its documents one after another."""
+    """Return whether a reader yields its documents one by one."""
     base = load_extra("llama_index.core.readers.base", "the reader").BaseReader
     return getattr(kind, "lazy_load_data", base.lazy_load_data) is not base.lazy_load_data
 
@@ -251,7 +252,7 @@ def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any], lab
 
 @contextmanager
 def unattended() -> Iterator[None]:
-    """Raise AsksForLogin if code would wait for a person: a question in the terminal, a page in a browser."""
+    """Raise AsksForLogin if the block would wait for a person, in the terminal or in a browser."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AsksForLogin("it asks for a login")
@@ -269,7 +270,7 @@ def unattended() -> Iterator[None]:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of every text in nested arguments."""
+    """Yield (name, text) for every text in nested arguments."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
@@ -285,6 +286,6 @@ def _is_path(text: str) -> bool:
 
 
 def _first(metadata: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """Return the first of these that is a text or a number."""
+    """Return the first of these values that is a text or a number."""
     values = (metadata.get(name) for name in names)
     return next((str(value) for value in values if isinstance(value, str | int) and str(value).strip()), "")

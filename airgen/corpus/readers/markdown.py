@@ -1,9 +1,10 @@
-"""Markdown as a reader sees it, by markdown-it-py: `reader: {kind: markdown, path: docs, split: sections}`.
+"""Read Markdown as rendered, with markdown-it-py: `reader: {kind: markdown, path: docs, split: sections}`.
 
 >>> markdown_blocks("# Use\\n\\nSee [the **guide**](g.html) of `cp <from> <to>`.")[1][1].text
 'See the guide of cp <from> <to>.'
 
-Every word of the rendered page stays. The markup goes: HTML tags, too, but not a placeholder that only looks like one.
+Every word of the rendered page is kept. Markup is removed, including HTML tags, but not placeholders that only look
+like tags.
 """
 
 import html
@@ -39,7 +40,7 @@ _HIDDEN = re.compile(r"(?:script|style)(?=[\s/>])", re.IGNORECASE)
 
 
 class MarkdownReader(FileReader):
-    """Markdown without its markup; the title is that of the front matter, or the first heading of level 1."""
+    """Reads Markdown without its markup. The title comes from the front matter or the first heading of level 1."""
 
     version = 4
     suffixes = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd", ".md.gz")
@@ -57,8 +58,8 @@ def markdown_blocks(text: str) -> tuple[str, list[Block]]:
 
 
 def markdown_page(text: str) -> Page:
-    """Return the title, and the headings, paragraphs, lists, tables and code, of a Markdown text (CommonMark, with
-    tables, strikethrough and footnotes). Front matter is a piece that is left out."""
+    """Parse Markdown (CommonMark with tables, strikethrough and footnotes) into its title, headings, paragraphs, lists,
+    tables and code. Front matter is a piece that is left out."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     title, matter, text = _without_matter(text.removeprefix("\ufeff"))
     tokens = _parsed(text)
@@ -69,9 +70,9 @@ def markdown_page(text: str) -> Page:
 
 
 def _without_matter(text: str) -> tuple[str, str, str]:
-    """Return the title in the front matter, the front matter, and the text after it.
+    """Return the front matter's title, the front matter, and the text after it.
 
-    What only looks like front matter, such as a text between two rules, stays text.
+    Text that only looks like front matter, such as text between two rules, remains text.
     """
     first, _, rest = text.partition("\n")
     fence = _FENCE.fullmatch(first)
@@ -95,7 +96,7 @@ def _without_matter(text: str) -> tuple[str, str, str]:
 
 
 def _matter(text: str, fence: str) -> Mapping[str, Any] | None:
-    """Return front matter as YAML or TOML reads it; None for something else. Broken YAML gives its title line alone."""
+    """Parse front matter as YAML or TOML, or return None if it is neither. Broken YAML yields only its title line."""
     if fence == "+++":
         try:
             return tomllib.loads(text)
@@ -111,7 +112,7 @@ def _matter(text: str, fence: str) -> Mapping[str, Any] | None:
 
 
 class _Matter(yaml.SafeLoader):
-    """YAML whose values are the texts that people wrote, and without aliases, which can grow without end."""
+    """A YAML loader that keeps values as written and refuses aliases, which can expand without limit."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
@@ -123,7 +124,7 @@ _Matter.yaml_implicit_resolvers = {}
 
 
 def _named_lines(text: str, sign: str) -> Mapping[str, Any] | None:
-    """Return {name: value} for front matter that its parser refuses; None if no line has that form."""
+    """Return {name: value} for front matter that cannot be parsed, or None if no line has that form."""
     values: dict[str, Any] = {}
     for line in text.split("\n"):
         name, mark, value = line.partition(sign)
@@ -143,8 +144,7 @@ def _parser() -> MarkdownIt:
 
 
 def _parsed(text: str) -> list[Token] | None:
-    """Return the tokens of a text, also of footnotes that nothing refers to; None if it is nested deeper than
-    `_NESTED`."""
+    """Return the tokens of a text, including unreferenced footnotes, or None if it is nested deeper than `_NESTED`."""
     notes: dict[str, Any] = {}
     tokens = _parser().parse(text, notes)
     if any(token.level >= _MAX_NESTING - 1 for token in tokens):
@@ -160,7 +160,7 @@ def _parsed(text: str) -> list[Token] | None:
 
 
 class _Walk:
-    """The blocks of one page, whose text has these lines. `closed`: the names whose closing tags are on it."""
+    """The blocks of a page with these lines. `closed` holds the names of tags that are closed on the page."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
@@ -176,7 +176,7 @@ class _Walk:
                 yield from map(Block, self._texts(node))
 
     def _texts(self, node: SyntaxTreeNode) -> Iterator[str]:
-        """Yield the texts of a block that is no top-level heading and no list."""
+        """Yield the texts of a block that is neither a top-level heading nor a list."""
         if node.type in ("paragraph", "heading"):
             yield self.inline(node)
         elif node.type in ("fence", "code_block"):
@@ -196,7 +196,7 @@ class _Walk:
                 yield from self._texts(child)
 
     def _items(self, node: SyntaxTreeNode) -> Iterator[str]:
-        """Yield the items of a list with their markers; yield a tight list as a single text."""
+        """Yield the items of a list with their markers, or a tight list as a single text."""
         marks = (f"{item.info}{item.markup}" if node.type == "ordered_list" else "-" for item in node.children)
         tight = all(part.hidden for item in node.children for part in item.children if part.type == "paragraph")
         items = []
@@ -206,7 +206,7 @@ class _Walk:
         yield from ["\n".join(items)] if tight else items
 
     def _surplus(self, row: SyntaxTreeNode) -> list[str]:
-        """Return the cells of a row beyond the last column, which a page does not show."""
+        """Return the cells beyond the last column of a row, which are not rendered."""
         if row.map is None or row.map[0] >= len(self._lines):
             return []
         line = self._lines[row.map[0]].strip().removeprefix("|").removesuffix("|")
@@ -233,7 +233,7 @@ class _Walk:
             yield node.content
 
     def _tags(self, text: str) -> str:
-        """Return HTML without comments, scripts and tags; a placeholder such as `<path>` stays."""
+        """Return HTML without comments, scripts and tags, but with placeholders such as `<path>`."""
         return _TAG.sub(self._tag, _without_hidden(text))
 
     def _tag(self, match: re.Match[str]) -> str:
@@ -248,8 +248,7 @@ class _Walk:
 
 
 def _caption(info: str) -> str:
-    """Return what a page shows of the words behind a fence: the title of code, or of a directive such as `{note}
-    Title`."""
+    """Return the visible part of a fence's info string: the title of code, or of a directive such as `{note} Title`."""
     if title := _TITLED.search(info):
         return title[2]
     name, _, rest = info.partition("}")
@@ -257,13 +256,13 @@ def _caption(info: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """Return HTML without comments, declarations, scripts and styles. One that does not end stays."""
+    """Return HTML without comments, declarations, scripts and styles. An unclosed one is kept."""
     absent: set[str] = set()
 
     def after(mark: str, at: int) -> int:
         """Return the end of the next `mark`, or -1.
 
-        What is not there once is never searched again: time stays linear.
+        A mark that was not found once is never searched for again, which keeps the time linear.
         """
         match = None if mark in absent else re.compile(mark, re.IGNORECASE).search(text, at)
         if match is None:

@@ -1,10 +1,10 @@
-"""Metadata of documents: columns of a row, or properties of a file, as `metadata: [product, version]` names them.
+"""Read the metadata of documents: a row's columns or a file's properties named in `metadata: [product, version]`.
 
-A row has its columns. A Markdown file has its front matter, an HTML page its `<meta name="...">`, a DOCX or EPUB file
-its properties (title, creator, subject, language, date, ...), and every file its `path`, `folder` and `file`. A name
-that a document does not have is null there, so that all documents have the same names.
+A row has its columns, a Markdown file its front matter, an HTML page its `<meta name="...">` elements, a DOCX or EPUB
+file its properties (title, creator, subject, language, date, ...), and every file its `path`, `folder` and `file`. A
+missing value is null, so that all documents have the same names.
 
-In rows of the work database it is text: JSON with the names in their order.
+The work database stores metadata as JSON text with the names in order.
 """
 
 import io
@@ -26,18 +26,18 @@ _PROPERTY = re.compile(r"<(?:dc|dcterms|cp):([a-zA-Z]+)\b[^<>]*>([^<]{0,2000})</
 
 
 def metadata_text(names: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Return the values of these names as JSON; empty without names."""
+    """Return the values of these names as JSON, or "" if there are no names."""
     return json.dumps({name: _value(values.get(name)) for name in names}, ensure_ascii=False) if names else ""
 
 
 def metadata_of(text: str) -> dict[str, Any]:
-    """Return what `metadata_text` wrote."""
+    """Parse the result of `metadata_text`."""
     values: dict[str, Any] = json.loads(text) if text else {}
     return values
 
 
 def _value(value: Any) -> Any:
-    """Return a scalar, or a list of scalars; anything else as text."""
+    """Return scalars and lists of scalars unchanged, and anything else as text."""
     if isinstance(value, str):
         return " ".join(value.split())[:_MAX_VALUE_CHARACTERS]
     if value is None or isinstance(value, bool | int | float):
@@ -48,7 +48,7 @@ def _value(value: Any) -> Any:
 
 
 def file_values(name: str, raw: bytes) -> dict[str, Any]:
-    """Return the metadata of a file, and its path. Names from the file are also in small letters."""
+    """Return the metadata of a file, including its path. Names from the file are also included in lower case."""
     place = PurePosixPath(name)
     values: dict[str, Any] = {
         "path": name,
@@ -88,7 +88,7 @@ def _meta_tags(text: str) -> dict[str, Any]:
 
 
 def _properties(raw: bytes) -> dict[str, Any]:
-    """Return the Dublin Core of a packed document."""
+    """Return the Dublin Core metadata of a zipped document."""
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as pack:
             names = [name for name in pack.namelist() if name == "docProps/core.xml" or name.endswith(".opf")][:1]

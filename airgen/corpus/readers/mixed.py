@@ -1,7 +1,8 @@
-"""Folders of files of several kinds: `reader: {kind: files, path: docs, readers: [html, {kind: pdf, split: pages}]}`.
+"""Read folders with several kinds of files: `reader: {kind: files, path: docs, readers: [html, {kind: pdf, split:
+pages}]}`.
 
-Each file goes to the first reader that reads its ending. `only` limits a reader to the files whose path below `path`
-matches one of these patterns. So one corpus can have PDF, HTML and tables.
+Each file goes to the first reader that supports its extension. `only` limits a reader to files whose path below `path`
+matches one of the patterns. One corpus can thus contain PDF, HTML and tables.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _TEXTS = ("docx", "email", "epub", "html", "ipynb", "markdown", "odt", "pdf", "p
 
 
 class FilesReader(PathReader):
-    """Each file of a folder, by the reader of its ending."""
+    """Reads each file of a folder with the reader for its extension."""
 
     class Settings(ReaderSettings):
-        """Settings of the reader of folders with files of several kinds.
+        """Settings of the reader for folders with several kinds of files.
 
         Attributes:
-            readers: Names of readers, or mappings with the settings of their kind (without `path`) and, optionally,
-                `only`: patterns of the files that they read. Default: every reader of text files, but no tables.
+            readers: Names of readers, or mappings with the settings of their kind (without `path`) and optionally
+                `only`, patterns of the files to read. Default: every reader of text files, but not of tables.
         """
 
         path: Annotated[str, FILE]
@@ -50,7 +51,7 @@ class FilesReader(PathReader):
             return self
 
         def entry_spec(self, entry: Any) -> tuple[Spec, tuple[str, ...]]:
-            """Check an entry of `readers`: return its reader, and the patterns of its files; no pattern for all."""
+            """Validate an entry of `readers`, and return its reader and file patterns (none for all files)."""
             if not isinstance(entry, str | dict):
                 raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
             values = {"kind": entry} if isinstance(entry, str) else dict(entry)
@@ -94,7 +95,8 @@ class FilesReader(PathReader):
             reader.look_around(paths_by_reader.get(place, []))
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
-        """Yield the documents of one file. The id of a table's row begins with the file: two tables may count alike."""
+        """Yield the documents of one file. The id of a table row begins with the file's name, since tables may share
+        ids."""
         name = self.name(path)
         reader = self._reader_of(path)
         if reader is None:

@@ -1,7 +1,7 @@
-"""Notebooks of Jupyter: `reader: {kind: ipynb, path: notebooks, split: sections, outputs: true}`.
+"""Read Jupyter notebooks: `reader: {kind: ipynb, path: notebooks, split: sections, outputs: true}`.
 
-The cells of Markdown are read as any Markdown, and the code stays between them. What the code printed is a piece that
-is left out, unless `outputs` keeps it; pictures have no words.
+Markdown cells are read like other Markdown, with the code between them. Printed output is a piece that is left out,
+unless `outputs` is set. Pictures have no text.
 """
 
 import json
@@ -21,7 +21,7 @@ _MOST_LEVEL = 6
 
 
 class NotebookReader(FileReader):
-    """One document for each notebook or section. Versions 3 and 4 of the format are read."""
+    """Yields one document per notebook or section. Supports versions 3 and 4 of the format."""
 
     class Settings(SectionSettings):
         """Settings of the notebook reader.
@@ -83,7 +83,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _cells(notebook: Any) -> list[Mapping[str, Any]] | None:
-    """Return the cells of a notebook, in version 3 those of its worksheets; None if it has none."""
+    """Return the cells of a notebook (of its worksheets in version 3), or None if it has none."""
     cells = _mapping(notebook).get("cells")
     if not isinstance(cells, list):
         sheets = _mapping(notebook).get("worksheets")
@@ -98,13 +98,13 @@ def _list(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    """Return a text, or a list of its lines."""
+    """Return a text that may be given as a list of lines."""
     lines = value if isinstance(value, list) else [value]
     return "".join(line for line in lines if isinstance(line, str))
 
 
 def _outputs(cell: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words that the code of a cell printed: of each output its best form."""
+    """Yield the text that a cell's code printed, in the best form of each output."""
     for output in map(_mapping, _list(cell.get("outputs"))):
         data = _mapping(output.get("data")) or output
         for name in ("text", "text/plain", "text/markdown", "text/latex", "latex"):

@@ -1,7 +1,7 @@
-"""Texts of LibreOffice and OpenOffice (OpenDocument): `reader: {kind: odt, path: handbook, split: sections}`.
+"""Read LibreOffice and OpenOffice texts (OpenDocument): `reader: {kind: odt, path: handbook, split: sections}`.
 
-Headings, paragraphs, lists, tables, text boxes, equations and footnotes are text. Comments, deleted text, tables of
-contents, headers, footers and the words of charts are pieces that are left out.
+The text consists of headings, paragraphs, lists, tables, text boxes, equations and footnotes. Comments, deleted text,
+tables of contents, headers, footers and the words in charts are pieces that are left out.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ _SKIPPED = ("forms", "sequence-decls", "variable-decls", "user-field-decls", "in
 
 
 class OpenDocumentReader(FileReader):
-    """One document for each file or section."""
+    """Yields one document per file or section."""
 
     class Settings(SectionSettings):
         """Settings of the OpenDocument reader.
 
         Attributes:
-            max_bytes: Maximum size of a file, and of its XML after unpacking.
+            max_bytes: Maximum size of a file and of its unpacked XML.
         """
 
         max_bytes: int = 256 * 1024 * 1024
@@ -38,7 +38,7 @@ class OpenDocumentReader(FileReader):
     version, packed = 1, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """Yield the documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
+        """Yield the pieces left out of a file, then its documents. Raises Unusable if it is damaged or protected."""
         try:
             pack = PackedXml(raw, self.settings.max_bytes)
             if "META-INF/manifest.xml" in pack.names and any(
@@ -131,7 +131,7 @@ class _Walk:
         self.left.append((_BESIDE[local(element)], "\n".join(_all_text(element))))
 
     def _line(self, paragraph: Element) -> str:
-        """Return the words of a paragraph; its notes and text boxes come after it."""
+        """Return the words of a paragraph, whose notes and text boxes follow it."""
         pieces = [paragraph.text or ""]
         stack = [(child, False) for child in reversed(paragraph)]
         while stack:
@@ -165,7 +165,7 @@ class _Walk:
         return "".join(pieces).strip()
 
     def _object(self, href: str) -> str:
-        """Return the equation that an object is; the words of any other are left out."""
+        """Return the equation in an object. The words in any other object are left out."""
         member = f"{href.removeprefix('./')}/content.xml"
         if member not in self._pack.names:
             return ""
@@ -178,7 +178,7 @@ class _Walk:
 
 
 def _all_text(element: Element) -> list[str]:
-    """Return the paragraphs in an element; those of a paragraph in another once."""
+    """Return the paragraphs in an element, counting nested paragraphs once."""
     texts, stack = list[str](), [element]
     while stack:
         node = stack.pop()

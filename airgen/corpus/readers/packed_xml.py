@@ -1,4 +1,4 @@
-"""A document that is a ZIP archive of XML, within bounds: its members as trees."""
+"""Parse the members of a ZIP archive of XML, with limits on their size."""
 
 import io
 import posixpath
@@ -20,7 +20,7 @@ _READ_AGAIN = 16 << 20  # bytes of members that may be read twice, as many place
 
 
 class PackedXml:
-    """The XML of a packed document. Raises Unusable if it unpacks to too much, and what `DAMAGED` names."""
+    """The XML of a zipped document. Raises Unusable if it unpacks to too much, and the errors in `DAMAGED`."""
 
     def __init__(self, raw: bytes, most: int) -> None:
         if raw.startswith(b"\xd0\xcf\x11\xe0"):
@@ -34,7 +34,7 @@ class PackedXml:
         self._unread = size + _READ_AGAIN
 
     def tree(self, name: str) -> Element:
-        """Return a member's first element."""
+        """Return the root element of a member."""
         data = self._members.read(name)
         self._unread -= len(data)
         if self._unread < 0:
@@ -52,7 +52,7 @@ class PackedXml:
         return root
 
     def targets(self, name: str) -> dict[str, str]:
-        """{id: the member that it names} of the relations of a member (Office Open XML); none where it has none."""
+        """Return {id: target member} for the relationships of a member (Office Open XML)."""
         folder, base = posixpath.split(name)
         try:
             relations = self.tree(f"{folder}/_rels/{base}.rels")
@@ -70,7 +70,7 @@ class PackedXml:
 
 
 def local(element: Element) -> str:
-    """Return the name of an element without its namespace; empty for a comment."""
+    """Return the name of an element without its namespace, or "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 

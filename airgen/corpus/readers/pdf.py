@@ -1,4 +1,5 @@
-"""PDF files without running heads, page numbers and hyphenation, by PDFium: `reader: {kind: pdf, path: papers}`."""
+"""Read PDF files with PDFium, without running heads, page numbers and hyphenation: `reader: {kind: pdf, path:
+papers}`."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ _MADE = re.compile(r"\.(?:docx?|indd|tex|dvi|ps|odt|pptx?|qxd|rtf|fm|pdf)$", re.
 
 
 class PdfReader(FileReader):
-    """One document for each file (for the Long-Doc task) or page."""
+    """Yields one document per file (for the Long-Doc task) or page."""
 
     class Settings(SectionSettings):
         """Settings of the PDF reader.
 
         Attributes:
-            split: What becomes a document: the file or its pages.
+            split: What becomes a document: the file or a page.
             max_bytes: Maximum size of a file.
         """
 
@@ -54,8 +55,8 @@ class PdfReader(FileReader):
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """Yield the documents of one file.
 
-        A page that cannot be read is dropped. Raises Unusable for a file that needs a password, is damaged, has no text
-        (scanned), or needs too much memory or time.
+        A page that cannot be read is dropped. Raises Unusable if the file needs a password, is damaged, has no text (is
+        scanned), or needs too much memory or time.
         """
         load_extra("pypdfium2", "reader 'pdf'")
         if self._child is None or not self._child.lives:
@@ -109,7 +110,7 @@ def _letters(text: str) -> str:
 
 
 class _Child:
-    """A process that reads PDF files, one after another; see `pdf_child`."""
+    """A process that reads PDF files one by one; see `pdf_child`."""
 
     def __init__(self) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
@@ -127,9 +128,9 @@ class _Child:
         return self._end.alive and self._process.poll() is None
 
     def ask(self, raw: bytes, most: int) -> Iterator[list[str]]:
-        """Yield the messages about one file; at last why it cannot be used, or "".
+        """Yield the messages about one file, followed by the reason why it cannot be used, or "".
 
-        A caller that does not read all of them ends the process.
+        If the caller does not read all of them, the process is ended.
         """
         ended, pages = False, 0
         try:
@@ -166,7 +167,7 @@ def _end(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
-    """Return the next message; None at the end of the process."""
+    """Return the next message, or None at the end of the process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     message: list[str] | None = json.loads(line) if line.endswith(b"\n") else None
@@ -174,7 +175,7 @@ def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
 
 
 def _death_reason(code: int, page: int) -> tuple[str, str]:
-    """Return what is wrong with a file over which the process ended by a signal: reason and detail."""
+    """Return the reason and detail for a file that made a signal end the process."""
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
         return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
     if -code == getattr(signal, "SIGXCPU", 24):
@@ -183,12 +184,12 @@ def _death_reason(code: int, page: int) -> tuple[str, str]:
 
 
 def join_pages(pages: list[str]) -> tuple[list[str], list[str]]:
-    """Return (pages without running heads, running feet and page numbers, with hyphenated words joined; the lines taken
-    out).
+    """Remove running heads, running feet and page numbers, and join hyphenated words. Returns the pages and the removed
+    lines.
 
-    A first or last line is running if a third of at least four pages have it, apart from the number of the page. Lines
-    whose numbers are no pages', such as "Chapter 1" where chapters begin, are headings. A line of a number is a page's
-    where such numbers grow with the pages.
+    A first or last line is a running head or foot if a third of at least four pages have it, ignoring the page number.
+    Lines with other numbers, such as "Chapter 1" at the beginning of chapters, are headings. A line that is a number is
+    a page number if such numbers grow with the pages.
     """
     rows = [[row.strip() for row in page.split("\n") if row.strip()] for page in pages]
     running = _running(rows) | _page_numbers(rows)
@@ -219,7 +220,7 @@ _PREFIXES = frozenset((
 
 
 def _is_compound(first: str, second: str, joined: Counter[str], compounds: Counter[str]) -> bool:
-    """Return whether a hyphen at the end of a line belongs to the word: by the words of the document, else by the
+    """Return whether a hyphen at the end of a line belongs to the word, judging by the document's words or else by the
     parts.
     """
     whole, low = (first + second).casefold(), first.casefold()
@@ -236,13 +237,13 @@ Line = tuple[int, int]  # page, and place among its lines
 
 
 def _ends(lines: list[str]) -> list[int]:
-    """Return the places of the lines that can be head or foot: two at each end, fewer on a short page."""
+    """Return the positions of possible running heads and feet: two lines at each end, or fewer on a short page."""
     depth = 2 if len(lines) >= 8 else 1 if len(lines) > 1 else 0
     return sorted({*range(depth), *range(len(lines) - depth, len(lines))})
 
 
 def _running(rows: list[list[str]]) -> set[Line]:
-    """Return the lines that many pages have at their ends."""
+    """Return the first and last lines that many pages share."""
     if len(rows) < 4:
         return set()
     lines_by_key: dict[str, list[Line]] = {}
@@ -257,7 +258,7 @@ def _running(rows: list[list[str]]) -> set[Line]:
 
 
 def _is_running(lines: list[tuple[int, str]]) -> bool:
-    """Return whether lines that differ in their numbers only are heads: they are equal, or count the pages."""
+    """Return whether lines that differ only in their numbers are running heads: they are equal, or count the pages."""
     texts = {text for _, text in lines}
     if len(texts) == 1:
         return True
@@ -279,7 +280,7 @@ _HEADING = re.compile(
 
 
 def _page_numbers(rows: list[list[str]]) -> set[Line]:
-    """Return the lines that hold the number of their page: at the ends of several pages, and growing with them."""
+    """Return the lines with page numbers, which are at the ends of several pages and grow with them."""
     numbers: dict[Line, int | None] = {}
     for page, lines in enumerate(rows):
         for place in _ends(lines):

@@ -1,13 +1,13 @@
-"""The texts of a PDF's pages, in a process of its own with limits: `python -m airgen.corpus.readers.pdf_child`.
+"""Extract the texts of a PDF's pages in a separate, limited process: `python -m airgen.corpus.readers.pdf_child`.
 
-PDFium bounds neither memory nor time: a page of a file of 11 kB can take gigabytes, or days. If PDFium gets no memory,
-it ends its process; if a file uses up its processor time, the system ends it.
+PDFium limits neither memory nor time: a page of an 11 kB file can take gigabytes, or days. If PDFium cannot allocate
+memory, it ends its process; if a file uses up its processor time, the system ends the process.
 
-Standard input: for each file a line `BYTES CHARACTERS SECONDS`, then its bytes. Standard output, one JSON value per
-line: `["title", TEXT]`; for each page `["page", TEXT]` or `["damaged", ERROR]`, and what else is on it: `["field",
-TEXT]` of a form or a text box, and `["note", TEXT]`; then `["outline", TEXT]` and `["file", NAME]` of the whole file;
-finally `["end", REASON, DETAIL]`, where the reason says why the file cannot be used, or is empty. A process that writes
-no `end` ran out of memory or time, or crashed.
+Standard input has, for each file, a line `BYTES CHARACTERS SECONDS` followed by its bytes. Standard output has one JSON
+value per line: `["title", TEXT]`; for each page, `["page", TEXT]` or `["damaged", ERROR]`, followed by `["field",
+TEXT]` for form fields and text boxes, and `["note", TEXT]`; then `["outline", TEXT]` and `["file", NAME]` for the whole
+file; and finally `["end", REASON, DETAIL]`, where the reason says why the file cannot be used, or is empty. A process
+that writes no `end` ran out of memory or time, or crashed.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ def _limit_memory() -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """From now on the process has so much processor time; the system ends it after that (SIGXCPU)."""
+    """Limit the processor time of the process from now on. The system then ends it (SIGXCPU)."""
     try:
         import resource
     except ImportError:
@@ -57,7 +57,7 @@ def _limit_time(seconds: int) -> None:
 
 
 def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
-    """Yield what is said of one file."""
+    """Yield the messages about one file."""
     try:
         book = pdfium.PdfDocument(raw)
     except pdfium.PdfiumError as error:
@@ -92,7 +92,7 @@ def _messages(pdfium: Any, raw: bytes, most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _forms(book: Any) -> Any:
-    """Return what knows the values of the fields of a form; None if there is none."""
+    """Return the form environment, which knows the values of form fields, or None if there is no form."""
     if book.get_formtype() == 0:
         return None
     book.init_forms()
@@ -100,7 +100,7 @@ def _forms(book: Any) -> Any:
 
 
 def _beside(raw: Any, book: Any, index: int, forms: Any) -> Iterator[tuple[str, str]]:
-    """Yield the fields, text boxes and notes of a page, which are no part of its text."""
+    """Yield the fields, text boxes and notes of a page, which are not part of its text."""
     with closing(book[index]) as page:
         for number in range(min(raw.FPDFPage_GetAnnotCount(page), _MAX_ANNOTATIONS)):
             annotation = raw.FPDFPage_GetAnnot(page, number)
@@ -118,7 +118,7 @@ def _beside(raw: Any, book: Any, index: int, forms: Any) -> Iterator[tuple[str, 
 
 
 def _field(raw: Any, annotation: Any, forms: Any) -> str:
-    """Return the value of a field that people write into, or choose."""
+    """Return the value of a text or choice field."""
     if forms is None:
         return _wide(lambda *room: raw.FPDFAnnot_GetStringValue(annotation, b"V", *room))
     texts = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
@@ -128,7 +128,7 @@ def _field(raw: Any, annotation: Any, forms: Any) -> str:
 
 
 def _wide(ask: Callable[[Any, int], int]) -> str:
-    """Return a text in UTF-16 that PDFium writes into a buffer of the length that it says first."""
+    """Return a UTF-16 text that PDFium writes to a buffer, after asking for its length."""
     size = min(ask(None, 0), 2 * _MAX_FIELD_CHARACTERS)
     if size <= 2:
         return ""
@@ -143,7 +143,7 @@ def _outline(book: Any) -> str:
 
 
 def _page_text(book: Any, index: int, most: int) -> str:
-    """Return the text of one page, not much more than `most` characters of it. Raises pypdfium2.PdfiumError."""
+    """Return the text of one page, up to about `most` characters. Raises pypdfium2.PdfiumError."""
     with closing(book[index]) as page, closing(page.get_textpage()) as text:
         content: str = text.get_text_range(0, min(text.count_chars(), most + 1))
     # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away: `join_pages` decides about it.
@@ -151,7 +151,7 @@ def _page_text(book: Any, index: int, most: int) -> str:
 
 
 def main() -> None:
-    """Answer files until standard input ends."""
+    """Process files until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and ends this process
     pdfium = load_extra("pypdfium2", "reader 'pdf'")
     _limit_memory()

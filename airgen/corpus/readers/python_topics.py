@@ -1,6 +1,6 @@
-"""Python's own language reference, as the standard library carries it for `help()`: `reader: {kind: python-topics}`.
+"""Read Python's language reference, which the standard library includes for `help()`: `reader: {kind: python-topics}`.
 
-Each topic is a text that Sphinx printed; it is split at its headings and definitions. Minor versions of Python have
+Each topic is a text written by Sphinx, and is split at its headings and definitions. Minor versions of Python have
 different texts, so they are different corpora.
 """
 
@@ -27,17 +27,17 @@ _MARK_UP = [
 
 
 class TopicsReader:
-    """The sections of `pydoc_data.topics`, in the order of topics; their ids are `topic/section`."""
+    """Yields the sections of `pydoc_data.topics`, in the order of topics. Their ids are `topic/section`."""
 
     class Settings(ReaderSettings):
-        """Limits of a section in words; `skip` lists topics to leave out."""
+        """Settings with the limits of a section in words. `skip` lists topics to leave out."""
 
         min_words: int = 45
         max_words: int = 170
         skip: tuple[str, ...] = ()  # of topics: this reader has no files
 
         def text_version(self) -> str:
-            """Return the version of this Python: its reference is the text."""
+            """Return the version of this Python, whose reference is the text."""
             return ".".join(map(str, sys.version_info[:3]))
 
     def __init__(self, settings: Settings, place: Place) -> None:

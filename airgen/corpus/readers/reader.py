@@ -1,11 +1,11 @@
-"""The protocol of readers, and what all readers use.
+"""The protocol of readers, and helpers shared by all of them.
 
     reader = resolve("reader", "jsonl")(settings, place)
     for row in reader.read():           # a Document, or a Dropped with its reason
         ...
 
-A reader streams: it holds one document at a time, and what its format needs to find the next one. It raises CorpusError
-for a file that cannot be used, and yields Dropped for a part of a file that cannot be used.
+A reader streams: it holds only one document at a time, and what its format needs to find the next one. It raises
+CorpusError if a file cannot be used, and yields Dropped if only a part of it cannot.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,13 @@ SHOWN_PIECE = 20_000  # of a piece, whose text is nowhere else
 
 
 class ReaderSettings(Settings):
-    """The base of every reader's settings. `max_bytes` limits the raw size of one document.
+    """Base class of all readers' settings. `max_bytes` limits the raw size of a document.
 
-    `packages` are the imports without which the reader cannot run.
+    `packages` lists the imports that the reader needs.
 
     Attributes:
-        skip: Names of files and folders, or patterns of names (`*.bak`), that are left out below `path`, at any depth.
-        metadata: What is kept of each document besides its text: names of columns, or of what a file says of itself
+        skip: Names of files and folders to leave out below `path` at any depth, or patterns of names (`*.bak`).
+        metadata: Metadata to keep with each document: names of columns or of a file's properties
             (`airgen.corpus.readers.metadata`).
     """
 
@@ -45,22 +45,21 @@ class ReaderSettings(Settings):
         return ()
 
     def local_paths(self) -> Sequence[str]:
-        """Return files and folders that the reader reads besides those in fields marked FILE."""
+        """Return the files and folders that the reader reads besides those in fields marked FILE."""
         return ()
 
     def problems(self) -> list[str]:
-        """Return one line for each thing that the reader lacks on this machine, besides packages and files."""
+        """Return a line for each missing requirement other than packages and files."""
         return []
 
     def text_version(self) -> str:
-        """Return the version of a text that is not a file of the corpus, such as Python's own reference; empty for
-        files."""
+        """Return the version of a text that is not in a file, such as Python's own reference, or "" for files."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder of a corpus's files, and what the corpus's YAML says about all of them."""
+    """The folder of a corpus's files, and the settings of the corpus YAML that apply to all of them."""
 
     root: Path
     source: str = ""
@@ -69,19 +68,19 @@ class Place:
 
 
 class Reader(Protocol):
-    """A reader of one source format. `Settings` validates its part of the corpus YAML, without `kind`."""
+    """A reader for one source format. `Settings` validates its part of the corpus YAML, without `kind`."""
 
     Settings: ClassVar[type[ReaderSettings]]
 
     def __init__(self, settings: Any, place: Place) -> None: ...
 
     def read(self) -> Iterator[Document | Dropped]:
-        """Return the documents, streamed in a fixed order. Raises CorpusError."""
+        """Stream the documents in a fixed order. Raises CorpusError."""
         ...
 
 
 class Unusable(Exception):
-    """A document that a reader cannot use, which becomes a Dropped: a reason, which is counted, and details."""
+    """A document cannot be used and becomes a Dropped, with a reason, which is counted, and a detail."""
 
     def __init__(self, reason: str, detail: str = "", text: str = "") -> None:
         super().__init__(detail)
@@ -91,7 +90,7 @@ class Unusable(Exception):
 def drop(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
-    """Return a part of the source that a reader cannot use. `prepare` sets its key."""
+    """Return a Dropped for a part of the source that a reader cannot use. `prepare` sets its key."""
     return Dropped(
         key="",
         id=identity,
@@ -107,7 +106,7 @@ def drop(
 def left_out(
     reason: str, *, identity: str = "", detail: str = "", source: str = "", position: str = "", text: str = ""
 ) -> Dropped:
-    """Return a piece of a document that a reader leaves out, or changes, while it keeps the document."""
+    """Return a Dropped for a piece that a reader leaves out of a document or changes."""
     if len(text) > SHOWN_PIECE:
         detail = "; ".join(filter(None, (detail, f"the first {SHOWN_PIECE:,} of {len(text):,} characters")))
     return Dropped(

@@ -4,8 +4,8 @@
 >>> [(s.title, s.text) for s in sections(blocks, "Guide", min_words=1)]
 [('Guide > Loops', 'A loop repeats.'), ('Guide > Loops > while', 'While tests first.')]
 
-A passage must be understandable alone. So its title is the path of headings above it, and a paragraph that ends with a
-colon stays together with the next one.
+A passage must be understandable on its own. Its title is therefore the path of headings above it, and a paragraph
+ending with a colon stays together with the next one.
 """
 
 import re
@@ -37,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """What a text with markup holds: its title, its blocks, and the pieces that are left out: (reason, text)."""
+    """A parsed text: its title, its blocks, and the pieces that are left out, as (reason, text)."""
 
     title: str
     blocks: list[Block]
@@ -51,7 +51,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A run of paragraphs below one heading. `anchor` is unique within the document and stable."""
+    """A run of paragraphs below a heading. `anchor` is stable, and unique within the document."""
 
     title: str
     text: str
@@ -59,17 +59,18 @@ class Section:
 
 
 def slug(text: str, size: int = 48) -> str:
-    """Return the text as a part of an id: its letters and digits, of any script, joined by hyphens."""
+    """Convert a text to a part of an id: its letters and digits, in any script, joined by hyphens."""
     return re.sub(r"[^\w]+", "-", text.lower()).strip("-")[:size].strip("-")
 
 
 def sections(
     blocks: Iterable[Block], title: str = "", *, min_words: int = 45, max_words: int = 190, language: str = "en"
 ) -> Iterator[Section]:
-    """Join the paragraphs below a heading up to `max_words`; a rest shorter than `min_words` joins the one before it.
+    """Join the paragraphs below a heading up to `max_words`. A remainder shorter than `min_words` joins the previous
+    section.
 
-    A section exceeds `max_words` only if one paragraph does, or by at most `min_words` at the end of a heading. A
-    heading with nothing below it, and one too long for a title, is a paragraph, too: no word is lost.
+    A section exceeds `max_words` only if a single paragraph does, or by at most `min_words` before the next heading. A
+    heading with nothing below it, or too long for a title, also becomes a paragraph, so that no word is lost.
     """
     path: list[tuple[int, str]] = []
     pending: list[Block] = []
@@ -138,12 +139,12 @@ def _pack(paragraphs: list[Block], min_words: int, max_words: int, language: str
 
 
 class SectionSettings(ReaderSettings):
-    """Settings of a folder of files.
+    """Settings of readers that split files into sections.
 
     The limits of a section are in words; see `sections`.
 
     Attributes:
-        split: What a document is: a file, or a section of a file below its headings; in PDF files also a page, in books
+        split: What becomes a document: a file or a section below its headings; for PDF files also a page, for books
             also a chapter.
         encoding: Default: UTF-8, else the encoding recognised from the bytes.
     """
@@ -164,6 +165,6 @@ class SectionSettings(ReaderSettings):
 
 
 def paragraphs(text: str) -> list[Block]:
-    """Return the paragraphs of a plain text, between its blank lines."""
+    """Return the paragraphs of a plain text, which are separated by blank lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return [Block(piece.strip("\n")) for piece in re.split(r"\n\s*\n", lines) if piece.strip()]

@@ -1,7 +1,7 @@
-"""Presentations of PowerPoint: `reader: {kind: pptx, path: talks, split: sections}`.
+"""Read PowerPoint presentations: `reader: {kind: pptx, path: talks, split: sections}`.
 
-The title of a slide is a heading. Its texts, tables and the speaker's notes are the text, in the order of the file.
-Footers, hidden slides, comments, charts and what stands on all slides are pieces that are left out.
+The title of a slide is a heading, and its texts, tables and speaker notes are the text, in the order of the file.
+Footers, hidden slides, comments, charts and text on all slides are pieces that are left out.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ Pieces = list[tuple[str, str]]
 
 
 class SlidesReader(FileReader):
-    """One document for each presentation or section."""
+    """Yields one document per presentation or section."""
 
     class Settings(SectionSettings):
-        """Settings of the reader of slides.
+        """Settings of the PowerPoint reader.
 
         Attributes:
-            max_bytes: Maximum size of a file, and of its XML after unpacking.
+            max_bytes: Maximum size of a file and of its unpacked XML.
         """
 
         max_bytes: int = 256 * 1024 * 1024
@@ -44,7 +44,7 @@ class SlidesReader(FileReader):
     version, packed = 1, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """Yield the documents of one file, after what is left out. Raises Unusable for a damaged or protected one."""
+        """Yield the pieces left out of a file, then its documents. Raises Unusable if it is damaged or protected."""
         blocks: list[Block] = []
         left: Pieces = []
         try:
@@ -77,7 +77,7 @@ class SlidesReader(FileReader):
 
 
 def _slides(deck: PackedXml) -> tuple[list[str], list[str]]:
-    """Return the members of the slides in their order, those that no list names last; and those that are not there."""
+    """Return the slides' members in order (unlisted slides last), and the missing ones."""
     targets = deck.targets("ppt/presentation.xml")
     ids = [node for node in deck.tree("ppt/presentation.xml").iter() if local(node) == "sldId"]
     named = [targets.get(node.get(key, ""), "") for node in ids for key in node.attrib if key.endswith("}id")]
@@ -114,7 +114,7 @@ def _slide(slide: Element, left: Pieces, first: bool) -> Iterator[Block]:
 
 
 def _notes(deck: PackedXml, slide: str, left: Pieces) -> Iterator[Block]:
-    """Yield what the speaker wrote below a slide."""
+    """Yield the speaker notes of a slide."""
     for member in deck.targets(slide).values():
         if not member.startswith("ppt/notesSlides/") or member not in deck.names:
             continue
@@ -127,7 +127,7 @@ def _notes(deck: PackedXml, slide: str, left: Pieces) -> Iterator[Block]:
 
 
 def _shapes(root: Element) -> Iterator[Element]:
-    """Yield the shapes, tables and pictures of a slide; those of a group one after another."""
+    """Yield the shapes, tables and pictures of a slide, including those in groups."""
     stack = [root]
     while stack:
         element = stack.pop()
@@ -144,7 +144,7 @@ def _placeholder(shape: Element) -> str:
 
 
 def _paragraphs(shape: Element) -> Iterator[str]:
-    """Yield the paragraphs of a shape, and the rows of a table."""
+    """Yield the paragraphs of a shape or the rows of a table."""
     stack = [shape]
     while stack:
         element = stack.pop()
@@ -177,7 +177,8 @@ def _line(paragraph: Element) -> str:
 
 
 def _words_of(root: Element, reason: str) -> Iterator[str]:
-    """Yield the words of a member beside the slides. Of a master the placeholders say only what belongs there."""
+    """Yield the words of a member other than a slide, except a master's placeholders, which only name their
+    contents."""
     if reason == "on all slides":
         for shape in _shapes(root):
             if not _placeholder(shape):

@@ -1,4 +1,4 @@
-"""Documents that are rows: which columns make a document, Parquet through DuckDB, and CSV.
+"""Read rows as documents: choose their columns, and read Parquet through DuckDB and CSV.
 
 reader: {kind: parquet, path: data/*.parquet, fields: {id: url, title: head, text: [summary, body], markup: html}}
 """
@@ -38,11 +38,11 @@ ID_COLUMNS = ("_id", "id", "docid")
 
 
 class Fields(Settings):
-    """The columns of a row that make a document. Several text columns are joined by a blank line.
+    """The columns that make up a document. Several text columns are joined with a blank line.
 
-    The id is in `_id`, `id` or `docid`, whichever a row has; with `id: null` it is a hash of title and text. The column
-    `a.b` is `b` of the object `a`. `markup`: what the texts are written in; HTML and Markdown lose their markup, not
-    their words. `each`: the text is a list, and each of its items is a document: ID#1, ID#2.
+    The id is in `_id`, `id` or `docid`, whichever a row has. With `id: null`, it is a hash of title and text. The
+    column `a.b` is `b` of the object `a`. `markup` is the markup of the texts, which is removed from HTML and Markdown.
+    With `each`, the text is a list, and each of its items becomes a document: ID#1, ID#2.
     """
 
     id: str | None = "_id"
@@ -53,38 +53,38 @@ class Fields(Settings):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return the columns that the id may be in, the first one that a row has; none if it is a hash."""
+        """Return the possible columns of the id, of which the first existing one is used; none if the id is a hash."""
         if "id" in self.model_fields_set:
             return () if self.id is None else (self.id,)
         return ID_COLUMNS
 
     def named(self) -> list[str]:
-        """Return the columns that the YAML names itself: they must exist."""
+        """Return the columns that the YAML names explicitly, which must exist."""
         texts = [self.text] if isinstance(self.text, str) else self.text
         columns: dict[str, list[str | None]] = {"id": [self.id], "title": [self.title], "text": [*texts]}
         return [name for key in columns if key in self.model_fields_set for name in columns[key] if name]
 
 
 class RowSettings(ReaderSettings):
-    """The base of the settings of readers whose documents are rows."""
+    """Base class of the settings of readers whose documents are rows."""
 
     fields: Fields = Fields()
 
     def named(self) -> list[str]:
-        """Return the columns that must exist: those of `fields` that the YAML names, and those of `metadata`."""
+        """Return the columns that must exist: those that the YAML names in `fields`, and those in `metadata`."""
         return [*self.fields.named(), *self.metadata]
 
     def required_packages(self) -> tuple[str, ...]:
-        """Return the packages of the reader, and of the markup."""
+        """Return the packages that the reader and the markup need."""
         return (*self.packages, "selectolax") if self.fields.markup == "html" else self.packages
 
 
 class ChosenRows(RowSettings):
-    """The base of the settings of readers that can leave rows out. A row that is left out is not part of the corpus.
+    """Base class of the settings of readers that can select rows. Other rows are not part of the corpus.
 
     Attributes:
-        where: The value that a column must have, or one of several; of a column that is a list, one of its items.
-        characters: The minimum and the maximum length of a text.
+        where: The value, or list of values, that a column must have. For a list column, one of its items must match.
+        characters: Minimum and maximum length of a text.
     """
 
     where: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
@@ -93,7 +93,7 @@ class ChosenRows(RowSettings):
     def documents(
         self, row: object, seen: SeenColumns, place: Place, source: str, position: str
     ) -> Iterator[Document | Dropped]:
-        """Yield the documents of a row that is wanted; its columns are noted in `seen`."""
+        """Yield the documents of a row if it is selected, and record its columns in `seen`."""
         if not isinstance(row, dict):
             kind, text = type(row).__name__, str(row)[:200]
             yield drop("not a JSON object", detail=kind, source=source, position=position, text=text)
@@ -112,7 +112,7 @@ class ChosenRows(RowSettings):
 
 
 def check_columns(named: Iterable[str], known: Collection[str], where: object) -> None:
-    """Raise CorpusError for a column that the YAML names and the file does not have."""
+    """Raise CorpusError if the YAML names a column that the file does not have."""
     for name in named:
         if name not in known and name.split(".")[0] not in known:
             suggestion = meant(name, sorted(known)) if len(known) < 1000 else ""
@@ -129,9 +129,9 @@ def _or_delimiter(known: Collection[str]) -> str:
 
 
 def check_text_columns(settings: RowSettings, known: Collection[str], where: object) -> set[str]:
-    """Return the columns with the text, or those that hold them.
+    """Return the text columns, or the columns that contain them.
 
-    Raises CorpusError if none is there, or a named one is missing.
+    Raises CorpusError if there are none or if a named column is missing.
     """
     check_columns(settings.named(), known, where)
     fields = settings.fields
@@ -144,14 +144,14 @@ def check_text_columns(settings: RowSettings, known: Collection[str], where: obj
 
 
 class SeenColumns:
-    """Which columns the rows of a file without a header have."""
+    """Collects the columns of the rows in a file without a header."""
 
     def __init__(self, named: Sequence[str]) -> None:
         self._named, self._open = named, set(named)
         self._known: set[str] = set()
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Note the columns of a row."""
+        """Record the columns of a row."""
         if self._open:
             inner = row.get("metadata")
             beside = inner if isinstance(inner, Mapping) else {}
@@ -160,7 +160,7 @@ class SeenColumns:
                 self._known.update(list(row)[:200])
 
     def join(self, later: SeenColumns) -> None:
-        """Note the columns of the rows that another one has seen."""
+        """Record the columns that another instance has seen."""
         self._open &= later._open
         if self._open and len(self._known) < 200:
             self._known |= later._known
@@ -172,20 +172,20 @@ class SeenColumns:
 
 
 def shorten_columns(columns: list[str]) -> str:
-    """Return the first columns, each cut to a readable length, and how many there are besides."""
+    """Format the first columns, each truncated to a readable length, and the number of others."""
     rest = f" and {len(columns) - 20:,} more" if len(columns) > 20 else ""
     return ", ".join(column[:60] for column in columns[:20]) + rest
 
 
 def stable_id(*parts: str) -> str:
-    """Return an id of 16 hex digits for a document of a source without ids: a hash of its content."""
+    """Return an id of 16 hex digits, a hash of the content, for a document from a source without ids."""
     return text_key("\x1f".join(parts))[:16]
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a column, or None.
 
-    `a.b` is `b` of `a`; if `a` is a list of objects, the list of their `b`.
+    `a.b` is `b` of `a` or, if `a` is a list of objects, the list of their `b`.
     """
     if name in row:
         return row[name]
@@ -201,17 +201,17 @@ def column(row: Mapping[str, Any], name: str) -> Any:
 def row_document(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
-    """Yield a row as a document, then what its markup leaves out.
+    """Yield a row as a document, then the pieces left out of its markup.
 
     A row whose text is missing or has a wrong type becomes a Dropped.
 
     Args:
         row: Values by column.
-        fields: The columns that make a document.
+        fields: The columns that make up a document.
         place: Settings of the corpus that apply to all documents.
         source: The file or dataset, for messages and rows.
         position: The position of the row in it.
-        metadata: Names of columns that are kept besides the text.
+        metadata: Names of columns to keep besides the text.
     """
     texts = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
@@ -263,14 +263,12 @@ def row_document(
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    """Return the texts of a row that is dropped."""
+    """Return the texts of a dropped row."""
     return " | ".join(f"{name}: {value}" for name, value in list(row.items())[:50] if value not in (None, ""))[:SHOWN]
 
 
 def text_of(value: Any) -> Any:
-    """Return bytes as the text that they are in UTF-8: Parquet files of Spark, Hive and Impala do not mark text as
-    such.
-    """
+    """Decode bytes as UTF-8 text, since Parquet files by Spark, Hive and Impala do not mark text as such."""
     if isinstance(value, list):
         return [text_of(item) for item in value]
     if isinstance(value, Mapping):
@@ -286,7 +284,7 @@ def text_of(value: Any) -> Any:
 def to_documents(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
-    """Yield the documents of a row: one, or one per item of its list with `fields.each`.
+    """Yield the documents of a row: one, or with `fields.each`, one per item of its list.
 
     The arguments are those of `row_document`.
     """
@@ -307,7 +305,7 @@ def to_documents(
 
 
 def _plain(text: str, markup: str, left: list[tuple[str, str]]) -> str:
-    """Return a value without its markup; what is left out of it goes into `left`."""
+    """Return a value without its markup, adding what is left out to `left`."""
     if markup == "markdown":
         page = markdown_page(text)
     elif markup == "html" and ("<" in text or "&" in text):
@@ -325,14 +323,14 @@ _MEMORY_LIMIT = "2GB"  # that DuckDB may use; it reports an error where that is 
 
 
 class ParquetReader(PathReader):
-    """Rows of Parquet files, in the order of files, then rows; only the columns of `fields` are read."""
+    """Reads rows of Parquet files in order. Only the columns in `fields` are read."""
 
     class Settings(RowSettings):
         """Settings of the Parquet reader.
 
         Attributes:
             path: A file, glob or folder.
-            where: A condition on the columns, in DuckDB's SQL.
+            where: A condition on the columns in DuckDB SQL.
         """
 
         path: Annotated[str, FILE]
@@ -341,14 +339,14 @@ class ParquetReader(PathReader):
     suffixes: tuple[str, ...] = (".parquet",)
 
     def table(self) -> str:
-        """Return DuckDB's table function for these files; `?` is the file."""
+        """Return DuckDB's table function for these files, with `?` for the file."""
         return "read_parquet(?)"
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         yield from self.read_table(path, path)
 
     def read_table(self, path: Path, original: Path) -> Iterator[Document | Dropped]:
-        """Yield one document for each row of a file that DuckDB can read; `original` is named in rows and errors."""
+        """Yield one document per row of a file that DuckDB can read. Rows and errors name `original`."""
         source_name = original.name
         name = without_globs(path)
         with _Query(path, original) as query:
@@ -384,17 +382,17 @@ class ParquetReader(PathReader):
 
 
 def _size_of(kind: str, column: str) -> str:
-    """Return the SQL for the bytes of a value."""
+    """Return the SQL for the size of a value in bytes."""
     if kind == "BLOB":
         return f"octet_length({column})"
     return f"strlen({column if kind == 'VARCHAR' else f'CAST({column} AS VARCHAR)'})"
 
 
 def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield (first row, number of rows) of the parts to fetch one after another; (0, 0) is everything at once.
+    """Yield (first row, number of rows) for each part to fetch; (0, 0) means everything at once.
 
-    DuckDB copies 2,048 rows at once. A file of some kilobytes can hold rows of many megabytes, which it stores once,
-    so a file with large rows is fetched in parts of a bounded size.
+    DuckDB copies 2,048 rows at once. A file of a few kilobytes can contain rows of many megabytes, stored only once, so
+    a file with large rows is fetched in parts of limited size.
     """
     cuts, part_bytes, count, largest = [0], 0, 0, 0
     for number, size in enumerate(sizes):
@@ -410,7 +408,7 @@ def _parts(sizes: Iterable[int], columns: int, limit: int) -> Iterator[tuple[int
 
 
 class _Query:
-    """A DuckDB connection that can read the folder of `path` only, uses bounded memory and hears Ctrl-C."""
+    """A DuckDB connection that can read only the folder of `path`, uses limited memory and responds to Ctrl-C."""
 
     def __init__(self, path: Path, original: Path) -> None:
         import duckdb
@@ -440,7 +438,7 @@ class _Query:
             yield from rows
 
     def _call(self, work: Callable[[], Any]) -> Any:
-        """Run a query so that Ctrl-C interrupts it: DuckDB may not look at signals for a long time."""
+        """Run a query so that Ctrl-C interrupts it, since DuckDB may ignore signals for a long time."""
         self._busy = True
         try:
             result = interruptible(work, self._database.interrupt)
@@ -452,15 +450,15 @@ class _Query:
 
 
 class CsvReader(PathReader):
-    """Rows of CSV or TSV files, compressed or not. All columns are text; an empty cell is not a value."""
+    """Reads rows of CSV and TSV files, compressed or not. All columns are text, and an empty cell is not a value."""
 
     class Settings(ParquetReader.Settings):
-        """How the files are written; whatever is not given is recognised per file (see `airgen.tables`).
+        """Settings for the format of the files. What is not given is detected for each file (see `airgen.tables`).
 
         Attributes:
-            delimiter: The delimiter; "" for a table of one column.
+            delimiter: The delimiter, or "" for a table with one column.
             header: False if the first row is not a header; the columns are then `column 1`, `column 2`, ...
-            encoding: The encoding. Default: UTF-8, else the one recognised from the bytes.
+            encoding: The encoding. Default: UTF-8, or else the encoding detected from the bytes.
         """
 
         delimiter: str | None = Field(default=None, max_length=2)
@@ -473,8 +471,8 @@ class CsvReader(PathReader):
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         """Yield one document for each row.
 
-        Lines above the header, cells beyond the last column and damaged bytes are given as pieces that are left out,
-        and rows with another number of cells are counted.
+        Lines above the header, cells beyond the last column and damaged bytes become pieces that are left out. Rows
+        with a different number of cells are counted.
         """
         settings = self.settings
         delimiter = "\t" if settings.delimiter == "\\t" else settings.delimiter
@@ -497,7 +495,7 @@ class CsvReader(PathReader):
     def _documents(
         self, row: TableRow, table: TableFile, source: str, position: str, counts: dict[str, list[int]]
     ) -> Iterator[Document | Dropped]:
-        """Yield the document of a row. Rows that were mended are noted in `counts`, by how."""
+        """Yield the document of a row. Repaired rows are recorded in `counts` by kind of repair."""
         where, fields = {"source": source, "position": position}, self.settings.fields
         if max(map(len, row.cells.values())) > self.settings.max_bytes:
             yield drop("too large", detail=f"a cell has more than {self.settings.max_bytes} characters", **where)
@@ -518,7 +516,7 @@ class CsvReader(PathReader):
 
 
 class _Condition:
-    """A condition in DuckDB's SQL on the rows of a table, whose columns are text. It can read nothing else."""
+    """A DuckDB SQL condition on the rows of a table of text columns. It cannot read anything else."""
 
     def __init__(self, condition: str, names: Sequence[str], path: Path) -> None:
         import duckdb
@@ -530,7 +528,7 @@ class _Condition:
         self._select = f"SELECT airgen_row FROM batch WHERE {condition}"
 
     def of(self, rows: Sequence[tuple[int, TableRow]]) -> list[tuple[int, TableRow]]:
-        """Return the rows that fulfil it. Raises CorpusError."""
+        """Return the rows that meet the condition. Raises CorpusError."""
         values: list[dict[str, Any]] = [
             {name: value or None for name, value in row.cells.items()} | {"airgen_row": place}
             for place, (_, row) in enumerate(rows)

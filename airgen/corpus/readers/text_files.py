@@ -16,9 +16,9 @@ _MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # from which the encoding is f
 
 
 class FileReader(PathReader):
-    """The base of readers that read one file at a time; a subclass turns its bytes, or its text, into documents.
+    """Base class of readers that read one file at a time. A subclass turns its bytes or its text into documents.
 
-    Where it raises Unusable, the file is dropped.
+    If it raises Unusable, the file is dropped.
     """
 
     Settings: type[SectionSettings] = SectionSettings
@@ -27,13 +27,13 @@ class FileReader(PathReader):
     packed = False  # whether files say their encoding inside
 
     def look_around(self, paths: Sequence[Path]) -> None:
-        """Note the old encoding that the files have, from some of them: a few words alone leave it open."""
+        """Detect a legacy encoding from several files, since a few words are not enough."""
         if not (self.packed or self.settings.encoding) and len(paths) > 1:
             sample = paths[:: max(len(paths) // _MAX_SAMPLED_FILES, 1)]
             self.usual = usual_encoding(map(_beginning, sample), self.place.language)
 
     def raw_file(self, path: Path) -> Iterator[Raw | Dropped]:
-        """Yield the bytes of one file; an empty or too large one is dropped."""
+        """Yield the bytes of one file, or drop it if it is empty or too large."""
         name = self.name(path)
         with opened(path) as stream:
             raw = stream.read(self.settings.max_bytes + 1)
@@ -61,18 +61,18 @@ class FileReader(PathReader):
             yield damage(result, self.identity(name), name)
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
-        """Return the documents of one file's text."""
+        """Return the documents in the text of one file."""
         raise NotImplementedError
 
     def pieces(self, left: Iterable[tuple[str, str]], name: str, position: str = "") -> Iterator[Dropped]:
-        """Yield the pieces that are left out of a file, as (reason, text)."""
+        """Yield a Dropped for each (reason, text) piece that is left out of a file."""
         for reason, text in left:
             yield left_out(reason, identity=self.identity(name), source=name, position=position, text=text)
 
     def documents(self, blocks: Iterable[Block], title: str, name: str) -> Iterator[Document]:
-        """Yield the blocks of one file as one document, or one for each section, with its anchor in the id.
+        """Yield the blocks of one file as one document, or one per section, whose id contains its anchor.
 
-        Raises Unusable for a file without text.
+        Raises Unusable if the file has no text.
         """
         blocks = [block for block in blocks if block.text]
         if not blocks:
@@ -100,7 +100,7 @@ class FileReader(PathReader):
 
 
 def _beginning(path: Path) -> bytes:
-    """Return the first bytes of a file that are looked at; none of one that cannot be read."""
+    """Return the first bytes of a file; none if it cannot be read."""
     try:
         with opened(path) as stream:
             return stream.read(_SAMPLE_BYTES)
@@ -109,7 +109,7 @@ def _beginning(path: Path) -> bytes:
 
 
 def damage(result: Decoded, identity: str, name: str) -> Dropped:
-    """Return a note about bytes of a text that are not in its encoding: how many, and the first lines with them."""
+    """Return a note about invalid bytes in a text: how many there are, and the first lines that contain them."""
     lines = [line.strip() for line in result.text.split("\n") if "\ufffd" in line]
     count = result.text.count("\ufffd")
     detail = f"{count:,} places are U+FFFD now"
@@ -121,10 +121,10 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")
 
 
 def rst_blocks(text: str) -> tuple[str, list[Block]]:
-    """Return the title, and the headings and paragraphs, of a text in reStructuredText; its markup within lines stays.
+    """Return the title, headings and paragraphs of a reStructuredText document. Inline markup is kept.
 
-    A heading is a line with a line of one sign below it, or one above it, too, which are at least as long. The levels
-    are those of the signs in the order in which they come.
+    A heading is a line that is underlined, and possibly overlined, by a repeated character at least as long. Levels
+    follow the order in which these characters first occur.
     """
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     levels: dict[tuple[str, bool], int] = {}

@@ -1,4 +1,4 @@
-"""What helps with files that no reader reads: `advice("talk.odp")`; empty for files that are no documents."""
+"""Advice on files that no reader supports: `advice("talk.odp")` is "" for files that are not documents."""
 
 from pathlib import PurePath
 
@@ -30,20 +30,20 @@ _PACKINGS = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".z")
 
 
 def ending(name: str) -> str:
-    """Return the ending of a file's name, with that of what is packed in it: ".csv.xz"; empty for none."""
+    """Return the extension of a file name, including that of a compressed file (".csv.xz"), or ""."""
     path = PurePath(name.lower())
     inner = PurePath(path.stem).suffix
     return inner + path.suffix if path.suffix in _PACKINGS and inner in (*_BY_ENDING, *_TEXT) else path.suffix
 
 
 def advice(name: str) -> str:
-    """Return what to do with a file of this name, which no reader reads."""
+    """Return what to do with a file of this name, which no reader supports."""
     known = ending(name)
     return "unpack it" if known.count(".") > 1 else _BY_ENDING.get(known, "")
 
 
 def no_reader(name: str) -> str:
-    """Return the reason why such a file is dropped."""
+    """Return the reason for dropping such a file."""
     return f"no reader for {ending(name)} files"
 
 

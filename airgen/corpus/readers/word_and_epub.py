@@ -1,10 +1,10 @@
-"""Word documents by mammoth, and EPUB books, whose chapters come in reading order.
+"""Read Word documents with mammoth, and EPUB books in reading order.
 
     reader: {kind: docx, path: handbook, split: sections}
     reader: {kind: epub, path: books, split: sections}
 
-mammoth makes HTML of a document with its headings, lists, tables and footnotes; the HTML is read as any other. What
-mammoth does not read is text, too, or a piece that is left out: see `word_xml`.
+mammoth converts a document with its headings, lists, tables and footnotes to HTML, which is read like any other HTML.
+What mammoth does not read becomes text or a piece that is left out: see `word_xml`.
 """
 
 import io
@@ -35,13 +35,13 @@ _TITLE = "p[style-name='Title'] => h1:fresh"
 
 
 class DocxReader(FileReader):
-    """One document for each file or section."""
+    """Yields one document per file or section."""
 
     class Settings(SectionSettings):
         """Settings of the DOCX reader.
 
         Attributes:
-            max_bytes: Maximum size of a file, and of its XML after unpacking.
+            max_bytes: Maximum size of a file and of its unpacked XML.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("mammoth", "selectolax")
@@ -51,9 +51,9 @@ class DocxReader(FileReader):
     suffixes = (".docx", ".docm", ".dotx")
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """Yield the documents of one file, after the pieces that are left out.
+        """Yield the pieces left out of a file, then its documents.
 
-        Raises Unusable for a damaged, protected or too large one.
+        Raises Unusable if the file is damaged, protected or too large.
         """
         mammoth = load_extra("mammoth", "reader 'docx'")
         try:
@@ -82,7 +82,7 @@ class DocxReader(FileReader):
 
 
 def _tags(members: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
-    """Return how many tags a part of a document has, counted in pieces."""
+    """Count the tags of a document's part, piece by piece."""
     with members.open(part) as stream:
         return sum(piece.count(b"<") for piece in iter(lambda: stream.read(1 << 20), b""))
 
@@ -97,13 +97,13 @@ _DAMAGED_PART = (zipfile.BadZipFile, zlib.error, EOFError)
 
 
 class EpubReader(FileReader):
-    """One document for each book (for the Long-Doc task), chapter or section."""
+    """Yields one document per book (for the Long-Doc task), chapter or section."""
 
     class Settings(SectionSettings):
         """Settings of the EPUB reader.
 
         Attributes:
-            split: What becomes a document: the file, its chapters, or their sections.
+            split: What becomes a document: the file, a chapter or a section.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("selectolax",)
@@ -115,9 +115,9 @@ class EpubReader(FileReader):
     version, packed = 4, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
-        """Yield the documents of one book, after the pieces that are left out of its chapters.
+        """Yield the pieces left out of a book's chapters, then its documents.
 
-        Raises Unusable for a damaged, protected or too large one.
+        Raises Unusable if the file is damaged, protected or too large.
         """
         pages, pieces = dict[str, Page](), list[Dropped]()
         where = {"identity": self.identity(name), "source": name}
@@ -171,7 +171,7 @@ class EpubReader(FileReader):
 
 
 def _member(book: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member's bytes. Raises ValueError for more than 16 MB, which no chapter has."""
+    """Return a member's bytes. Raises ValueError if it is larger than 16 MB, as no chapter is."""
     with book.open(name) as stream:
         data = stream.read(_MAX_XML_BYTES + 1)
     if len(data) > _MAX_XML_BYTES:
@@ -187,7 +187,7 @@ def _xml(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
 
 
 def _locked(book: zipfile.ZipFile) -> set[str]:
-    """Return the parts of a book that are encrypted."""
+    """Return the encrypted parts of a book."""
     if "META-INF/encryption.xml" not in book.namelist():
         return set()
     references = _xml(book, "META-INF/encryption.xml").iter("{http://www.w3.org/2001/04/xmlenc#}CipherReference")
@@ -195,9 +195,7 @@ def _locked(book: zipfile.ZipFile) -> set[str]:
 
 
 def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
-    """Return the title, the pages in reading order, {part: why it is no chapter, or ""}, and chapters that the book
-    lacks.
-    """
+    """Return the title, the pages in reading order, {part: why it is not a chapter, or ""}, and missing chapters."""
     root = _xml(book, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     if root is None:
         raise ValueError("no rootfile in META-INF/container.xml")

@@ -1,4 +1,4 @@
-"""The XML of Word documents: text that mammoth would lose is moved to where mammoth reads it, or becomes a piece.
+"""Edit the XML of Word documents: text that mammoth would lose is moved to where mammoth reads it, or becomes a piece.
 
 word = WordFile(raw)
 word.readable()             # the document for mammoth: equations, shapes and fields are text
@@ -41,7 +41,7 @@ Element = ElementTree.Element
 
 
 class WordFile:
-    """A document, unpacked. Raises Unusable for one that declares entities, ParseError for broken XML."""
+    """An unpacked Word document. Raises Unusable if it declares entities, and ParseError for broken XML."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
@@ -81,7 +81,7 @@ class WordFile:
         return out.getvalue()
 
     def pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield the pieces of the document that are in none of these texts, as (reason, text)."""
+        """Yield the pieces of the document that do not occur in these texts, as (reason, text)."""
         yield from self._pieces
         keys = {letters for text in texts for letters in map(_letters, [text, *text.split("\n")])}
         whole = "".join(map(_letters, texts))
@@ -96,7 +96,7 @@ class WordFile:
                 yield reason or "not understood by mammoth", "\n".join(dict.fromkeys(lost))
 
     def _mend(self, root: Element) -> bool:
-        """Move what mammoth would lose to where it reads it. Returns whether anything was moved."""
+        """Move what mammoth would lose to where mammoth reads it. Returns whether anything was moved."""
         changed = False
         stack = [root]
         while stack:
@@ -117,7 +117,7 @@ class WordFile:
         return changed
 
     def _instead(self, child: Element) -> list[Element] | None:
-        """Return what stands in the place of an element; None for itself. Notes what is left out."""
+        """Return the replacement of an element, or None to keep it, and record what is left out."""
         tag = child.tag
         if tag == f"{_M}oMath":
             return [_run(_equation(child))]
@@ -168,7 +168,7 @@ def _local(element: Element) -> str:
 
 
 def _words(element: Element) -> Iterator[str]:
-    """Yield the words of an element, with those that are deleted."""
+    """Yield the words of an element, including deleted ones."""
     for node in element.iter():
         if node.tag in _TEXTS or _local(node) == "delText":
             yield node.text or ""
@@ -204,7 +204,7 @@ def _equation(element: Element) -> str:
 
 
 def _paragraphs(root: Element) -> Iterator[str]:
-    """Yield the words of each paragraph, and of each text of a drawing or a chart that is in none."""
+    """Yield the words of each paragraph, and of each text in a drawing or chart outside paragraphs."""
     for paragraph in root.iter():
         if _local(paragraph) != "p":
             continue

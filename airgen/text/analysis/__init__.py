@@ -1,4 +1,4 @@
-"""Text to index terms: `analyser("en")("Cats sat")` is ["cat", "sat"]."""
+"""Turn text into index terms: `analyser("en")("Cats sat")` is ["cat", "sat"]."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +13,10 @@ __all__ = ["Analyser", "AnalyserSettings", "Encoder", "WordPieces", "analyser"]
 
 
 class AnalyserSettings(Settings):
-    """How a text becomes terms; see `Analyser` for the fields.
+    """Settings for turning text into terms; see `Analyser` for the fields.
 
-    `wordpiece` takes the tokens of a model instead (a name of the catalogue, or a folder); the other fields then have
-    no part in it.
+    `wordpiece` uses the tokens of a model instead (a name in the catalogue, or a folder); the other fields then have no
+    effect.
     """
 
     stem: bool = True
@@ -27,11 +27,11 @@ class AnalyserSettings(Settings):
 
 
 def analyser(language: str = "en", folder: Path | None = None, **settings: Any) -> Analyser:
-    """Return the analyser of a language; text in a language without rules is split and lower-cased.
+    """Return the analyser for a language. Text in a language without rules is split and lower-cased.
 
     Args:
         language: An ISO 639 code; a script or region is ignored (`zh-Hant` is `zh`).
-        folder: The folder that a relative path in the settings starts from.
+        folder: Folder to which paths in the settings are relative.
         **settings: Fields of `AnalyserSettings`.
 
     Raises:

@@ -1,7 +1,7 @@
 """The compiled scan from code points to token ids. Import this module only with numba.
 
-It has the rules of `boundaries.tokens` as a state machine over `boundaries.classes`, and a hash table whose keys are in
-one array of code points (the arena). So only a new token needs a Python object.
+It implements the rules of `boundaries.tokens` as a state machine over `boundaries.classes`, with a hash table whose
+keys are in one array of code points (the arena), so that only new tokens need a Python object.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ def _past_marks(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, 
 
 @jit
 def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, stop: int) -> tuple[int, bool]:
-    """Return the end of the word that begins at `place`, and whether it has more than joiners."""
+    """Return the end of the word that begins at `place`, and whether it contains more than joiners."""
     last, filled = JOINER, False
     while place < stop:
         kind = table[text[place]]
@@ -73,7 +73,8 @@ def _word_end(text: NDArray[np.uint32], table: NDArray[np.uint8], place: int, st
 def _next(
     text: NDArray[np.uint32], table: NDArray[np.uint8], first: int, place: int, stop: int
 ) -> tuple[int, int, int]:
-    """Return the next token from `place` on in the text [first, stop): its start, its end, and where to continue."""
+    """Return the next token at or after `place` in the text [first, stop): its start, its end, and where to
+    continue."""
     while place < stop:
         kind = table[text[place]]
         if LETTER <= kind <= JOINER:
@@ -133,7 +134,7 @@ def _find(
     slots: NDArray[np.uint64],
     arena: NDArray[np.uint32],
 ) -> tuple[np.int64, np.uint64]:
-    """Return the id of the token text[begin:end], or -1; and its slot."""
+    """Return the id of the token text[begin:end], or -1, and its slot."""
     mask = np.uint64(len(slots) - 1)
     slot = code & mask
     while slots[slot] != 0:
@@ -155,10 +156,10 @@ def _find(
 def intern(
     text: NDArray[np.uint32], bounds: NDArray[np.int64], table: NDArray[np.uint8], state: State
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], tuple[NDArray[np.int32], NDArray[np.int32]], State]:
-    """Return the tokens of several texts, text i being `text[bounds[i]:bounds[i + 1]]` in code points.
+    """Tokenise several texts. Text i is `text[bounds[i]:bounds[i + 1]]` in code points.
 
-    Returns token ids (all texts one after another), how many each text has, where each new token begins and ends, and
-    the grown state.
+    Returns the token ids of all texts in order, the number of tokens per text, where each new token begins and ends,
+    and the grown state.
     """
     slots, arena, used, count = state
     room = len(text) + 1  # no more tokens than code points; untouched pages cost nothing

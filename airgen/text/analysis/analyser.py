@@ -1,16 +1,16 @@
-"""From texts to index terms, as Lucene's analysers do, and to their ids.
+"""Turn texts into index terms, like Lucene's analysers, and into term ids.
 
     Analyser("en")("The cat's on 3.5 mats!")                       # ["cat", "3.5", "mat"]
     analyser("en", wordpiece="all-minilm-l6-v2")("Transonic flow")  # ["trans", "##onic", "flow"]
     encoder = Encoder(analyser("en"))
     terms, lengths = encoder.encode(["The cats sat", "a cat"])     # [0, 1, 0], [2, 1]
 
-English is exactly Lucene's EnglishAnalyzer. Other languages have the same order of steps, with their own normalisation,
-stop words and stemmer (`languages.py`). The terms of Chinese, Japanese and Korean are bigrams, as in Lucene's
-CJKAnalyzer, or words with `segment=True`. A model's WordPiece tokens can be terms, too, without stemmer and stop words.
+English is exactly Lucene's EnglishAnalyzer. Other languages use the same steps with their own normalisation, stop words
+and stemmer (`languages.py`). Terms in Chinese, Japanese and Korean are bigrams, as in Lucene's CJKAnalyzer, or words
+with `segment=True`. A model's WordPiece tokens can also serve as terms, without a stemmer and stop words.
 
-Each distinct token is analysed once, not each occurrence. With numba (extra `fast`) a compiled scan finds the tokens,
-without it a regular expression. Both number the terms in the order of their first appearance, so the indexes are equal.
+Each distinct token is analysed only once. A compiled scan finds the tokens if numba is installed (the `fast` extra),
+otherwise a regular expression. Both number the terms in order of first occurrence, so the indexes are equal.
 """
 
 from __future__ import annotations
@@ -62,18 +62,16 @@ class Analyser:
 
     @property
     def bigrams(self) -> bool:
-        """Return whether runs of Han, kana and Hangul become overlapping pairs."""
+        """Return whether runs of Han, kana and Hangul are split into overlapping pairs."""
         return self.language in _CJK and not self.segment
 
     @property
     def scannable(self) -> bool:
-        """Return whether the compiled scan splits as `split` does."""
+        """Return whether the compiled scan gives the same tokens as `split`."""
         return not self.segment and self.ngram == 0
 
     def prepare(self, text: str) -> str:
-        """Return the text before it is split: NFKC in Chinese, Japanese and Korean; in Persian non-joiners become
-        spaces.
-        """
+        """Prepare a text for `split`: NFKC in Chinese, Japanese and Korean; in Persian, non-joiners become spaces."""
         if text.isascii():
             return text
         if self.language in _CJK:
@@ -114,7 +112,7 @@ class Analyser:
         return terms
 
     def __call__(self, text: str) -> list[str]:
-        """Return the terms of a text in order, stop words left out."""
+        """Return the terms of a text in order, without stop words."""
         return [term for term in self.terms(self.split(self.prepare(text))) if term is not None]
 
     def describe(self) -> Mapping[str, object]:
@@ -134,9 +132,9 @@ _DROPPED = -1
 
 
 class Encoder:
-    """Numbers terms in the order of their first appearance.
+    """Numbers terms in order of first occurrence.
 
-    `compiled=None` uses numba if it is installed and the first texts are so long that loading it saves time.
+    `compiled=None` uses numba if it is installed and the first texts are long enough for loading it to save time.
     """
 
     def __init__(self, analyser: Analyser, compiled: bool | None = None) -> None:
@@ -148,7 +146,7 @@ class Encoder:
         self._state: State | None = None  # of the scan
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return term ids of all texts in a row, int32; and the number of terms of each text, int64 (n,)."""
+        """Return the term ids of all texts in order, int32, and the number of terms per text, int64 (n,)."""
         parts, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         for terms, counts in self.batches(texts):
             parts.append(terms)
@@ -156,7 +154,7 @@ class Encoder:
         return np.concatenate(parts), np.concatenate(lengths)
 
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-        """Yield the same for some texts at a time, which need not all be in memory."""
+        """Yield the same for batches of texts, which need not all be in memory."""
         if self.compiled is not False:  # decided once, since the two ways have different token ids
             enough = self.compiled or any(worth_compiling(size, _COMPILE_FROM) for size in accumulate(map(len, texts)))
             self.compiled = enough and self.analyser.scannable
@@ -207,21 +205,21 @@ class Encoder:
 
 @dataclass(frozen=True)
 class WordPieces(Analyser):
-    """Terms are the tokens of `wordpiece`: a name of the catalogue, or a folder with tokenizer.json.
+    """An analyser whose terms are the tokens of `wordpiece`: a name in the catalogue, or a folder with tokenizer.json.
 
-    Special tokens ([CLS], [UNK], ...) are not terms, not even where a text has their names.
+    Special tokens ([CLS], [UNK], ...) are not terms, even if a text contains their names.
     """
 
     wordpiece: str = ""
 
     @property
     def scannable(self) -> bool:
-        """False: the compiled scan has no sub-words."""
+        """Return False, because the compiled scan does not support sub-words."""
         return False
 
     @cached_property
     def path(self) -> Path:
-        """Return the tokenizer's file. Raises ModelError if it is missing."""
+        """Return the path of the tokenizer's file. Raises ModelError if it is missing."""
         folder = models.path(self.wordpiece) if self.wordpiece in models.catalogue() else Path(self.wordpiece)
         if not (folder / "tokenizer.json").is_file():
             raise ModelError(f"{self.wordpiece} has no tokenizer.json: name a model of the catalogue, or a folder")
@@ -229,7 +227,7 @@ class WordPieces(Analyser):
 
     @cached_property
     def tokenizer(self) -> Any:
-        """Return a `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelError, MissingExtra."""
+        """Return a `tokenizers.Tokenizer` without truncation or padding. Raises ModelError or MissingExtra."""
         return plain_tokenizer(self.path)
 
     @cached_property
@@ -237,7 +235,7 @@ class WordPieces(Analyser):
         return frozenset(token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special)
 
     def prepare(self, text: str) -> str:
-        """Return the text without lone surrogates, which the tokenizer cannot take."""
+        """Return the text without lone surrogates, which the tokenizer rejects."""
         return encodable(text)
 
     def split(self, text: str) -> list[str]:
@@ -246,7 +244,7 @@ class WordPieces(Analyser):
         return tokens
 
     def term(self, token: str) -> str | None:
-        """Return the token itself; None for a special one."""
+        """Return the token itself, or None for a special token."""
         return None if token in self._special else token
 
     def describe(self) -> Mapping[str, object]:

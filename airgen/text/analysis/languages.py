@@ -1,13 +1,14 @@
-"""How each language turns one token into a term: normalise, drop stop words, stem.
+"""Turn tokens into terms by language: normalise, drop stop words, stem.
 
 `chain("de", True, True)("Häuser") == "haus"`. English follows Lucene's EnglishAnalyzer: its 33 stop words and its
-Porter stemmer. Arabic uses Larkey's light10, Persian and Bengali a short list of suffixes, the others Snowball's
-stemmer (PyStemmer). Their stop words are function words only: short lists without what can carry meaning in a query,
-such as numbers, negations, and verbs other than the copula. BM25 gives other function words a weight near 0 anyway.
+Porter stemmer. Arabic uses Larkey's light10, Persian and Bengali use a short list of suffixes, and the other languages
+use Snowball's stemmer (PyStemmer). Their stop words are only function words: short lists without words that can carry
+meaning in a query, such as numbers, negations, and verbs other than the copula. BM25 gives other function words a
+weight near 0 anyway.
 
-`porter_stem` is that of Lucene's PorterStemFilter: M. F. Porter, An algorithm for suffix stripping, Program 14(3),
-1980, with its author's later departures (`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters
-unchanged), which Snowball's `porter` has not. Each step takes the longest matching suffix, then checks its condition.
+`porter_stem` is the stemmer of Lucene's PorterStemFilter: M. F. Porter, An algorithm for suffix stripping, Program
+14(3), 1980, with its author's later changes (`bli` to `ble` and `logi` to `log` in step 2, words of one or two letters
+unchanged), which Snowball's `porter` lacks. Each step finds the longest matching suffix, then checks its condition.
 """
 
 import importlib
@@ -65,7 +66,7 @@ _Rules = Mapping[str, list[tuple[str, str]]]
 
 
 def _by_end(rules: str) -> _Rules:
-    """Group the rules (suffix, replacement) of a step by the last two letters, so that few are tried per word."""
+    """Group a step's rules (suffix, replacement) by the last two letters, so that few are tried per word."""
     rules_by_end: dict[str, list[tuple[str, str]]] = {}
     for suffix, instead in _pairs(rules).items():
         rules_by_end.setdefault(suffix[-2:], []).append((suffix, instead))
@@ -84,7 +85,7 @@ _ENDS = frozenset(["ed", "ng", "ll", *_STEP_2, *_STEP_3, *_STEP_4])
 
 
 def porter_stem(word: str) -> str:
-    """Return the stem of a word in lower case. Every character except a, e, i, o, u and y is a consonant."""
+    """Return the stem of a lower-case word. Every character except a, e, i, o, u and y is a consonant."""
     if len(word) < 3 or not (word[-1] in "sye" or word[-2:] in _ENDS):
         return word
     word = _step_1(word)
@@ -99,7 +100,8 @@ _KINDS = bytes(ord("v" if letter in b"aeiou" else "y" if letter == ord("y") else
 
 
 def _shape(word: str) -> str:
-    """Return v per vowel and c per consonant; y is a vowel after a consonant: `_shape("syzygy") == "cvcvcv"`."""
+    """Return v for each vowel and c for each consonant. y is a vowel after a consonant: `_shape("syzygy") ==
+    "cvcvcv"`."""
     shape = word.encode("ascii", "replace").translate(_KINDS).decode()
     if "y" not in shape:
         return shape
@@ -109,12 +111,13 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """Return m: how many times a vowel is followed by a consonant."""
+    """Return m, the number of times a vowel is followed by a consonant."""
     return _shape(word).count("vc")
 
 
 def _ends_cvc(word: str) -> bool:
-    """Return whether a word ends consonant, vowel, consonant, the last not w, x or y: hop, not how."""
+    """Return whether a word ends in consonant, vowel, consonant, the last of which is not w, x or y: hop, but not
+    how."""
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
@@ -141,7 +144,7 @@ def _step_1(word: str) -> str:
 
 
 def _restore(word: str) -> str:
-    """Undo what -ed or -ing changed: hopp(ing) is hop, fil(ing) is file."""
+    """Undo the changes made by -ed or -ing: hopp(ing) is hop, fil(ing) is file."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _ends_double(word):
@@ -150,7 +153,8 @@ def _restore(word: str) -> str:
 
 
 def _replace(word: str, rules: _Rules, least: int = 1) -> str:
-    """Apply the first rule whose suffix matches, if m is at least `least` before it; ion goes after s and t only."""
+    """Apply the first rule whose suffix matches, if m is at least `least` before the suffix. -ion is removed only after
+    s and t."""
     for suffix, instead in rules.get(word[-2:], ()):
         if word.endswith(suffix):
             head = word[: -len(suffix)]
@@ -193,15 +197,16 @@ def stopword_count(language: str) -> int:
 
 
 def lower(token: str) -> str:
-    """Lower case one character at a time, as Java does it: no final sigma, no dotted capital I in two parts."""
+    """Convert to lower case one character at a time, like Java: without final sigma or a dotted capital I in two
+    parts."""
     return token.lower() if token.isascii() else "".join([letter.lower()[0] for letter in token])
 
 
 @cache
 def chain(language: str, stem: bool, stopwords: bool) -> Callable[[str], str | None]:
-    """Return the function from a token to its term, or to None for a stop word.
+    """Return a function that maps a token to its term, or to None for a stop word.
 
-    Raises MissingExtra if the language's stemmer needs PyStemmer and that is not installed.
+    Raises MissingExtra if the language's stemmer needs PyStemmer, which is not installed.
     """
     normalise = _NORMALISERS.get(language, lower)
     stops = frozenset(map(normalise, STOPWORDS.get(language, ()))) if stopwords else frozenset()
@@ -267,7 +272,7 @@ _LETTERS_OF: dict[str, dict[int, Any]] = {
 
 
 def _one_spelling(language: str, token: str) -> str:
-    """Return the token in lower case, with one form of each letter and, where the script has digits of its own, 0 to
+    """Return the token in lower case, with one form of each letter, and with the script's own digits converted to 0 to
     9."""
     word = lower(token)
     if language in ("hi", "bn"):
@@ -285,7 +290,8 @@ _NORMALISERS: dict[str, Callable[[str], str]] = {
 
 
 def _stem_arabic(word: str) -> str:
-    """Stem by light10 (Larkey, Ballesteros and Connell 2007) on normalised text: and, the article, then suffixes."""
+    """Stem normalised text by light10 (Larkey, Ballesteros and Connell 2007): remove "and", the article, then
+    suffixes."""
     if word.startswith("و") and len(word) > 3:
         word = word[1:]
     for prefix in ("وال", "بال", "كال", "فال", "لل", "ال"):
@@ -307,7 +313,7 @@ _BENGALI_SUFFIXES = (
 
 
 def _without(suffixes: tuple[str, ...], most: int, word: str) -> str:
-    """Strip up to `most` of these endings from the word, as long as at least three letters remain."""
+    """Strip up to `most` of these suffixes from the word, leaving at least three letters."""
     for _ in range(most):
         fitting = (suffix for suffix in suffixes if word.endswith(suffix) and len(word) - len(suffix) >= 3)
         word = word.removesuffix(next(fitting, ""))

@@ -1,10 +1,10 @@
-"""Where tokens begin and end: Lucene's StandardTokenizer in two implementations with equal results.
+"""Token boundaries: Lucene's StandardTokenizer in two implementations with equal results.
 
-`tokens("Don't 人々", False)` uses a regular expression, which suits a query. `classes` has the same rules as a table
-from code point to word-break class, for the compiled scan of a whole corpus (`_scan`).
+`tokens("Don't 人々", False)` uses a regular expression, which suits queries. `classes` contains the same rules as a
+table from code points to word-break classes, for the compiled scan of a whole corpus (`_scan`).
 
-With bigrams (Lucene's CJKBigramFilter) each run of Han, kana and Hangul becomes overlapping pairs: 東京都 is 東京 and
-京都. A single character remains one token.
+With bigrams (Lucene's CJKBigramFilter), each run of Han, kana and Hangul is split into overlapping pairs: 東京都
+becomes 東京 and 京都. A single character remains a token.
 """
 
 from functools import cache
@@ -54,7 +54,7 @@ _RUN = regex.compile(rf"(?:{_CJK}{_MARKS})++")
 
 
 def tokens(text: str, bigrams: bool) -> list[str]:
-    """Return the tokens of `text` in order, in their case; with `bigrams`, runs of Chinese, Japanese and Korean as
+    """Return the tokens of `text` in order, preserving case. With `bigrams`, runs of Chinese, Japanese and Korean are
     pairs."""
     if not bigrams:
         return _cut(_TOKEN.findall(text))
@@ -76,7 +76,7 @@ def _cut(pieces: list[str]) -> list[str]:
 
 @cache
 def classes(limit: int, bigrams: bool) -> NDArray[np.uint8]:
-    """Return the class of each code point below `limit`, uint8 (limit,)."""
+    """Return the word-break class of each code point below `limit`, uint8 (limit,)."""
     table = np.zeros(limit, dtype=np.uint8)
     text = "".join(map(chr, range(limit)))
     for name, pattern in reversed(_PROPERTIES):
