@@ -53,11 +53,11 @@ class FetchSettings(Settings):
     """
 
     kind: Literal["pip", "apt", "npm", "url", "storage", "hub", "file"]
-    package: str = ""  # its name in the registry; of a data set on the Hub
-    version: str = ""  # of the package
-    url: str = ""  # of a file; of storage s3://BUCKET/NAME, where * is any part of a name
-    sha256: Sha256 | None = None  # of the archive, which is refused if it has another one
-    bytes: int | None = Field(default=None, ge=1, exclude=True)  # of the archive: how much to fetch is said before
+    package: str = ""  # its name in the registry, or the name of a dataset on the Hub
+    version: str = ""  # the version of the package
+    url: str = ""  # the address of a file; for storage, s3://BUCKET/NAME, where * stands for any part of a name
+    sha256: Sha256 | None = None  # the hash of the archive; an archive with another hash is refused
+    bytes: int | None = Field(default=None, ge=1, exclude=True)  # the archive's size, announced before the download
     members: list[str] = Field(default_factory=list, description="globs of the members to keep; empty: all")
 
     @model_validator(mode="after")
@@ -84,28 +84,28 @@ class NearDuplicateSettings(Settings):
     A pair of similarity s is compared with probability 1 - (1 - s^rows)^bands.
     """
 
-    threshold: float = Field(default=0.8, gt=0, le=1)  # estimated Jaccard similarity of the sets of word n-grams
-    ngram: int = Field(default=5, ge=1, le=50)  # words
-    bands: int = Field(default=14, ge=1, le=256)  # bands x rows: permutations
+    threshold: float = Field(default=0.8, gt=0, le=1)  # the estimated Jaccard similarity of the word n-grams
+    ngram: int = Field(default=5, ge=1, le=50)  # words per n-gram
+    bands: int = Field(default=14, ge=1, le=256)  # bands x rows = permutations
     rows: int = Field(default=8, ge=1, le=64)
 
 
 class CleanSettings(Settings):
     """The cleaning steps, in this order (paper, appendix A.1). `null` or `off` turns a step off."""
 
-    min_tokens: int = Field(default=20, ge=0)  # shorter QA documents are dropped, in tokens of the corpus's tokenizer
-    max_tokens: int | None = Field(default=8192, ge=1)  # longer ones, too
-    language: Literal["drop", "off"] = "drop"  # documents that are probably not in the corpus's language
-    language_confidence: float = Field(default=0.5, ge=0, le=1)  # how sure that must be
+    min_tokens: int = Field(default=20, ge=0)  # the minimum length of QA documents, in tokens of the corpus's tokenizer
+    max_tokens: int | None = Field(default=8192, ge=1)  # the maximum length of QA documents
+    language: Literal["drop", "off"] = "drop"  # what to do with documents that are probably in another language
+    language_confidence: float = Field(default=0.5, ge=0, le=1)  # the required confidence
     boilerplate: Literal["drop", "off"] = "drop"  # menus, cookie notices, pages of links
-    personal_data: Literal["mask", "drop", "off"] = "mask"  # mask: <EMAIL>, <PHONE>, ...; drop: the document
-    # Personal names, street addresses and dates of birth, as personal data. ner: by a recogniser, if there is one for
-    # the language, and after Mr, Dr, ...; spacy: by a model of spaCy that is installed; titles: only after these.
+    personal_data: Literal["mask", "drop", "off"] = "mask"  # mask: replace by <EMAIL>, <PHONE>, ...; drop the document
+    # Personal names, street addresses and dates of birth, which are personal data too. ner: with a recogniser, if there
+    # is one for the language, and after Mr, Dr, ...; spacy: with an installed spaCy model; titles: only after titles.
     names: Literal["auto", "ner", "spacy", "titles", "keep"] = "auto"  # auto: ner for web, forum, medical; else keep
-    offensive_share: float | None = Field(default=0.02, gt=0, le=1)  # of the words, from which a document is dropped
-    exact_duplicates: Literal["drop", "off"] = "drop"  # documents that already exist
+    offensive_share: float | None = Field(default=0.02, gt=0, le=1)  # the share of words that drops a document
+    exact_duplicates: Literal["drop", "off"] = "drop"  # what to do with documents that already exist
     near_duplicates: NearDuplicateSettings | None = NearDuplicateSettings()
-    # What two documents must have in common to be duplicates: a section "Warranty" of two products is two documents.
+    # What two documents must share to be duplicates: a "Warranty" section of two products is two documents.
     duplicate_fields: tuple[Literal["title", "text"], ...] = ("title", "text")
 
     @field_validator("language", "boilerplate", "personal_data", "exact_duplicates", mode="before")
@@ -153,11 +153,11 @@ AS_IS: Mapping[str, Any] = {
 class ChunkSettings(Settings):
     """Settings of QA with chunks, in which a passage is a part of a document; see `airgen.corpus.chunking`."""
 
-    size: int = Field(default=200, ge=8)  # tokens at most
-    overlap: int = Field(default=50, ge=0)  # tokens of a chunk that the next one repeats
-    by: Literal["headings", "sentences", "tokens"] = "sentences"  # where it is cut; a long section: between sentences
+    size: int = Field(default=200, ge=8)  # the maximum number of tokens
+    overlap: int = Field(default=50, ge=0)  # the number of tokens that the next chunk repeats
+    by: Literal["headings", "sentences", "tokens"] = "sentences"  # where to cut; long sections: between sentences
     parser: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")  # of LlamaIndex: module:Class
-    arguments: dict[str, Any] = Field(default={})  # of the parser
+    arguments: dict[str, Any] = Field(default={})  # the parser's arguments
 
     @model_validator(mode="after")
     def _one_way(self) -> ChunkSettings:
@@ -178,16 +178,16 @@ class ChunkSettings(Settings):
 class LongDocSettings(Settings):
     """Settings for splitting a long document into chunks (appendix A.1: chunk_size 200, chunk_overlap 50)."""
 
-    document: str = ""  # the id of the one to take, if there are several and `merge` is off
+    document: str = ""  # the id of the document to use if there are several and `merge` is off
     merge: bool = False  # join all documents in order into one, each under its title
-    remove: tuple[Literal["front-matter", "contents", "references", "index"], ...] = (  # parts, before chunking
+    remove: tuple[Literal["front-matter", "contents", "references", "index"], ...] = (  # removed before chunking
         "front-matter",
         "contents",
         "references",
         "index",
     )
-    chunk_size: int = Field(default=200, ge=8)  # tokens at most
-    chunk_overlap: int = Field(default=50, ge=0)  # tokens of a chunk that the next one repeats
+    chunk_size: int = Field(default=200, ge=8)  # the maximum number of tokens
+    chunk_overlap: int = Field(default=50, ge=0)  # the number of tokens that the next chunk repeats
 
     @model_validator(mode="after")
     def _smaller(self) -> LongDocSettings:
@@ -203,19 +203,19 @@ class CorpusSettings(Settings):
     with `long_doc.merge` draws five.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # as the file's, in a folder `corpora`
-    title: str = ""  # for people
-    task: Task = "qa"  # what it is for; a pipeline decides
-    language: Language = Field(pattern=r"^[a-z]{2,3}$")  # of the documents, as ISO 639 has it: en, de, ...
-    domain: str = Field(min_length=1)  # a word about the documents
-    licence: str = Field(min_length=1, validation_alias=AliasChoices("licence", "license"))  # of the documents
-    source: str = Field(min_length=1)  # where they come from, for the dataset's card
-    notes: str = ""  # for people
-    tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"  # what counts tokens of documents
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # the same as the file's, in a folder `corpora`
+    title: str = ""  # a title for people
+    task: Task = "qa"  # the task that it is meant for; a pipeline decides
+    language: Language = Field(pattern=r"^[a-z]{2,3}$")  # the documents' language, as an ISO 639 code: en, de, ...
+    domain: str = Field(min_length=1)  # the subject area of the documents
+    licence: str = Field(min_length=1, validation_alias=AliasChoices("licence", "license"))  # licence of the documents
+    source: str = Field(min_length=1)  # where the documents come from, for the dataset's card
+    notes: str = ""  # a note for people
+    tokenizer: Literal["cl100k_base", "o200k_base", "words"] = "cl100k_base"  # what counts document lengths
     fetch: FetchSettings | None = None
     reader: Annotated[Spec, Part("reader")]  # kind: jsonl, html, pdf, ..., and the settings of that kind
-    limit: int | None = Field(default=None, ge=1)  # take so many documents, by the hashes of their ids, then clean them
-    limit_seed: int = 0  # another number takes another sample
+    limit: int | None = Field(default=None, ge=1)  # draw so many documents by the hashes of their ids, before cleaning
+    limit_seed: int = 0  # another number draws another sample
     clean: CleanSettings = CleanSettings()
     chunk: ChunkSettings | None = None
     long_doc: LongDocSettings = LongDocSettings()
@@ -245,7 +245,7 @@ class CorpusSettings(Settings):
         values = self.model_dump(mode="json", exclude={"notes", "title", "domain"})
         values["clean"]["names"] = (
             "off" if self.names == "keep" else self.names
-        )  # the word that jobs have since the first
+        )  # the key that jobs have used since the first version
         return values
 
     @property

@@ -90,12 +90,12 @@ class SystemSettings(Settings):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")  # in tables, and of its files
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")  # the name in tables and files
     kind: str  # a retriever, rerank, fuse, run, http, python, or module:Class
-    family: str = ""  # groups systems in reports; by default the kind
+    family: str = ""  # groups systems in reports; by default, the kind
     weakened: bool = False  # bad on purpose
-    price: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # US dollars for 1,000 queries, where known
-    datasets: dict[str, dict[str, Any]] = Field(default={})  # settings of one dataset only, by its name
+    price: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # US dollars per 1,000 queries, if known
+    datasets: dict[str, dict[str, Any]] = Field(default={})  # settings for one dataset, by its name
 
     _spec: Spec = PrivateAttr()
     _on: dict[str, "SystemSettings"] = PrivateAttr(default={})
@@ -356,7 +356,7 @@ def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None
     if unknown := next((name for name in only if name not in by_name), None):
         raise UsageError(f"no system {unknown!r} in the file{closest(unknown, list(by_name))}")
     wanted = set(only)
-    for system in reversed(systems):  # those that build on others come after them
+    for system in reversed(systems):  # systems that build on others come after them
         if system.name in wanted:
             wanted.update(system.uses)
     return [system for system in systems if system.name in wanted]

@@ -6,7 +6,7 @@ from airgen.keys import rng
 from airgen.settings import GenerationSettings
 from airgen.text.words import count_words
 
-# length class -> (least words, most words); the paper's classes overlap, so does this table.
+# length class -> (minimum words, maximum words). The paper's classes overlap, and so does this table.
 WORDS: dict[str, tuple[int, int | None]] = {"lt5": (1, 4), "lt10": (1, 9), "10to20": (10, 20), "ge20": (20, None)}
 
 LENGTH_TEXT = {

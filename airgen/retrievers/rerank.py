@@ -42,7 +42,7 @@ def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-_CPU_BATCH_TOKENS = 1024  # padded tokens in a batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
+_CPU_BATCH_TOKENS = 1024  # padded tokens per batch: a larger batch costs a CPU more padding (benchmarks/rerank.py)
 
 
 class CrossEncoder(LibraryModel):
@@ -65,7 +65,7 @@ class CrossEncoder(LibraryModel):
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
-    token_budget: int = _CPU_BATCH_TOKENS  # padded tokens in a batch on a CPU
+    token_budget: int = _CPU_BATCH_TOKENS  # padded tokens per batch on a CPU
 
     @cached_property
     def model(self) -> Any:
@@ -99,7 +99,8 @@ class CrossEncoder(LibraryModel):
         )
         lengths = [len(ids) for ids in encoded["input_ids"]]
         padding = {"input_ids": model.tokenizer.pad_token_id or 0}
-        # Right by default; a model that pads on the left (or reads positions from the right) keeps its side.
+        # Padding is on the right by default; a model that pads on the left (or counts positions from the right) keeps
+        # its side.
         left = model.tokenizer.padding_side == "left"
 
         def inputs(batch: list[int]) -> dict[str, Any]:

@@ -74,9 +74,9 @@ class LabelFile(Settings):
     """
 
     file: Annotated[str, FILE]
-    relevant_from: float = 1.0  # the lowest label of what is relevant
-    levels: dict[float, int] = {}  # label -> level of 0 to 3
-    unknown: Literal["error", "skip"] = "error"  # labels of passages or queries that are not there
+    relevant_from: float = 1.0  # the lowest label that counts as relevant
+    levels: dict[float, int] = {}  # label -> level from 0 to 3
+    unknown: Literal["error", "skip"] = "error"  # what to do with labels of unknown passages or queries
 
     @field_validator("levels")
     @classmethod
@@ -95,26 +95,26 @@ class LabelFile(Settings):
 class QueriesSettings(Settings):
     """Existing queries, in place of `generation`. Columns that are not named are detected by their usual names."""
 
-    file: Annotated[str, FILE]  # a text with one query per line, CSV, TSV, JSON Lines, or a folder in BEIR format
-    column: str = ""  # the query's text
+    file: Annotated[str, FILE]  # text with a query per line, CSV, TSV, JSON Lines, or a folder in BEIR format
+    column: str = ""  # the column of the query's text
     id_column: str = ""
-    count_column: str = ""  # how often the query was asked
-    duplicates: Literal["near", "exact", "keep"] = "near"  # which repetitions become one query; their counts add up
-    other_language: Literal["skip", "keep"] = "skip"  # what is done with queries that are not in `language`
-    draw_by: Literal["count", "equal"] = "count"  # `target` queries are drawn by how often they were asked, or equally
-    max_length: int = Field(default=2000, ge=1, le=100_000)  # characters; longer ones are left out
-    labels: list[LabelFile] = []  # labels that exist already: no one is asked for them again
+    count_column: str = ""  # the column of the number of times that the query was asked
+    duplicates: Literal["near", "exact", "keep"] = "near"  # which repeated queries are merged; their counts add up
+    other_language: Literal["skip", "keep"] = "skip"  # what to do with queries in a language other than `language`
+    draw_by: Literal["count", "equal"] = "count"  # draws `target` queries by how often they were asked, or equally
+    max_length: int = Field(default=2000, ge=1, le=100_000)  # characters; longer queries are left out
+    labels: list[LabelFile] = []  # existing labels; these pairs are not judged again
 
 
 class ExportSettings(Settings):
     """Settings of the finished dataset (appendix A.4, B.2)."""
 
-    splits: dict[str, int] = {"dev": 1, "test": 4}  # in which ratio the queries are split
-    exact: bool = False  # exactly in that ratio; else each query by itself, so the ratio is met on average
-    licence: str = "CC-BY-NC-SA-4.0"  # of the queries and labels
-    ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not tell generated negatives from passages
-    version: str = "0.1"  # of the dataset, which its manifest and card name
-    secret: bool = True  # ids, splits and order depend on a secret; false: anyone can compute them from the pipeline
+    splits: dict[str, int] = {"dev": 1, "test": 4}  # the ratio in which queries are split
+    exact: bool = False  # exactly in that ratio; by default, a hash assigns each query, so only the mean ratio is right
+    licence: str = "CC-BY-NC-SA-4.0"  # the licence of the queries and labels
+    ids: Literal["opaque", "original"] = "opaque"  # opaque ids do not reveal which passages are generated
+    version: str = "0.1"  # the version of the dataset, in its manifest and card
+    secret: bool = True  # ids, splits and order depend on a secret; with false, anyone can compute them
 
     @field_validator("splits")
     @classmethod
@@ -127,17 +127,17 @@ class ExportSettings(Settings):
 class EvaluateSettings(Settings):
     """Systems to evaluate at the end of a run, from a systems YAML."""
 
-    systems: str | None = None  # a systems YAML, by path or name
-    split: str = "test"  # the queries that are asked; all: every one
-    # A server or a folder; its user and password stand in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
-    mlflow: str | None = None  # where scores, cost and artefacts are logged in MLflow (extra tracking)
+    systems: str | None = None  # a systems YAML file, by path or name
+    split: str = "test"  # the queries to evaluate; all: every query
+    # A server or a folder; MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD hold its user and password.
+    mlflow: str | None = None  # where MLflow logs scores, cost and artefacts (needs the tracking extra)
 
     @field_validator("mlflow")
     @classmethod
     def _no_password(cls, value: str | None) -> str | None:
         if value and "@" in urlsplit(value).netloc:
             raise PydanticCustomError(
-                "secret",  # the value is not shown
+                "secret",  # the value is not printed
                 "leave user and password out of the address: MLflow reads MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD",
             )
@@ -150,23 +150,23 @@ RELEVANCE = {
 }
 """What is relevant, by the word for it (`relevance`)."""
 
-ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline whose queries already exist, if it gives none
+ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline with existing queries that sets none
 
 
 class Pipeline(Settings):
     """Settings of one benchmark: `pipelines/NAME.yaml`."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # of the dataset, and of its folder below runs/
-    task: Literal["qa", "long-doc"]  # passages are documents, or the chunks of one long document
-    corpus: str  # a corpus YAML, by path or name
-    language: Language = "en"  # of the corpus, in two letters
-    domain: str = "web"  # a word about the documents, for the dataset's card
-    target: int = Field(ge=1)  # how many accepted queries are wanted; a larger one keeps those that are there
-    seed: int | Literal["secret"] = 42  # of all that is drawn, with the secret of export.secret; secret: of that alone
-    # That decides what is asked, what the judge calls relevant, and how near to the source votes must put a passage.
-    relevance: Literal["answer", "subject"] = "answer"  # what answers the query, or all that is about its subject
-    llm: SerializeAsAny[LlmSettings]  # who generates, and judges where the judge names no other
-    queries: QueriesSettings | None = None  # your own, which are labelled; none are generated, and `target` are drawn
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # the name of the dataset, and of its folder in runs/
+    task: Literal["qa", "long-doc"]  # passages are documents (or chunks), or the chunks of one long document
+    corpus: str  # a corpus YAML file, by path or name
+    language: Language = "en"  # the language of the corpus, as a two-letter code
+    domain: str = "web"  # the subject area of the documents, for the dataset's card
+    target: int = Field(ge=1)  # the number of accepted queries; if you raise it, existing queries are kept
+    seed: int | Literal["secret"] = 42  # for all draws, with the secret of export.secret; secret: only that secret
+    # This decides what is asked, what the judge calls relevant, and how near to the source votes must put a passage.
+    relevance: Literal["answer", "subject"] = "answer"  # passages that answer the query, or all about its subject
+    llm: SerializeAsAny[LlmSettings]  # the LLM that generates, and judges unless the judge has its own
+    queries: QueriesSettings | None = None  # your own queries: `target` are drawn and labelled, none are generated
     generation: GenerationSettings = GenerationSettings()
     control: ControlSettings = Field(default_factory=ControlSettings)
     export: ExportSettings = ExportSettings()
@@ -246,7 +246,7 @@ class Pipeline(Settings):
                 "control.judge: budget_usd: the whole job has one budget: give it in llm.budget_usd",
             ),
         )
-        _ = self.llms  # raises where they contradict each other
+        _ = self.llms  # raises an error if they contradict each other
         refuse(
             (
                 long and generation.types.get("problem"),

@@ -43,7 +43,7 @@ def _not_a_boolean(value: Any) -> Any:
     return "no" if value is False else value  # YAML 1.1 reads the code of Norwegian as false
 
 
-Language = Annotated[str, BeforeValidator(_not_a_boolean)]  # a code of ISO 639
+Language = Annotated[str, BeforeValidator(_not_a_boolean)]  # an ISO 639 code
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ SERVED = Mark("served")  # names a model that an endpoint runs: nothing is neede
 KEY = Mark("key")  # names environment variables that hold keys: a name, or headers with ${NAME}
 
 
-_LARGEST_INT = 2**63 - 1  # of a settings number: more has no meaning anywhere, and floats of it overflow
+_LARGEST_INT = 2**63 - 1  # a larger settings number is meaningless, and floats can overflow
 
 
 def _plain_number(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -288,7 +288,7 @@ def _problem(name: str, node: yaml.Node | None, error: dict[str, Any]) -> str:
 
 
 def _is_union_tag(part: object) -> bool:
-    # pydantic names the tried member of a union in the location: `function-after[...]`, `list[int]`, a class name
+    # pydantic includes the tried member of a union in the location: `function-after[...]`, `list[int]`, a class name
     return isinstance(part, str) and (
         part.endswith("]") or (part[:1].isupper() and part.isidentifier()) or part in ("str", "int")
     )

@@ -25,7 +25,7 @@ class ComputeSettings(Settings):
     """
 
     kind: Annotated[Literal["local", "ray"], SPEED] = "local"
-    address: Annotated[_Address, SPEED] = "auto"  # of a Ray cluster: auto (this machine is in it), or ray://HOST:10001
+    address: Annotated[_Address, SPEED] = "auto"  # of a Ray cluster: auto (this machine), or ray://HOST:10001
     workers: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=10_000)
     gpus_per_worker: Annotated[float, SPEED] = Field(default=0.0, ge=0, le=64)
     cpus_per_worker: Annotated[int | None, SPEED] = Field(default=None, ge=1, le=1024)
@@ -59,5 +59,5 @@ def compute_settings(words: str, given: ComputeSettings | None = None) -> Comput
     if address:
         change["address"] = words
     if workers or kind == "local":
-        change["workers"] = workers and int(workers)  # local alone: this process, whatever the pipeline says
+        change["workers"] = workers and int(workers)  # local alone means this process, whatever the pipeline says
     return ComputeSettings.model_validate({**values, **change})

@@ -10,7 +10,7 @@ from airgen.settings.base import Settings
 from airgen.settings.llm import LlmSettings
 from airgen.settings.spec import Part, Spec
 
-VOTES = "votes"  # the kind of judge that asks no LLM
+VOTES = "votes"  # the kind of judge that calls no LLM
 
 
 def about_the_subject(judge: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _about_the_subject(judge: Any) -> tuple[Any, int]:
         return judge, JudgeSettings.model_fields["relevant_from"].default
     try:
         prompt, cut = resolve("judge", str(kind)).SUBJECT
-    except (AirgenError, AttributeError):  # `OneJudge` says what is wrong; the user's own kind may have no other
+    except (AirgenError, AttributeError):  # `OneJudge` reports what is wrong; the user's own kind may lack it
         return judge, JudgeSettings.model_fields["relevant_from"].default
     return {**judge, "prompt": judge.get("prompt") or prompt}, cut
 
@@ -39,15 +39,15 @@ class RecallSettings(Settings):
     """Settings of recall with an embedding model (paper 2.4, step 1)."""
 
     model: Annotated[Spec, Part("embedder")] = "BAAI/bge-m3"  # type: ignore[assignment]  # it is read as one
-    top_k: int = Field(default=1000, ge=1)  # passages of each retriever for each query
-    pools_only: bool = False  # recall with `control.pools` alone, without the model, so that the model can be tested
+    top_k: int = Field(default=1000, ge=1)  # passages per retriever and query
+    pools_only: bool = False  # recall with only `control.pools`, so that the model can be tested
 
 
 class Thresholds(Settings):
     """Ranks within which a re-ranker votes positive (appendix A.3)."""
 
-    hard_negative: int = Field(default=20, ge=1)  # of generated hard negatives
-    other: int = Field(default=10, ge=1)  # of the passages of the corpus
+    hard_negative: int = Field(default=20, ge=1)  # the rank down to which re-rankers vote for generated hard negatives
+    other: int = Field(default=10, ge=1)  # the rank down to which re-rankers vote for passages of the corpus
 
 
 AUDIT = "audit"  # the examples that `airgen audit examples` has chosen
@@ -69,12 +69,12 @@ class OneJudge(Settings):
     first token. With `rubric`, the answer is a reason, then a number. A third-party kind is named `module:Class`.
     """
 
-    kind: str = "levels"  # levels, yes-no, rubric or module:Class; of the whole judge also votes
-    prompt: str = ""  # the kind's own prompt, where none is named
-    threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: probability from which a pair is relevant
-    temperature: float = Field(default=0.0, ge=0, le=2)  # of the judge
-    examples: Literal["audit"] | list[JudgeExample] = []  # pairs that people judged, shown to the judge
-    llm: SerializeAsAny[LlmSettings] | None = None  # another model than the generator
+    kind: str = "levels"  # levels, yes-no, rubric or module:Class; the whole judge can also be votes
+    prompt: str = ""  # by default, the kind's own prompt
+    threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: the probability from which a pair is relevant
+    temperature: float = Field(default=0.0, ge=0, le=2)  # the temperature of the judge
+    examples: Literal["audit"] | list[JudgeExample] = []  # pairs that people judged, which the judge sees as examples
+    llm: SerializeAsAny[LlmSettings] | None = None  # a model other than the generator
 
     @model_validator(mode="before")
     @classmethod
@@ -96,7 +96,7 @@ class JudgeSettings(OneJudge):
     the query's source (`airgen.control.votes`).
     """
 
-    relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level of what is relevant
+    relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level that counts as relevant
     panel: list[OneJudge] = []  # several judges, whose majority decides
 
     @property
@@ -125,14 +125,14 @@ class ControlSettings(Settings):
     """Settings of quality control (paper 2.4)."""
 
     recall: RecallSettings = Field(default_factory=RecallSettings)
-    pools: list[Annotated[Spec, Part("retriever")]] = []  # bm25, rm3, ...: their hits join those of the recall model
-    rerankers: list[Annotated[Spec, Part("reranker")]] = [  # who votes on which passages are relevant
+    pools: list[Annotated[Spec, Part("retriever")]] = []  # bm25, rm3, ...: retrievers that add hits to the recall
+    rerankers: list[Annotated[Spec, Part("reranker")]] = [  # the models that vote on which passages are relevant
         "BAAI/bge-reranker-large",  # type: ignore[list-item]  # they are read as such
         "maidalun1020/bce-reranker-base_v1",  # type: ignore[list-item]
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",  # type: ignore[list-item]
     ]
     thresholds: Thresholds = Thresholds()
-    systems: str | None = None  # a systems YAML: what these find (search services, run files, ...) joins the recall
+    systems: str | None = None  # a systems YAML file, whose systems (services, run files, ...) add hits to the recall
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
     @model_validator(mode="after")

@@ -10,11 +10,11 @@ from airgen.settings.base import FILE, Language, Settings, refuse
 from airgen.settings.spec import Part, Spec
 
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
-TYPES = ("question", "problem", "claim", "keywords")  # keywords: not in the paper, where they are a style
+TYPES = ("question", "problem", "claim", "keywords")  # keywords: not in the paper, which treats them as a style
 INFORMATION = ("overall", "partial")
 STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
 
-EXAMPLES = (10, 10_000)  # real queries: least and most
+EXAMPLES = (10, 10_000)  # the minimum and maximum number of real queries
 _EXAMPLES_BYTES = 4 << 20
 
 _KNOWN = {"lengths": LENGTHS, "types": TYPES, "information": INFORMATION, "styles": STYLES}
@@ -29,16 +29,16 @@ class MeaningSettings(Settings):
     """The embedding model that checks that a rewrite keeps the meaning of the original query."""
 
     model: Annotated[Spec, Part("embedder")]
-    min_cosine: float = Field(default=0.6, ge=-1, le=1)  # a rewrite below it is dropped
+    min_cosine: float = Field(default=0.6, ge=-1, le=1)  # a rewrite with a lower cosine is dropped
 
 
 class GenerationSettings(Settings):
     """Settings of candidate generation (paper 2.3 and appendix A.2)."""
 
-    lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}  # ratios of lengths in words
-    types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}  # ratios
-    information: dict[str, Ratio] = {"overall": 1, "partial": 1}  # ratios: about the whole document, or a part of it
-    styles: dict[str, Ratio] = {  # ratios
+    lengths: dict[str, Ratio] = {"lt5": 1, "lt10": 4, "10to20": 2, "ge20": 1}  # ratios of the length classes, in words
+    types: dict[str, Ratio] = {"question": 3, "problem": 1, "claim": 1}  # ratios of the types of queries
+    information: dict[str, Ratio] = {"overall": 1, "partial": 1}  # ratios of queries about the whole document or a part
+    styles: dict[str, Ratio] = {  # ratios of the styles of rewrites
         "concise": 5,
         "casual": 3,
         "informal": 3,
@@ -47,33 +47,31 @@ class GenerationSettings(Settings):
         "complicated": 1,
         "academic": 1,
     }
-    characters: int = Field(default=3, ge=1, le=10)  # that an answer lists, of which one is drawn
-    scenarios: int = Field(default=3, ge=1, le=10)  # as well
-    rewrites: int = Field(default=2, ge=0, le=5)  # rounds of rewriting, each away from the document's words
-    hard_negatives: tuple[int, int] = (3, 7)  # from and to how many for each query
-    negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated ones, and as many mined ones
+    characters: int = Field(default=3, ge=1, le=10)  # characters per answer, of which one is drawn
+    scenarios: int = Field(default=3, ge=1, le=10)  # scenarios per answer, of which one is drawn
+    rewrites: int = Field(default=2, ge=0, le=5)  # rounds of rewriting, each with fewer of the document's words
+    hard_negatives: tuple[int, int] = (3, 7)  # the minimum and maximum number per query
+    negatives: Literal["generated", "mined", "both"] = "generated"  # both: generated negatives, and as many mined ones
     # all: also of candidates whose document was judged not to answer them, which `--without control` exports (4.1)
     negatives_of: Literal["accepted", "all"] = "accepted"
-    max_copied_words: int = Field(default=6, ge=2)  # longest run of words a query may share with its document
-    max_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the query's stems that its document holds
-    max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # share of the title's stems in the query
+    max_copied_words: int = Field(default=6, ge=2)  # maximum number of consecutive words copied from the document
+    max_overlap: float | None = Field(default=None, gt=0, le=1)  # maximum share of the query's stems in its document
+    max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # maximum share of the title's stems in the query
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
-    prompts: Literal["default", "small"] = "default"  # small: shorter ones for models of a few billion parameters
-    variants: dict[str, str] = {}  # other prompts than the family's: {hard_negative: mine/negatives}
-    one_call: bool = False  # small prompts: character, scenario and searches in one answer; examples as chat turns
-    unasked: Literal["skip", "keep"] = "skip"  # fragments, captions, references, front matter: no query for them
-    queries_per_passage: int = Field(default=1, ge=1, le=20)  # at most
-    candidates: int = Field(default=1, ge=1, le=20)  # drafts of a query; the one that finds its document best is kept
-    answers: bool = False  # a short reference answer to each accepted query, too
-    multi_hop: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries that need two passages
-    examples: Annotated[str | None, FILE] = None  # 10 or more real queries, a line each: their style, not content
-    stratify: str | None = None  # a name of the corpus's metadata: documents are drawn evenly over its values
-    filters: list[
-        str
-    ] = []  # names of the corpus's metadata: a query is asked with the values of its document as filter
-    query_language: Language | None = None  # queries in another language than the corpus: cross-lingual
-    unanswerable: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # share of queries whose answers are left out
-    mistyped: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries with a typo, a word left out or cut short
+    prompts: Literal["default", "small"] = "default"  # small: prompts for models of a few billion parameters
+    variants: dict[str, str] = {}  # prompts that replace those of the family: {hard_negative: mine/negatives}
+    one_call: bool = False  # small prompts: one answer for character, scenario and searches, with worked examples
+    unasked: Literal["skip", "keep"] = "skip"  # whether fragments, captions, references and front matter get queries
+    queries_per_passage: int = Field(default=1, ge=1, le=20)  # the maximum number of queries per passage
+    candidates: int = Field(default=1, ge=1, le=20)  # drafts per query; the draft that finds its document best is kept
+    answers: bool = False  # also generate a short reference answer to each accepted query
+    multi_hop: Annotated[float, Field(ge=0, le=1)] = 0.0  # the share of queries that need two passages
+    examples: Annotated[str | None, FILE] = None  # 10 or more real queries, one per line, whose style is imitated
+    stratify: str | None = None  # a field of the corpus's metadata, over whose values documents are drawn evenly
+    filters: list[str] = []  # fields of the corpus's metadata; each query gets a filter with its document's values
+    query_language: Language | None = None  # the language of queries that differs from the corpus's (cross-lingual)
+    unanswerable: Annotated[float, Field(ge=0, le=0.5)] = 0.0  # the share of queries whose answers leave the corpus
+    mistyped: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of queries with a typo, or a missing or cut word
     stages: list[Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = []  # further stages, as module:STAGE
 
     _example_texts: tuple[str, ...] = PrivateAttr(default=())

@@ -94,7 +94,7 @@ Variable = Annotated[str, AfterValidator(variable_name)]
 class KeyAccess(Settings):
     """The key of a server and additional headers. These settings do not affect a model's answers."""
 
-    headers: Annotated[Headers, SPEED, KEY] = Field(default={})  # more headers; secrets as ${NAME} of the environment
+    headers: Annotated[Headers, SPEED, KEY] = Field(default={})  # more headers; write secrets as ${NAME} (environment)
     api_key_env: Annotated[Variable | None, SPEED, KEY] = None
 
     def access(self) -> tuple[dict[str, str], list[str]]:

@@ -36,19 +36,20 @@ class LlmSettings(Settings):
     Fields marked SPEED do not affect answers. They can be changed at any time, and no call is repeated.
     """
 
-    backend: str = "openai"  # a name of the registry, or `module:Class`
-    model: str  # as its server names it
-    endpoint: str = "default"  # tells apart two providers of one model: it is part of an answer's key
-    temperature: float = Field(default=1.0, ge=0, le=2)  # secondary source on the paper's generation
-    max_tokens: int = Field(default=1024, ge=1)  # of the answer alone: a model's thinking gets room of its own
+    backend: str = "openai"  # a registered name, or `module:Class`
+    model: str  # the model's name on its server
+    endpoint: str = "default"  # distinguishes two providers of one model; it is part of an answer's key
+    temperature: float = Field(default=1.0, ge=0, le=2)  # from a secondary source on the paper's generation
+    max_tokens: int = Field(default=1024, ge=1)  # the maximum length of the answer; reasoning has its own limit
     concurrency: Concurrency = 64
     budget_usd: Annotated[float | None, SPEED, Field(ge=0)] = None  # for the whole job
     requests_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
     tokens_per_minute: Annotated[int | None, SPEED, Field(ge=1)] = None
     timeout_seconds: Seconds = 120.0
-    # small: below 5 billion parameters, with prompts, lengths and a judge of its own; by default its name tells
+    # small: below 5 billion parameters, with its own prompts, lengths and judge; by default, taken from the model's
+    # name
     size: Annotated[Literal["small", "large"] | None, SPEED] = None
-    # model: {input, output, cached} USD a million tokens
+    # model: {input, output, cached} in USD per million tokens
     prices: Annotated[dict[str, dict[str, Annotated[float, Field(ge=0)]]], SPEED] = {}
 
     @property

@@ -19,16 +19,16 @@ Size = Literal["small", "large"]
 
 SMALL_BILLIONS = 5.0  # a model with fewer parameters is small
 _PARAMETERS = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d+)?)([bm])(?![a-z0-9])")
-_WORDS = frozenset({"bm25", "rm3", "query-likelihood", "lsa"})  # re-rankers that compare words: their votes say little
+_WORDS = frozenset({"bm25", "rm3", "query-likelihood", "lsa"})  # re-rankers that compare words; their votes say little
 
 LONG_DOC: Mapping[str, Any] = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
 """What the Long-Doc task has by default: questions and claims (A.2.1), no generated hard negatives (A.2.2)."""
 
-# As in pipelines/quickstart.yaml, which says why.
+# As in pipelines/quickstart.yaml, which gives the reasons.
 ONE_CALL: Mapping[str, Any] = {
     "prompts": "small",
     "one_call": True,
-    "types": {"question": 5, "keywords": 3},  # of its problems and claims, 3 of 10 were good
+    "types": {"question": 5, "keywords": 3},  # only 3 of 10 of its problems and claims were good
     "rewrites": 0,
     "hard_negatives": [3, 3],
     "negatives": "mined",
@@ -37,7 +37,7 @@ ONE_CALL: Mapping[str, Any] = {
 ONE_CALL_LANGUAGES = frozenset({"de", "en", "zh"})
 """Those with worked examples of their own: prompts/small/LANGUAGE/searches.j2."""
 
-# Step by step: in other languages, in the style of real queries, over two passages, across languages.
+# Step by step: in other languages, in the style of real queries, over two passages, and across languages.
 SMALL: Mapping[str, Any] = {
     "prompts": "small",
     "lengths": {"lt10": 4, "10to20": 2},
@@ -61,7 +61,7 @@ def size_of(llm: Any) -> tuple[Size, str]:
     names = ("backend", "model", "size")
     values = llm if isinstance(llm, Mapping) else {name: getattr(llm, name, None) for name in names}
     match = _PARAMETERS.search(str(values.get("model") or "").lower())
-    if match and match[2] == "m" and float(match[1]) < 10:  # "1m" is a length of contexts
+    if match and match[2] == "m" and float(match[1]) < 10:  # "1m" is the length of a context
         match = None
     billions = float(match[1]) * (1.0 if match[2] == "b" else 1e-3) if match else None
     words = f"{match[1]}{match[2].upper()}" if match else ""
@@ -71,7 +71,7 @@ def size_of(llm: Any) -> tuple[Size, str]:
         return "small" if billions < SMALL_BILLIONS else "large", words
     try:
         backend = resolve("backend", str(values.get("backend") or "openai"))
-    except AirgenError:  # `LlmSettings` says what is wrong
+    except AirgenError:  # `LlmSettings` reports what is wrong
         return "large", ""
     return "small" if getattr(backend, "SMALL", False) else "large", ""
 
@@ -90,7 +90,7 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
             own |= {**LONG_DOC, **({"types": dict(ONE_CALL["types"])} if at_once else {})}
         recall = control.get("recall") if isinstance(control, dict) else None
         if isinstance(recall, dict) and recall.get("pools_only"):
-            own.pop("candidates", None)  # a draft is chosen by the recall's model
+            own.pop("candidates", None)  # the recall's model chooses a draft
         pipeline = {**pipeline, "generation": {**own, **_styled(generation)}}
     if isinstance(control, dict) and isinstance(judge := control.get("judge") or {}, dict):
         judging = judge.get("llm") or llm

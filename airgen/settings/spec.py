@@ -30,7 +30,7 @@ from airgen.registry import EXTRAS, REGISTRY, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Written, answer_settings, marked, message
 from airgen.settings.user_function import PYTHON
 
-# The kind that runs a model of the Hub, or of a folder, where the catalogue does not know better.
+# The kind that runs a model from the Hub or from a folder, unless the catalogue names another.
 _USUAL_KIND = {
     "embedder": "sentence-transformers",
     "token-embedder": "multi-vector",
@@ -39,7 +39,7 @@ _USUAL_KIND = {
     "term-weigher": "deepct",
     "reranker": "cross-encoder",
 }
-# Models of the Hub that FlagEmbedding runs, where it is installed: BAAI's own, and the paper's other re-rankers.
+# Models of the Hub that FlagEmbedding runs if it is installed: BAAI's own, and the paper's other re-rankers.
 _FLAG_EMBEDDING = {
     "embedder": {
         r"BAAI/bge-m3": "bge-m3",
@@ -199,7 +199,7 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
     catalogue = models.catalogue()
     if written not in catalogue:
         near = meant(written, kinds, 0.75)
-        if near and "/" not in written and not Path(written).exists():  # a model of the Hub has an owner: owner/name
+        if near and "/" not in written and not Path(written).exists():  # a model on the Hub has an owner: owner/name
             raise ValueError(f"no {part} is named {written!r}{near}")
         return {"kind": _kind_of(part, written), "model": written}
     kind = catalogue[written].kind
@@ -207,7 +207,7 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
         return {"kind": kind, "model": written}
     if part == "reranker" and kind in REGISTRY["token-embedder"].keys() - REGISTRY["embedder"].keys():
         return {"kind": "maxsim", "model": written}
-    if part == "reranker":  # its vectors' inner product is the score
+    if part == "reranker":  # the inner product of its vectors is the score
         return {"kind": "dense", "embedder": written}
     able = ", ".join(name for name, entry in catalogue.items() if entry.kind in kinds)
     article = "an" if part[0] in "aeiou" else "a"

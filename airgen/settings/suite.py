@@ -46,8 +46,8 @@ class PublishedSizes(Settings):
         test: Number of queries, their mean length in tokens, and the numbers of positives and hard negatives.
     """
 
-    passages: int = Field(ge=1)  # with the generated ones
-    tokens: int = Field(ge=1)  # the mean of a passage
+    passages: int = Field(ge=1)  # including generated passages
+    tokens: int = Field(ge=1)  # the mean per passage
     dev: Figures | None = None
     test: Figures | None = None
 
@@ -64,8 +64,8 @@ class SuiteDataset(Settings):
     domain: str | None = None
     language: Language | None = None
     corpus: str | None = None
-    target: int | None = Field(default=None, ge=1)  # by default the number of published queries
-    pipeline: dict[str, Any] = Field(default_factory=dict)  # further settings of a pipeline
+    target: int | None = Field(default=None, ge=1)  # by default, the number of published queries
+    pipeline: dict[str, Any] = Field(default_factory=dict)  # further pipeline settings
     split: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9_]*$")
     max_passages: int | None = Field(default=None, ge=1)
     published: PublishedSizes | None = None
@@ -82,9 +82,9 @@ class Suite(Settings):
     name: str = Field(pattern=f"^{NAME}$")
     version: str = Field(pattern=r"^\d{1,4}(\.\d{1,4}){0,3}$")
     description: str = ""
-    max_passages: int | None = Field(default=None, ge=1)  # larger corpora are trimmed to it
+    max_passages: int | None = Field(default=None, ge=1)  # larger corpora are trimmed to this number
     budget_usd: float | None = Field(default=None, ge=0)  # for all pipelines together
-    common: dict[str, Any] = Field(default_factory=dict)  # settings of a pipeline that all `datasets` share
+    common: dict[str, Any] = Field(default_factory=dict)  # pipeline settings that all `datasets` share
     datasets: dict[Annotated[str, Field(pattern=_KEY)], SuiteDataset] = Field(default_factory=dict)
     pipelines: list[Member] = Field(default_factory=list, validate_default=True)
 

@@ -232,7 +232,7 @@ def test_every_key_and_kind_is_there() -> None:
         for name in REGISTRY[part]:
             assert f": {name}" in text
     assert "| `target` | whole number from 1 | required |" in text
-    assert "| `temperature` | number from 0, to 2 | `1.0` | secondary source on the paper's generation |" in text
+    assert "| `temperature` | number from 0, to 2 | `1.0` | from a secondary source on the paper's generation |" in text
     # Descriptions under `Attributes:` are in the table, and the section is not in the text above it.
     assert "| `dim` | whole number from 1 | `200` | number of components |" in text and "Attributes:" not in text
     assert "| `score_path` | text or nothing | `score` | dotted paths within a hit. Without" in text

@@ -145,7 +145,7 @@ class LateInteraction(_WithTokens):
 
     settings: Settings
     memory_bytes = 4 << 30
-    probes, candidates = 16, 1024  # of a compressed index (benchmarks/late.py)
+    probes, candidates = 16, 1024  # bits per dimension of a compressed index (benchmarks/late.py)
 
     def set_up(self) -> None:
         super().set_up()
