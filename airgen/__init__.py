@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     from airgen.commands import COMMANDS
 
-    # `report` is a package; a submodule that is not imported yet must not be looked for in the api.
+    # `report` is a package, so the api must not look for a submodule that is not imported yet.
     values = name[:1].isupper() or name in ("estimate", "generate", "label", "load")
     if values or (name != "report" and name.partition("_")[0] in COMMANDS):
         from airgen import api

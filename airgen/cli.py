@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airgen.errors import AirgenError
 
 
-_LONGEST_ERROR_LINE = 4_000  # characters of a line of an error, which can repeat a value of a file
+_LONGEST_ERROR_LINE = 4_000  # maximum characters per line of an error, which can repeat a value from a file
 _BROKEN_PIPE_EXIT = 1  # what typer makes of a BrokenPipeError
 _INTERRUPTED_EXIT = 130  # what typer makes of a KeyboardInterrupt
 
@@ -59,8 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
             _run(arguments)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has ended (`airgen ... | head`), which is no error
-        # Python flushes once more at the end, and would print that it cannot.
+    except BrokenPipeError:  # the reader of the output has ended (`airgen ... | head`), which is not an error
+        # Python flushes once more at the end, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(_BROKEN_PIPE_EXIT) from None
 

@@ -28,9 +28,9 @@ from airgen.paths import locked
 from airgen.study import Shown
 from airgen.text.escaping import figure
 
-_MOST_CHOSEN_PAIRS = 10_000  # pairs that were chosen by hand
+_MOST_CHOSEN_PAIRS = 10_000  # pairs that a person chose by hand
 
-Levels = Mapping[int, int | None]  # number of the item -> level, None for "cannot say"
+Levels = Mapping[int, int | None]  # position of the item -> level, None for "cannot say"
 _Level = Annotated[int, Field(strict=True, ge=0, le=3)]
 _Id = Annotated[str, Field(max_length=1000)]
 _Why = Annotated[str, Field(max_length=2000)]
@@ -111,7 +111,7 @@ def answered(path: Path) -> bool:
             return any(row["level"].strip() for row in csv.DictReader(io.StringIO(text)))
         return bool(json.loads(text)["answers"])
     except (*DAMAGE, csv.Error):
-        return True  # `read_answers` says what is wrong with it
+        return True  # `read_answers` reports what is wrong with it
 
 
 def key_in(path: Path) -> str:

@@ -86,7 +86,7 @@ def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[Answ
             try:
                 person = read_answers(path, sample.key, len(sample.items), sample.levels)
             except DatasetError:
-                continue  # it is to another sample
+                continue  # it belongs to another sample
             for number, level in middle_levels([person.answers]).items():
                 item = sample.items[number - 1]
                 pair = (item.query, item.document)

@@ -43,8 +43,8 @@ HORIZON = 200
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
-_LEAST_UNCERTAINTY = 0.1  # a judge is never believed to be more certain than this when pairs are drawn: it can be wrong
-# As uncertain as a coin toss: a few real answers can miss a whole kind of error of the judge.
+_LEAST_UNCERTAINTY = 0.1  # the judge's maximum certainty when pairs are drawn, because it can be wrong
+# As uncertain as a coin toss, because a few real answers can miss a whole kind of error of the judge.
 _PSEUDO_ANSWERS = 8
 
 
@@ -237,8 +237,8 @@ def critical_values(totals: Floats, allowed: Floats) -> Floats:
         width = grid[1] - grid[0]
         density = np.exp(-(((grid[:, None] - places) / deviation) ** 2) / 2) @ masses
         density /= deviation * math.sqrt(2 * math.pi)
-        upper = np.cumsum(density[::-1])[::-1] * width - density * width / 2  # mass above each place
-        outside = 2 * upper[400:]  # both sides, from the middle outwards, falling
+        upper = np.cumsum(density[::-1])[::-1] * width - density * width / 2  # the mass above each position
+        outside = 2 * upper[400:]  # both sides, from the middle outwards, decreasing
         reach = float(np.interp(-step, -outside, grid[400:]))
         critical[at] = reach / edge
         inside = np.abs(grid) <= reach
@@ -315,9 +315,9 @@ def decide(
             value, error = float(parts[0].value[0]), float(parts[0].errors[0])
             low = max(decision.low, min(float(part.value[0] - z * part.errors[0]) for part in parts))
             high = min(decision.high, max(float(part.value[0] + z * part.errors[0]) for part in parts))
-            if n == total:  # exact, up to the pairs that no one could judge
+            if n == total:  # exact, apart from the pairs that people could not judge
                 low, high = (bound(float(part.value[0]) for part in parts) for bound in (min, max))
-            elif low > high:  # one look was wrong, which is rare: keep the interval of the looks before
+            elif low > high:  # an interval of a look was wrong, which is rare; keep the interval of the looks before
                 low, high = decision.low, decision.high
             verdict: Verdict = "first" if low > 0 else "second" if high < 0 else "open"
             if verdict == "open" and max(abs(low), abs(high)) < margin:
@@ -384,7 +384,7 @@ def corrected(names: Sequence[str], contrasts: ContrastEstimate, judge: Floats) 
     """
     count = len(names)
     change = contrasts.value - contrasts.judge
-    # The mean of the sum of squares of noise alone, and 1.64 of its standard deviations.
+    # The mean of the sum of squares of pure noise, plus 1.64 of its standard deviations.
     chance = float(np.trace(contrasts.covariance) + 1.64 * math.sqrt(2 * float((contrasts.covariance**2).sum())))
     trust = max(0.0, float(change @ change) - chance) / max(1, count - 1)
     shrunk = np.zeros(count)

@@ -177,7 +177,7 @@ class Ledger:
             except DAMAGE as error:
                 raise DatasetError(f"{path}:{number}: not a judgment ({error})") from error
         if torn:
-            try:  # a person's editor may leave the last line without its end
+            try:  # a person's editor may omit the last line end
                 self._take(json.loads(torn))
                 path.write_bytes(text + b"\n")
             except DAMAGE:
@@ -338,7 +338,7 @@ def judge_holes(
         prompts, least = PromptSet.beside(pipeline.parent), settings.control.judge.relevant_from
         estimate = estimate_judgments(settings, prompts, [(queries[query], texts[passage]) for query, passage in left])
 
-        async def judge_hole(engine: Llm, pair: Pair) -> None:  # a pair that the judge refuses stays a hole
+        async def judge_hole(engine: Llm, pair: Pair) -> None:  # a pair that the judge refuses remains a hole
             verdict = await judge_pair(Tools(settings, prompts, {}, engine), queries[pair[0]], texts[pair[1]])
             if not isinstance(verdict, Problem):
                 ledger.add(pair, HoleLabel(float(verdict.level >= least), verdict.level, verdict.probability))
@@ -375,7 +375,7 @@ def judge_holes(
 
 HOLES = "holes.jsonl"
 PEOPLE = "people"
-_PAGE_PAIRS = 1_000  # pairs; a person does not answer more in one go
+_PAGE_PAIRS = 1_000  # pairs; a person does not answer more at a time
 _NOTE = "Systems retrieved these documents, which are still unjudged. The systems are not named."
 
 
@@ -470,7 +470,7 @@ def _write_for_people(
     text = "".join(json_text(row) + "\n" for row in [*labelled_rows, *waiting])
     lost = [pair for pair in old if pair not in labelled and pair not in left and _remarks(old, pair)]
     if lost or len(rows) > len(old):
-        keep_copy(path, text)  # remarks on pairs that nobody asks about now, and second lines on one pair
+        keep_copy(path, text)  # remarks on pairs that are no longer asked about, and second lines for a pair
     with whole_file(path) as fresh:
         fresh.write_text(text, encoding="utf-8", errors="surrogatepass")
     asked = [pair for pair in chosen if pair in left or ledger.judged[pair].by][:_PAGE_PAIRS]

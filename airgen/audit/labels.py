@@ -72,7 +72,7 @@ _KINDS = {  # decision -> kind of document, and whether it is relevant in the da
     "keep_negative": ("generated negative", False),
     "drop_negative": ("dropped negative", True),
     "ignore": ("other", False),
-    "add_negative": ("other", False),  # of a query of the user's own
+    "add_negative": ("other", False),  # for the user's own queries
 }
 
 
@@ -350,7 +350,7 @@ _QueryKinds = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its pa
 
 BOTH, WIDER, NEITHER = "relevant by both words", "relevant by subject alone", "relevant by neither word"
 _LABELLED = {"answer": (BOTH,), "subject": (BOTH, WIDER)}
-_ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; where one kind has too few, the next ones fill up
+_ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; if a kind has too few, the next kinds fill up
 
 _ONE_SIDED_QUANTILE = 1.644854  # 95 %
 
@@ -528,11 +528,11 @@ def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> R
         for word, labelled in _LABELLED.items()
     }
     differ = Proportion.of(((good, weight) for kind, good, weight in rows if kind == WIDER), _ONE_SIDED_QUANTILE)
-    queries = len({item.query for item in levels})  # as many sources, which are relevant by both words
+    queries = len({item.query for item in levels})  # the same number of sources, which are relevant by both words
     labelled = queries + math.fsum(weight for kind, _, weight in rows if kind == BOTH)
     right = queries + math.fsum(weight for kind, good, weight in rows if kind == BOTH and good)
     wider = math.fsum(weight for kind, good, weight in rows if kind == WIDER and good)
-    cut = right / (labelled + right + wider)  # half of the F1 of `answer`: what is more probable raises it
+    cut = right / (labelled + right + wider)  # half of the F1 of `answer`; a more probable answer raises it
     word = "subject" if differ.low > cut else "answer" if differ.high < cut else None
     return RelevanceAudit(
         word=word,
@@ -625,7 +625,7 @@ def _judged(
         if id_ in sources:
             continue
         level = levels.get(id_, -1)
-        if subject is None:  # the judge says yes or no to one of the words
+        if subject is None:  # the judge answers yes or no for one of the words
             yes, guess = level >= pipeline.control.judge.relevant_from, voted_.get(id_, NEITHER)
             if pipeline.relevance == "answer":
                 kinds_of[id_] = BOTH if yes else WIDER if guess != NEITHER else NEITHER

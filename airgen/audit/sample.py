@@ -120,7 +120,7 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
         return text_key(f"audit\x1f{seed}\x1f{item.query}\x1f{item.document}")
 
     chosen: list[AuditItem] = []
-    # The smallest stratum comes first, so that the others share what it does not use.
+    # The smallest stratum comes first, so that the others can use what it leaves over.
     for turn, name in enumerate(sorted(strata, key=lambda name: (len(strata[name]), name))):
         share = math.ceil((count - len(chosen)) / (len(strata) - turn))
         chosen += sorted(strata[name], key=place)[: max(0, min(share, count - len(chosen)))]

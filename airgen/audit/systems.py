@@ -34,9 +34,9 @@ from airgen.study import Column, P, Shown, Table
 from airgen.text.escaping import figure
 
 DEPTH = 10
-_LABEL = {True: 0.85, False: 0.15}  # the judge's probability where a dataset has labels without probabilities
+_LABEL = {True: 0.85, False: 0.15}  # the judge's probability if a dataset has labels without probabilities
 _UNLABELLED_PROBABILITY = 0.05
-_DEFAULT_MARGIN_SHARE = 0.05  # of the larger DCG@10: less does not matter
+_DEFAULT_MARGIN_SHARE = 0.05  # the share of the larger DCG@10 below which a difference does not matter
 
 Floats = NDArray[np.float64]
 
@@ -342,7 +342,7 @@ def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...
     return {**groups, "systems that share its models": sharing} if sharing else groups
 
 
-_MOST_PRINTED_DECISIONS = 20  # decisions that are printed one by one
+_MOST_PRINTED_DECISIONS = 20  # decisions that are printed individually
 _RANKING = (
     Column("#", lambda row: row[0]),
     Column("system", lambda row: row[1].name, left=True),

@@ -319,7 +319,7 @@ def evaluate_compare(
     if isinstance(runs, Mapping):
         given = {str(name): run_given(run, str(name)) for name, run in runs.items()}
         if baseline is not None and str(baseline) in given:
-            given[str(baseline)] = given.pop(str(baseline))  # the last is what the others are compared with
+            given[str(baseline)] = given.pop(str(baseline))  # the others are compared with the last
         elif baseline is not None:
             given[str(baseline)] = run_given(baseline, str(baseline))
         names = list(given)
@@ -340,7 +340,7 @@ def evaluate_compare(
     low = _too_low({name: scores.means()[str(wanted[0])] for name, scores in judged}, str(wanted[0]), fail_below)
     missing = dict(zip(names, (scores.missing for scores in scored), strict=True))
     if baseline is not None:
-        level = 1 - ALPHA / (len(wanted) * (len(names) - 1))  # all intervals hold together
+        level = 1 - ALPHA / (len(wanted) * (len(names) - 1))  # all intervals hold simultaneously
         gates = [
             against_baseline(name, scores.of(m), scored[-1].of(m), measure=str(m), margin=margin, level=level)
             for name, scores in zip(names[:-1], scored[:-1], strict=True)

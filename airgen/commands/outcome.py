@@ -9,7 +9,7 @@ from airgen.study import Study
 
 T = TypeVar("T")
 
-WORSE, UNSURE = 4, 5  # exit codes of gates: a score is worse or too low, or there are too few queries to tell
+WORSE, UNSURE = 4, 5  # exit codes of gates: a score is worse or too low, or there are too few queries for a decision
 
 
 @dataclass(frozen=True)

@@ -71,12 +71,12 @@ def publish(
         tell(f"{folder}: {masked}" if len(folders) > 1 else masked)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
         uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
-        # after `plan`, which verifies: only then do the rows have the form that is read here
+        # After `plan`, which verifies the dataset; only then do the rows have the expected form.
         for folder in folders.values() if private_qrels else ():
             for problem in [*secrecy_problems(folder), *warnings_of(folder, private_qrels)]:
                 tell(f"{folder}: {problem}" if len(folders) > 1 else str(problem))
         if report is not None:
-            parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # of every layout
+            parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # every layout has this
             written = make_report(parts, Path(report), public=True, private=())
             tell(f"{written} the report of the public data")
         if yes:
@@ -96,7 +96,7 @@ def publish(
         for upload in uploads
         for line in (f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes", *_files(upload))
     ]
-    shown = [{**asdict(upload), "directory": None} for upload in uploads]  # the folder is gone
+    shown = [{**asdict(upload), "directory": None} for upload in uploads]  # the folder does not exist any more
     return Outcome(Rows(uploads), [*lines, "Nothing was uploaded. Add --yes to publish."], json=shown)
 
 

@@ -220,7 +220,7 @@ def show_prompts(
     rows = [prompts.get(prompt) for prompt in prompts.names()]
     lines, by_language = [], dict[str, list[str]]()
     for row in rows:
-        if row.translates:  # the folders of the languages, with the prompts that each has in its own language
+        if row.translates:  # the folders of the languages, with the prompts that each language has
             folder, _, short = row.name.rpartition("/")
             by_language.setdefault(f"{folder}/", []).append(short)
         else:
@@ -347,7 +347,7 @@ def show_corpus(
     if task not in (None, "qa", "long-doc"):
         raise UsageError(f"--task {task}: qa or long-doc")
     kind: Any = task or settings.task
-    if limit is not None:  # the first passages, for which a sample of all documents is not needed
+    if limit is not None:  # the first passages, for which no sample of all documents is needed
         settings = settings.unlimited
     left_out: dict[str, list[Dropped]] = {"dropped": [], "pieces left out": [], "masked": []}  # in the order shown
     totals = dict.fromkeys(left_out, 0)
@@ -374,7 +374,7 @@ def show_corpus(
                     if len(left_out[words]) < count:
                         left_out[words].append(row)
         except CorpusError:
-            if not sum(totals.values()):  # a corpus of which nothing is left is what this is for
+            if not sum(totals.values()):  # the command exists for corpora of which nothing is left
                 raise
     shown = [row for listed in left_out.values() for row in listed][:count]
     more = ", ".join(f"{total:,} {words}" for words, total in totals.items() if total or words == "dropped")

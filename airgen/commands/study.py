@@ -397,7 +397,7 @@ def study_judge(
         raise UsageError(f"{useless[0]} has no effect {'with' if simulate else 'without'} --simulate: remove it")
     folders = paths(collections)
     if simulate and judge is not None:
-        folders.insert(0, dataset_of(judge))  # the first word behind the command is a collection, too
+        folders.insert(0, dataset_of(judge))  # the first word after the command is also a collection
     if not folders or not (simulate or judge):
         words_needed = "COLLECTION" if simulate else "JUDGE and COLLECTION"
         raise UsageError(f"{words_needed}: give at least one human-labelled dataset, such as scifact")

@@ -125,7 +125,7 @@ def train(
     lines += [trained_line(trained), f"model: {trained.out} (its README.md describes the training)"]
     lines += [f"in a systems YAML: {system_line(card)}"] if card and card.get("system") else []
     lines += [warning] if (warning := below_bm25(trained.figures)) else []
-    return Outcome(trained, lines, hidden=rank() > 0)  # one process prints
+    return Outcome(trained, lines, hidden=rank() > 0)  # only one process prints
 
 
 def trained_line(trained: Trained) -> str:

@@ -83,7 +83,7 @@ class Compute:
         return {"kind": "local", "workers": self.workers}
 
 
-# What OpenMP, OpenBLAS, MKL, torch and ONNX Runtime read; numba and Rust's rayon have their own.
+# Read by OpenMP, OpenBLAS, MKL, torch and ONNX Runtime; numba and Rust's rayon have their own variables.
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
 

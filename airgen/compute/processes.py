@@ -26,9 +26,9 @@ from airgen.compute import Compute, In, Key, Out, Work, cores, thread_limits, wi
 from airgen.errors import AirgenError
 from airgen.settings.compute import ComputeSettings
 
-_ITEMS_PER_WORKER = 2  # items a worker: one is done while the next one travels
-_ITEMS_AHEAD = 4  # items a worker may be ahead of the oldest one that is not done, where the order is kept
-_CACHED_FUNCTIONS = 4  # functions that a worker keeps, with the models in them
+_ITEMS_PER_WORKER = 2  # items per worker: one is being processed while the next is sent
+_ITEMS_AHEAD = 4  # items that a worker may be ahead of the oldest unfinished item, if the order is kept
+_CACHED_FUNCTIONS = 4  # functions that a worker keeps, with their models
 _made: OrderedDict[bytes, Callable[[Any], Any]] = OrderedDict()
 
 
@@ -44,7 +44,7 @@ class Returned:
         if self.failure is None:
             return self.result
         kind, arguments, state, trace = self.failure
-        error = kind.__new__(kind)  # not by its constructor, whose arguments may be others
+        error = kind.__new__(kind)  # not by its constructor, which may take other arguments
         error.args = arguments
         error.__dict__.update(state)
         error.add_note(trace)
@@ -249,7 +249,7 @@ def _set_up_worker(environment: dict[str, str]) -> None:
     """Set up a worker, so that it ends with the process that started it, however that ends."""
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
-    os.dup2(2, 1)  # what libraries print is no output of a command
+    os.dup2(2, 1)  # what libraries print is not a command's output
     sys.stdout = sys.stderr
     parent = multiprocessing.parent_process()
     assert parent is not None

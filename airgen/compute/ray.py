@@ -23,8 +23,8 @@ from airgen.mask_secrets import error_words, printable
 from airgen.registry import load_extra
 from airgen.settings.compute import ComputeSettings
 
-_REASON_CHARACTERS = 300  # characters of Ray's reasons
-_HEAD_POLL_SECONDS = 5.0  # seconds between two looks at the head
+_REASON_CHARACTERS = 300  # maximum characters of Ray's error messages
+_HEAD_POLL_SECONDS = 5.0  # seconds between two checks of the head
 _CONNECT_SECONDS = 5.0  # seconds to reach an address
 _HEAD_LOST_SECONDS = 30.0  # seconds without a head after which a run ends; Ray itself ends the process after 60
 _START_SECONDS = 300.0  # seconds until the first task has a worker
@@ -42,7 +42,7 @@ class RayWorkers(WorkerPool):
         self._own = False  # whether the connection is this pool's
         self._task: Any = None
         self._nodes: set[str] = set()
-        self._head = ""  # HOST:PORT of the cluster's head, where this process talks to it itself
+        self._head = ""  # HOST:PORT of the cluster's head, if this process connects to it directly
         self._next_look = 0.0
         self._away_since: float | None = None
 
@@ -142,7 +142,7 @@ class RayWorkers(WorkerPool):
         if not ray.is_initialized():
             if address.startswith("ray://"):
                 load_extra("grpc", f"compute: the address {address}")
-            # Without a place, Ray looks for a head on this machine; with one, it would try for two minutes.
+            # Without an address, Ray looks for a head on this machine; with an address, it would try for two minutes.
             place = _head() if address == "auto" else address.removeprefix("ray://")
             if place and (reason := unreachable(place)):
                 raise no_cluster(address, f" ({place}: {reason})")

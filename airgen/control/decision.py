@@ -14,7 +14,7 @@ from airgen.sequences import batched
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import RowBatch, Step
 
-QUERIES = 500  # whose decisions are written at once
+QUERIES = 500  # queries whose decisions are written at once
 
 
 def _parts(control: Control, model: Any) -> dict[str, Any]:
@@ -109,7 +109,8 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
         else:
             doubtful, chosen = PEOPLES, {id_ for id_, share in shares.items() if share >= PEOPLES or id_ in own}
         for id_, share in shares.items():
-            # What may be about a generated query's subject is not called irrelevant: a mined negative must be sure.
+            # Passages that may be about a generated query's subject are not called irrelevant, because a mined negative
+            # must be certain.
             if id_ in chosen or (share < doubtful and id_ in pairs.get(key, ())):
                 judgments.setdefault(key, {})[id_] = Judgment(
                     key=row_key("vote", f"{key}/{id_}", fp),

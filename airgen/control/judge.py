@@ -28,12 +28,12 @@ from airgen.steps.ask import ask_until
 from airgen.steps.step import Problem, Tools
 from airgen.user_code import own_code
 
-# A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`; no part of a date, a range or a larger number.
+# A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`, but not part of a date, a range or a larger number.
 _LEVEL = re.compile(
     r"(?<![\d.,/])(?<![\s(:=][-−])(?<!^[-−])([0-3])(?:[.,]0+)?"
     r"(?:\s*\(?(?:/|out of|of)\s*3(?:[.,]0+)?\)?)?(?![.,]?\d|\s*/)"
 )
-# The scale, which says nothing of the passage; digits and slashes of full width.
+# The scale, which says nothing about the passage; also full-width digits and slashes.
 _SCALE = re.compile(r"(?<!\d)0\s*(?:-|–|to|through|\.\.)\s*3(?!\d)", re.IGNORECASE)
 _PLAIN = str.maketrans("０１２３⁄∕／", "0123///")
 

@@ -96,7 +96,7 @@ def pairs_of(control: Control) -> list[Pair]:
         pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], thresholds=thresholds)
     labelled = {(row.parent, row.id) for row in own_labels(control)}
     pairs = [pair for pair in pairs if (pair.query, pair.id) not in labelled]
-    # Calls that begin alike should stand next to each other.
+    # Calls with the same beginning should follow each other.
     query_first = any(judge_kind(member).QUERY_FIRST for member in control.settings.judge.members[:1])
     return sorted(pairs, key=lambda pair: (pair.query, pair.id) if query_first else (pair.id, pair.query))
 
@@ -137,7 +137,7 @@ async def add_judgments(control: Control) -> None:
     if pending:
         health.check()
 
-    @lru_cache(maxsize=4)  # pairs are asked about nearly in their order
+    @lru_cache(maxsize=4)  # pairs are judged almost in order
     def documents(group: int) -> dict[str, str]:
         return control.documents({pair.pair.id for pair in pending[group * GROUP : (group + 1) * GROUP]})
 

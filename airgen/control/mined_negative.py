@@ -24,7 +24,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan, RowBatch, Step
 from airgen.store import Store
 
-QUERIES = 500  # whose negatives are written at once
+QUERIES = 500  # queries whose negatives are written at once
 
 MINED_NAME = "mined_negative"
 
@@ -110,7 +110,7 @@ def mine(
         never: Ids to exclude. Rows have no text, because it is in the corpus.
     """
     allowed = [id_ for id_ in recall.ids if id_ in passages and id_ not in never]
-    # Both words count, the action and the level: another cut between levels may have made the decision.
+    # Both words count, the action and the level, because another cutoff may have made the decision.
     ignored = {row.id: row.level for row in decisions.values() if row.action == "ignore" and row.level is not None}
     near = median_ranks([recall.ids, *map(ranked, prelabels)])
     judged = sorted(

@@ -22,7 +22,7 @@ from airgen.sequences import batched
 from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, Step
 
-PAIRS = 500  # (query, document) pairs scored at a time: a minute of a cross-encoder on a CPU, which a stop loses
+PAIRS = 500  # (query, document) pairs per batch: a minute of a cross-encoder on a CPU, which a stop loses
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _step(place: int, spec: Spec) -> Step:
         return {"recall": work.plan["recall"], **identity(work, reranker)}
 
     def score(work: QuerySet, reranker: Any) -> Iterator[RowBatch]:
-        # Weights of words belong to the whole corpus; any other score belongs to its pair.
+        # Weights of words depend on the whole corpus; any other score depends only on its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
         show_corpus(reranker, work.corpus)

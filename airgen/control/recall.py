@@ -140,7 +140,7 @@ def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
         system.index(work.corpus)
         results.append(system.search([work.queries[key] for key in pending], depth))
         if isinstance(system, Component):
-            system.release()  # the models of the next one need the memory
+            system.release()  # the next model needs the memory
     names = [name for name, _ in systems]
     if work.settings.systems is not None:
         texts = {work.names.get(key, key): work.queries[key] for key in pending}

@@ -18,7 +18,7 @@ from airgen.steps.accepted import Accepted
 from airgen.steps.step import Plan
 from airgen.store import Store
 
-_BLOCK_PASSAGES = 1024  # read at once where a single one is needed, since its neighbours are needed next
+_BLOCK_PASSAGES = 1024  # texts read at once, since the neighbours of a text are needed next
 
 
 Text = tuple[str, str]  # title and text

@@ -44,13 +44,13 @@ _ENTRY = re.compile(
     r"(?:\.\s?){3,}+\s*+[\divxlc]{0,5}$|…\s*+\d*$|\s{2,}+\d{1,4}$|\t\d{1,4}$|^\W*\d{1,2}(?:\.\d{1,2})*[.)]?\s.{1,80}\s\d{1,4}$",
     re.IGNORECASE,
 )
-_ENTRY_SIZE = 200  # characters at the end of a line in which an entry shows
+_ENTRY_SIZE = 200  # characters at the end of a line that identify an entry
 _CITATION = re.compile(
     r"(?<!\d)(?:1[89]|20)\d\d[a-z]?(?!\d)|^\s*\[\w{1,12}\]|^\s*\d{1,3}\.\s"
     r"|\bdoi\b|https?://|\bet al\b|\bpp?\.\s?\d|\bvol\.|\barXiv\b|\bISBN\b",
     re.IGNORECASE,
 )
-_PAGE = re.compile(r"(?<=[\s.…])[\divxlc]++$", re.IGNORECASE)  # the page at the end of an entry
+_PAGE = re.compile(r"(?<=[\s.…])[\divxlc]++$", re.IGNORECASE)  # the page number at the end of an entry
 _APPENDIX = re.compile(r"^(?:#{1,6}\s*)?(?:appendix|annex)\b", re.IGNORECASE)
 _STOPS = (".", "!", "?", "。", "！", "？", "؟", "।", "॥", "۔", ":", ";", "”", '"', "»", ")")
 
@@ -141,7 +141,7 @@ def find_apparatus(text: str, kinds: Sequence[str], language: str = "en") -> lis
             start = merged[-1][1]
         if text[start:end].strip():
             merged.append((start, end, kind))
-    # Where nearly the whole document would be removed, the parts were not recognised correctly.
+    # If nearly the whole document would be removed, the parts were not recognised correctly.
     return merged if sum(end - start for start, end, _ in merged) < 0.8 * len(text) else []
 
 

@@ -117,8 +117,8 @@ def _splitter(language: str, size: int, overlap: int, tokenizer: str) -> Any:
     )
 
 
-_MIN_SECTION_TOKENS = 20  # a shorter section does not become a passage of its own
-_MAX_MISSED_HEADINGS = 100  # headings that cleaning changed: after so many, stop searching
+_MIN_SECTION_TOKENS = 20  # a shorter section does not become a separate passage
+_MAX_MISSED_HEADINGS = 100  # the number of changed headings after which the search stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class _Section:
     start: int
     end: int
     level: int
-    path: tuple[str, ...]  # the headings above, without its own
+    path: tuple[str, ...]  # the headings above, without the section's own
     own: str
 
 
@@ -210,7 +210,7 @@ class _Cutter:
             while restart > at + 1 and repeated + sizes[restart - 1] <= overlap:
                 restart -= 1
                 repeated += sizes[restart]
-            while restart < stop and not self._fits(units[restart][0], units[stop][1]):  # what follows must fit, too
+            while restart < stop and not self._fits(units[restart][0], units[stop][1]):  # the rest must fit too
                 restart += 1
             at = restart
 
@@ -249,7 +249,7 @@ class _Cutter:
 
     def _fits(self, start: int, end: int) -> bool:
         size = self._settings.size
-        if self._tokens(start, end) > size + 8:  # tokenised alone, it has nearly as many
+        if self._tokens(start, end) > size + 8:  # tokenised separately, it has nearly as many
             return False
         return self._count([self._text[start:end].strip()])[0] <= size
 
@@ -282,7 +282,7 @@ def _sections(text: str, outline: Sequence[tuple[int, str]]) -> list[_Section]:
     return sections
 
 
-MAX_TEXT = 64 * 1024 * 1024  # characters of the document: some hundred novels
+MAX_TEXT = 64 * 1024 * 1024  # characters of the document: several hundred novels
 
 
 def join(documents: Sequence[Document]) -> tuple[str, list[tuple[int, Document]]]:

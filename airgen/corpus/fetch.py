@@ -23,7 +23,7 @@ from airgen.models.catalogue import entry
 from airgen.models.fetching import fetched as model_is_here
 from airgen.paths import cache_dir
 
-_MARKER_NAME = ".airgen-corpus.json"  # written last: a folder without it is not complete
+_MARKER_NAME = ".airgen-corpus.json"  # written last; a folder without it is not complete
 
 
 def folder_of(settings: CorpusSettings) -> Path:
@@ -129,7 +129,7 @@ def fetch(
                     "Review it, then set fetch.sha256 (and version) in the corpus's YAML"
                 )
             if not is_fetched(settings):
-                shutil.rmtree(folder, ignore_errors=True)  # what is there is not complete
+                shutil.rmtree(folder, ignore_errors=True)  # the existing files are not complete
             with building(folder, _MARKER_NAME, durable=False) as fresh:
                 files = 0
                 for place, archive in archives.items():

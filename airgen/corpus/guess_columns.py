@@ -28,15 +28,15 @@ from airgen.records import storable
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import Role, TableColumn, choose, columns_of
 
-_SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # read at the beginning of a file
-_MAX_VALUE_CHARACTERS = 4096  # of a value: a Parquet file of some kilobytes can hold gigabytes
+_SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # bytes read at the beginning of a file
+_MAX_VALUE_CHARACTERS = 4096  # bytes per value, because a Parquet file of some kilobytes can hold gigabytes
 _MAX_JSON_BYTES = 64 << 20  # a larger JSON file is not inspected
 _DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}
 _HTML = re.compile(
     r"</(?:p|div|span|li|td|h[1-6]|a|b|i|strong|em|ul|table|code)\s*>|<(?:br|p|div|img|hr)\b[^<>]*>", re.I
 )
 _MARKDOWN = re.compile(r"^#{1,6} \S|\*\*\S[^*\n]*\*\*|\]\((?:https?:|/|#|\.)[^)\s]*\)|^```|^\|[ :]*-{3,}", re.MULTILINE)
-_MIN_MARKUP_SHARE = 0.3  # of the texts with markup, from which a column counts as written in it
+_MIN_MARKUP_SHARE = 0.3  # the share of texts with markup above which a column is treated as written in it
 
 Row = Mapping[str, Any]
 

@@ -34,7 +34,7 @@ from airgen.paths import cache_dir
 from airgen.records import Document, Dropped, Passage
 from airgen.sql_connections import on_disk
 
-_MIN_SPARE_CANDIDATES = 1024  # beyond the limit, before surplus candidates are deleted
+_MIN_SPARE_CANDIDATES = 1024  # bytes beyond the limit before surplus candidates are deleted
 
 
 def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> Iterator[Document | Dropped]:
@@ -43,7 +43,7 @@ def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> It
     All rows are read. Documents with the same id are ordered by a hash of their texts. Raises CorpusError if the disk
     is full.
     """
-    count, last = 0, b""  # of the candidates; the largest hash of a full sample
+    count, last = 0, b""  # the hashes of the candidates, and the largest hash of a full sample
     ordered = "FROM candidate ORDER BY hash, rowid LIMIT ?"
     schema = "CREATE TABLE candidate (hash BLOB, row BLOB); CREATE INDEX by_hash ON candidate (hash)"
     with on_disk(schema, "the sample (limit)") as sample:
@@ -209,7 +209,7 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
 
 
 _MAX_ENTRIES = 20  # older ones are deleted
-_MIN_PREPARATION_SECONDS = 2.0  # a corpus that is prepared faster is not worth an entry
+_MIN_PREPARATION_SECONDS = 2.0  # a corpus that is prepared faster than this is not cached
 _DAY_SECONDS = 86400.0
 
 
@@ -228,7 +228,7 @@ def prepared(
         CorpusError: The corpus cannot be prepared; see `prepare`.
     """
     kind = settings.reader.kind
-    if ":" in kind or kind in ("datasets", "llama-index"):  # the key does not cover what others may change
+    if ":" in kind or kind in ("datasets", "llama-index"):  # the key does not cover what other programs may change
         yield from prepare(settings, task)
         return
     folder, name = cache_dir("prepared"), f"{settings.name}-{_key(corpus, task)}"

@@ -49,9 +49,9 @@ from airgen.sequences import batched
 from airgen.settings.spec import read_spec
 from airgen.text.token_counts import load_tokenizer
 
-PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # of a part: bytes of files, or characters of documents
+PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # size of a part: bytes of files, or characters of documents
 MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
-_MIN_PARALLEL_PARTS = 8  # a corpus with fewer is cleaned sooner than workers start
+_MIN_PARALLEL_PARTS = 8  # a smaller corpus is cleaned before workers have started
 
 Part = Sequence[Raw | Document | Dropped]
 
@@ -127,7 +127,7 @@ def qa_passages(
         AirgenError: The workers failed.
     """
     files: PathReader | None = None
-    if documents is None and ":" not in settings.reader.kind:  # a class of one's own is perhaps only here
+    if documents is None and ":" not in settings.reader.kind:  # the user's class may exist only in this process
         files = reader if isinstance(reader, PathReader) else None
     rows = files.raw() if files is not None else read_documents(reader) if documents is None else documents
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART_BYTES // _MAX_PART_DOCUMENTS)  # noqa: E731

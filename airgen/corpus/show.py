@@ -32,7 +32,7 @@ def corpora() -> list[dict[str, Any]]:
     for name in manifest_names():
         try:
             settings = load_corpus_settings(name)
-        except SettingsError as error:  # one broken file must not hide the others
+        except SettingsError as error:  # a broken file must not hide the others
             rows.append(dict.fromkeys(_COLUMNS, "") | {"name": name, "state": f"broken: {error}"})
             continue
         kind = settings.fetch.kind if settings.fetch else "local"
@@ -59,7 +59,7 @@ def dropped_lines(row: Dropped) -> list[str]:
     """Format a dropped document: the reason, and how it begins."""
     detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
     name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
-    shown = 2000 if row.cleaner in PARTS else 140  # of a piece all is shown: it is nowhere else
+    shown = 2000 if row.cleaner in PARTS else 140  # a piece is shown in full, because its text is not stored elsewhere
     text = [f"    {one_line(row.text, shown)}"] if row.text.strip() else []
     return [f"{name}  {row.cleaner}: {row.reason}{detail}", *text]
 

@@ -43,13 +43,13 @@ _FEED = re.compile(
 )
 _ROBOTS = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S{1,2000})", re.IGNORECASE | re.MULTILINE)
 _MAX_SITEMAP_BYTES = 50 << 20  # the limit of the protocol
-_MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # those of the readers
+_MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # the readers' extensions
 _MAX_SITEMAPS = 1000
 _READ_TIMEOUT_SECONDS, _ANSWER_DEADLINE_SECONDS = 20.0, 30.0  # seconds without a byte, and for one answer
-_MAX_TIMEOUTS_IN_A_ROW = 5  # after so many, no further page is requested
+_MAX_TIMEOUTS_IN_A_ROW = 5  # the number of failures after which no further page is requested
 _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[^\w.-]")
-_MAX_STEP_BYTES = 120  # of one component of a path
+_MAX_STEP_BYTES = 120  # maximum length of a path component
 _TYPES = {
     "text/html": ".html", "application/xhtml+xml": ".html", "application/pdf": ".pdf", "application/x-pdf": ".pdf",
     "text/plain": ".txt", "text/markdown": ".md", "text/x-markdown": ".md", "application/epub+zip": ".epub",
@@ -303,7 +303,7 @@ def _ending(url: str, answer: _Answer) -> str:
         return written
     if answer.kind in _TYPES:
         ending = _TYPES[answer.kind]
-        return "" if ending == ".pdf" else ending  # whatever is sent, it is no PDF
+        return "" if ending == ".pdf" else ending  # whatever is sent, it is not a PDF
     if answer.kind in ("", "application/octet-stream", "binary/octet-stream") and written in known:
         return written
     return ".html" if not answer.kind and start.startswith(b"<") else ""
@@ -335,7 +335,7 @@ def _file_of(url: str, ending: str, used_paths: set[str]) -> Path:
     path = PurePosixPath(*steps)
     folders = [str(folder).casefold() + "/" for folder in path.parents if folder.name]
     name = str(path).casefold()
-    # Names that differ in case or odd signs only are one on some disks, and a file is no folder.
+    # On some disks, names that differ only in case or odd characters are the same, and a file cannot be a folder.
     if name in used_paths or name + "/" in used_paths or any(folder[:-1] in used_paths for folder in folders):
         mark = hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=5).hexdigest()
         path = PurePosixPath(f"{path.name.removesuffix(ending)}-{mark}{ending}")

@@ -34,13 +34,13 @@ from airgen.text.words import count_words, words
 
 _MAX_SAMPLE_DOCUMENTS, _MAX_SAMPLE_CHARACTERS = 300, 5_000_000  # the sample ends at either
 _TABLES = ("csv", "json", "jsonl", "parquet")
-# Text a byte, of kinds that are not plain text.
+# Bytes of text per byte of file, for kinds that are not plain text.
 _TEXT_SHARE = {"pdf": 0.1, "epub": 0.3, "html": 0.4, "parquet": 3.0, "ipynb": 0.2, "pptx": 0.01, "email": 0.2}
 _MIN_EXAMPLE_CHARACTERS = 100  # a document of a few words is no example
-_MIN_MEDIAN_WORDS = 5  # words: a table beside other documents, half of whose texts have fewer, is no text
-_MAX_NAMED_TABLES = 50  # files of tables that a corpus YAML names one by one
+_MIN_MEDIAN_WORDS = 5  # words: a table with other documents is not text if half of its texts have fewer
+_MAX_NAMED_TABLES = 50  # files of tables that a corpus YAML lists individually
 _NO_COLLECTION = "no part of the BEIR collection"
-LONG = 1000  # words: longer documents are cut, as nobody reads so much to answer one question
+LONG = 1000  # words: longer documents are split, because people do not read that much to answer a question
 
 
 @dataclass(frozen=True)

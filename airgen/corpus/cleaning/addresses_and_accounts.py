@@ -18,7 +18,7 @@ ADDRESS, BIRTH, PASSPORT, ACCOUNT = "ADDRESS", "BIRTHDATE", "PASSPORT", "ACCOUNT
 _UP = "[A-ZÀ-ÖØ-ÞА-ЯЁ]"
 _WORD = rf"{_UP}[\w’'-]*"
 _LETTERS = r"[^\W\d_]"
-_MONTH = r"[^\s\d,.;:()/-]{2,14}"  # with the vowel signs of Hindi and Bengali, which \w leaves out
+_MONTH = r"[^\s\d,.;:()/-]{2,14}"  # including the vowel signs of Hindi and Bengali, which \w leaves out
 _DATE = (
     r"(?<!\d)(?:"
     r"\d{1,4}\s?[./-]\s?\d{1,2}\s?[./-]\s?\d{1,4}(?!\d)"
@@ -27,7 +27,7 @@ _DATE = (
     rf"|{_MONTH}\.?\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}(?!\d)"
     r")"
 )
-# What stands before a date of birth, and what stands behind one.
+# Words before and after a date of birth.
 _BORN = {
     "en": r"born(?: on)?|date of birth|birth ?date|D\.?O\.?B\.?",
     "de": r"geboren(?: am)?|geb\.(?: am)?|Geburtsdatum|Geburtstag",
@@ -67,7 +67,7 @@ _ACCOUNTS = {
     "hi": r"खाता (?:संख्या|नंबर|नं\.?)",
     "bn": r"(?:হিসাব|অ্যাকাউন্ট) ?(?:নম্বর|নং)",
 }
-_BETWEEN = r"[^\d\n;。]{0,25}?"  # words between what is named and its number: `number is`, `lautet`
+_BETWEEN = r"[^\d\n;。]{0,25}?"  # words between the name of a number and the number: `number is`, `lautet`
 _NUMBER = (
     r"(?<![A-Za-z\d])(?:\d{4} \d{6}|\d\d \d\d \d{6}"  # Russia
     r"|(?=(?:[A-Z]*\d){6})[A-Z]{0,3}\d{2,9}|(?=(?:[A-Z]*\d){5})[A-Z\d]{8,10})(?!\w)"
@@ -116,7 +116,7 @@ _ADDRESSES = {
     "bn": rf"(?:বাড়ি|বাসা|ফ্ল্যাট|প্লট)\s+(?:নং|নম্বর)\s+\d+(?:,\s*রোড\s+(?:নং|নম্বর)\s+\d+"
     rf"|,\s*{_BENGALI}\s+(?:রোড|সড়ক|লেন))?",
 }  # fmt: skip
-_CARRIED = re.compile("^[住在于位到寄给送至的是往]+")  # what an address of Chinese does not begin with
+_CARRIED = re.compile("^[住在于位到寄给送至的是往]+")  # characters with which a Chinese address does not begin
 
 
 @cache
@@ -127,7 +127,7 @@ def _patterns(kind: str, language: str) -> tuple[re.Pattern[str], ...]:
         patterns = [_ADDRESSES[name] for name in languages if name in _ADDRESSES]
     else:
         words = "|".join(table[name] for table in (_WORDS[kind],) for name in languages if name in table)
-        # A word of another script has neither a beginning nor a case.
+        # A word in another script has neither a beginning nor a case.
         named = rf"(?i:(?<![A-Za-zÀ-ÿА-яЁё])(?:{words}))"
         if kind == BIRTH:
             patterns = [rf"{named}[\s:：.()（-]{{0,6}}(?:am\s+|le\s+|el\s+|on\s+|в\s+|في\s+)?({_DATE})"]

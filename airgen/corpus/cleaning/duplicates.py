@@ -39,7 +39,7 @@ _BLOCK_CHARACTERS = 1 << 17  # characters hashed at once
 _SPACELESS_RANGES = (
     *((0x1000, 0x10A0), (0x1780, 0x1800), (0x3005, 0x3008), (0x3031, 0x3036), (0x3041, 0x3100)),
     *((0x3105, 0x3130), (0x31F0, 0x3200), (0x3400, 0xA000), (0xF900, 0xFB00), (0x20000, 0x32000)),
-)  # code points, of scripts in which every character counts as a word
+)  # code points of scripts in which every character counts as a word
 
 
 @cache
@@ -79,7 +79,7 @@ def grams(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
     """Return hashes of each text's word n-grams, or one hash of all words if the text has fewer than n words."""
     blocks = batched(
         texts, _BLOCK_CHARACTERS, lambda text: len(text) + 1
-    )  # whose arrays fit into the processor's cache
+    )  # chunks whose arrays fit into the processor's cache
     return [hashes for block in blocks for hashes in _block(block, n)]
 
 
@@ -91,10 +91,10 @@ def _block(texts: Sequence[str], n: int) -> list[NDArray[np.uint32]]:
     inside, opens = kind == 1, kind == 2
     opens[0] |= inside[0]
     opens[1:] |= inside[1:] > inside[:-1]
-    # In a text without any word, the line break at its end is one.
+    # In a text without words, the line break at its end counts as a word.
     opens[ends[np.diff(np.cumsum(opens)[ends - 1], prepend=0) == 0] - 1] = True
     order = np.cumsum(opens)
-    last = order[ends - 1]  # of each text: where its words end
+    last = order[ends - 1]  # for each text, where its words end
     first = np.append(0, last[:-1])
     begins = np.flatnonzero(opens)
     # The hash of a word is a polynomial of its characters' hashes.
@@ -142,7 +142,7 @@ def band_keys(rows: NDArray[np.uint32], bands: int) -> NDArray[np.uint64]:
     return keys
 
 
-# Documents that are kept per band: texts from one template share their beginning, and need not all be compared.
+# Documents kept per band: texts from the same template share their beginning, so not all need to be compared.
 _MAX_DOCUMENTS_PER_BAND = 4
 
 _SCHEMA = """
@@ -226,7 +226,7 @@ class NearDuplicates:
         hashes = grams([item.document.text for item in items], self._settings.ngram)
         rows = signatures(hashes, self._settings.bands * self._settings.rows)
         keys = band_keys(rows, self._settings.bands)
-        if "title" in self._fields:  # under different titles two texts are never compared
+        if "title" in self._fields:  # texts with different titles are never compared
             keys ^= np.array([int(text_key(item.document.title.casefold()), 16) % 2**64 for item in items], np.uint64)[
                 :, None
             ]
@@ -244,7 +244,7 @@ class NearDuplicates:
             rows = np.frombuffer(b"".join(other for _, other in rivals), np.uint8).reshape(len(rivals), -1)
             equal = (rows == np.frombuffer(signature, np.uint8)).mean(axis=1)
             best = int(np.argmax(equal))
-            # Of different places, 1 in 256 is equal by chance (b-bit MinHash, Li and König 2010).
+            # Of different positions, 1 in 256 is equal by chance (b-bit MinHash, Li and König 2010).
             similarity = (equal[best] - 1 / 256) / (1 - 1 / 256)
             if similarity >= self._settings.threshold:
                 return CleanResult(False, "near duplicate", f"of {rivals[best][0]}, similarity {similarity:.2f}")

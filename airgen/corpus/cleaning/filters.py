@@ -73,7 +73,7 @@ _BREAKS = re.compile(r"\n{3,}")
 def _is_clean(text: str) -> bool:
     """Return whether a text is already normalised, like most texts. This takes a few scans in C."""
     return (
-        text.replace("\n", "").isprintable()  # neither controls nor odd spaces nor invisible characters
+        text.replace("\n", "").isprintable()  # control characters, odd spaces and invisible characters
         and "  " not in text
         and " \n" not in text
         and "\n " not in text
@@ -95,7 +95,7 @@ def normalise(text: str) -> str:
     text = _UNWANTED.sub("", text)
     text = SURROGATE.sub("\ufffd", text)
     text = normal_form("NFC", text)
-    # Spaces matter at the beginning of a line (code, lists) and in code; elsewhere a run of them is one space.
+    # Spaces matter at the beginning of a line (code, lists) and in code; elsewhere, several spaces become one.
     lines = []
     for line in text.split("\n"):
         line = line.expandtabs(4)
@@ -140,7 +140,7 @@ def judge_length(item: Item, tokenizer: Tokenizer, least: int, most: int | None)
     return KEEP
 
 
-# Languages that the model confuses: an Indonesian text that is labelled Malay is kept.
+# Languages that the model confuses. For example, an Indonesian text labelled Malay is kept.
 _ALIKE = {
     "id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"},
     "no": {"nn", "da"}, "da": {"no"}, "sr": {"sh", "hr", "bs", "mk"},
@@ -310,7 +310,7 @@ def judge_text(text: str) -> CleanResult:
         phrases = [phrase for phrase in _PHRASES if phrase in low]
         if len(phrases) >= 2 and len(phrases) * 150 >= size:
             return CleanResult(False, "page furniture", ", ".join(phrases[:4]))
-    # Here one run of three words can be a quarter of the whole text.
+    # In short texts, a run of three words can be a quarter of the text.
     if len(words) >= 40 and len(set(words)) < 0.8 * len(words):
         common, count = Counter(zip(words, words[1:], words[2:], strict=False)).most_common(1)[0]
         share = count * (sum(map(len, common)) + 2) / size

@@ -41,7 +41,7 @@ class _Rule:
     kind: str
     pattern: re.Pattern[str]
     is_valid: Callable[[str], bool]
-    digits: int  # a text with fewer digits cannot match: most texts are skipped
+    digits: int  # a text with fewer digits cannot match, so most texts are skipped
     sign: str  # a text without this cannot match either
 
 
@@ -151,9 +151,9 @@ def mask(text: str, names: Names = "keep", language: str = "en") -> Masked:
     """
     counts: Counter[str] = Counter()
     digits = sum(map(text.count, "0123456789"))  # ten scans in C are faster than a pattern
-    may_have_digits = digits > 0 or not text.isascii()  # other scripts have digits of their own
+    may_have_digits = digits > 0 or not text.isascii()  # other scripts have their own digits
     for rule in _RULES:
-        if rule.kind == "PHONE" and may_have_digits:  # a date or the number of a passport may look like one
+        if rule.kind == "PHONE" and may_have_digits:  # a date or a passport number may look like this
             for kind in (PASSPORT, ACCOUNT) if names == "keep" else (ADDRESS, BIRTH, PASSPORT, ACCOUNT):
                 text = hide(text, language, kind, counts)
         if digits >= rule.digits and rule.sign in text:
@@ -175,7 +175,7 @@ def _replace(match: str, rule: _Rule, counts: Counter[str]) -> str:
 
 def what_remains(settings: CorpusSettings, task: Task) -> str:
     """Return a sentence for publishers about which personal data is masked in a corpus's passages and which remains."""
-    if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is cut, not cleaned
+    if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is truncated, not cleaned
         return "Personal data is not looked for: whatever names or identifies a person stays."
     treatment = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"
     numbers = "e-mail and IP addresses, telephone numbers and numbers of accounts, cards, passports and identity cards"

@@ -63,7 +63,7 @@ def spans(text: str, language: str) -> list[Span]:
     return [span for span in find(text) if not _is_term(text, *span)]
 
 
-# A word that makes a name a term where it stands behind one, or before one: a disease, a law, a place.
+# Words that turn a neighbouring name into a term, such as a disease, a law or a place.
 _BEHIND = re.compile(
     r"(?:['’]s?)?[\s-](?i:disease|syndrome|law|act|theorem|equation|effect|test|score|index|scale|method|algorithm|transform"
     r"|filter|constant|number|inequality|distribution|model|coefficient|bill|amendment|street|avenue|road|university|college"
@@ -89,8 +89,8 @@ def _is_term(text: str, begin: int, end: int) -> bool:
 
 _WINDOW_CHARACTERS, _OVERLAP_CHARACTERS = 480, 64  # characters, as its authors run it
 _MAX_TOKENS = 512
-_MIN_WORD_PROBABILITY = 0.5  # of each word of a name
-_MIN_SINGLE_WORD_PROBABILITY = 0.95  # of a name of a single word
+_MIN_WORD_PROBABILITY = 0.5  # the minimum score for each word of a name
+_MIN_SINGLE_WORD_PROBABILITY = 0.95  # the minimum score for a name of a single word
 _WHOLE = re.compile(r"[^\W\d_](?:[\w’'-]*\w)?")
 _PARTICLES = frozenset(
     ["von", "van", "de", "der", "den", "del", "di", "da", "la", "le", "bin", "al", "el", "dos", "du", "ter"]
@@ -104,7 +104,7 @@ def _rampart(text: str) -> Iterator[Span]:
         for begin, end, value in _token_probabilities(text[start : start + _WINDOW_CHARACTERS]):
             for at in range(start + begin, start + end):
                 odds[at] = max(odds[at], value)
-    # The model reads lower case, and so takes a common word for a name where a sentence is unusual to it.
+    # The model reads lower case, and so may take a common word for a name in an unusual sentence.
     words = [match.span() for match in _WHOLE.finditer(text) if match[0][0].isupper()]
     at = 0
     while at < len(words):
@@ -160,7 +160,7 @@ def _load_rampart() -> tuple[Any, Any, list[int]]:
     tokenizers = load_extra("tokenizers", _PURPOSE)
     folder = models.path(RAMPART)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # the corpus is cleaned on all cores, a part on each
+    options.intra_op_num_threads = 1  # the corpus is cleaned on all cores, with one part per core
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -223,7 +223,7 @@ _GIVEN = frozenset(
     "建国庆新元海波辉力康星光天达安岩中茂进林有坚和彪诚先敬震振壮会思群豪心邦承乐绍功松善厚裕河哲江超亮政谦亨奇固轮翰朗伯宏言若鸣朋梁栋维启克伦翔旭鹏"
     "泽晨辰士以家致树炎德行时泰盛雄琛钧冠策腾楠榕航弘民明永世广义兴良海山仁贵福生龙元全胜学祥才发武利清飞彬富顺信子成少基晓小春雨佳嘉诗宗耀祖根长荣"
 )
-_SPLIT = frozenset("·•・")  # between the parts of a foreign name, which are cut at any place
+_SPLIT = frozenset("·•・")  # a separator between the parts of a foreign name, which may be cut anywhere
 
 
 def _jieba(text: str) -> Iterator[Span]:
@@ -232,7 +232,7 @@ def _jieba(text: str) -> Iterator[Span]:
     Most names of two characters are words: 王子, 高达, 陆生.
     """
     at = 0
-    before: Span | None = None  # a family name that stands alone
+    before: Span | None = None  # a family name on its own
     for word, tag in _load_jieba()(text):
         begin = text.find(word, at)
         if begin < 0:

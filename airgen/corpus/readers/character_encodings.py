@@ -29,10 +29,11 @@ _MARKS = (
 )  # fmt: skip
 _SAMPLE_BYTES = 1 << 16  # bytes of lines that are not ASCII
 _READ_BYTES = 1 << 20
-_MIN_SCORE = 0.2  # the score below which no reading is taken
-# How much better a reading must be to need no other evidence, per byte beyond ASCII, of which it has at least so many.
+_MIN_SCORE = 0.2  # the minimum score of a reading
+# By how much a reading must be better to need no other evidence, per non-ASCII byte, and the minimum number of such
+# bytes.
 _CLEAR_MARGIN, _MIN_EVIDENCE_BYTES = 5.0, 15
-_SUFFICIENT_EVIDENCE_BYTES = 200  # bytes beyond ASCII from which a text shows its encoding alone
+_SUFFICIENT_EVIDENCE_BYTES = 200  # the number of non-ASCII bytes from which a text shows its encoding on its own
 _ESCAPES = {b"\x1b$B": "iso2022_jp", b"\x1b$@": "iso2022_jp", b"\x1b$)C": "iso2022_kr"}
 
 _ENCODINGS = {
@@ -53,7 +54,7 @@ _ENCODINGS = {
 _LEGACY_ENCODINGS = {
     language: names.split() for names, languages in _ENCODINGS.items() for language in languages.split()
 }
-# The characters beyond ASCII that are most frequent in each language.
+# The most frequent non-ASCII characters of each language.
 _COMMON = {
     "en": "é", "de": "äöüß", "fr": "éèàêçôîûùâëïœ", "es": "áéíóúñü¿¡", "pt": "ãçáéíóõâêàú", "it": "àèéìòù",
     "nl": "ëéïöü", "sv": "åäöé", "da": "æøåé", "no": "æøåé", "fi": "äöå", "id": "é", "ca": "àèéíòóçïú·", "eu": "ñç",
@@ -82,7 +83,7 @@ _SIGNS = frozenset("€£©®°§№×\xa0\xad")
 _PLAIN = frozenset("“”‘’„‚«»‹›–—…•·、。「」『』（），！？：；・ー《》〈〉【】～‐′″、％؟،؛ـ")
 
 
-_QUOTED = re.compile(r"(?<=[^\W\d_])[“”„‚«»‹›…€£©®°§¿¡](?=[^\W\d_])")  # signs that stand in no word
+_QUOTED = re.compile(r"(?<=[^\W\d_])[“”„‚«»‹›…€£©®°§¿¡](?=[^\W\d_])")  # characters that do not occur in words
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -110,7 +111,7 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
         return _lenient(raw, name)
     if encoding:
         return Decoded(raw.decode(text_codec(encoding)), encoding)
-    if name := _wide(raw[:4096]):  # before UTF-8, in which many of its bytes are control codes
+    if name := _wide(raw[:4096]):  # tested before UTF-8, in which many of its bytes are control codes
         return _lenient(raw, name)
     try:
         return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
@@ -149,7 +150,7 @@ def _is_likely(raw: bytes, name: str, language: str) -> bool:
 _DECLARED = re.compile(
     rb"""<(?:meta|\?xml)[^>]{0,300}?(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{2,40})""", re.IGNORECASE
 )
-# What browsers take for a label: the Encoding Standard's supersets. UTF-16 in a page whose bytes are ASCII is UTF-8.
+# How browsers read a label: the Encoding Standard's supersets. UTF-16 in a page with ASCII bytes is UTF-8.
 _BROWSERS = {
     "cp1252": "ascii us-ascii iso-8859-1 iso8859-1 latin1 latin-1 l1 windows-1252 cp1252 x-user-defined x-cp1252 ansi "
     "ansi_x3.4-1968 cp819 ibm819 csisolatin1 iso-ir-100 iso88591 iso_8859-1 iso_8859-1:1987",
@@ -233,7 +234,7 @@ def _if_it_is_not_utf8(raw: bytes, name: str, language: str) -> Decoded:
     try:
         return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
     except UnicodeDecodeError:
-        # windows-1252 has five holes, which browsers fill with control codes.
+        # windows-1252 has five unassigned codes, which browsers map to control codes.
         return decoded(raw, "", language) if name == "utf-8" else _lenient(raw, name)
 
 
@@ -436,7 +437,8 @@ def _score(letters: Counter[str], words: list[str], mixed: float, language: str)
             score -= (4.0 if letter == "\ufffd" or unicodedata.category(letter)[0] == "C" else 1.5) * count
     score /= total
     if scripts == ("LATIN",):
-        # Words of a Latin script have a few such letters; those of another one read wrongly have only such.
+        # Words in a Latin script have a few such letters. Words in another script that are read wrongly have only such
+        # letters.
         score -= 1.5 * sum(map(_is_all_odd, words)) / max(len(words), 1)
     elif not dense:
         alone = sum(any(letter.isascii() and letter.isalpha() for letter in word) for word in words)

@@ -21,7 +21,7 @@ from airgen.errors import CorpusError
 from airgen.tables import DelimitedTable, TableDialect, TableRow, folded
 
 MAX_LINE = 64 * 1024 * 1024  # characters
-_MAX_PREAMBLE_LINES = 25  # lines that may stand above a header, at most
+_MAX_PREAMBLE_LINES = 25  # maximum number of lines before a header
 IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
 TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
 TEXTS = (

@@ -21,7 +21,7 @@ from airgen.records import Document, Dropped, storable
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)
 _HEADERS = ("From", "To", "Cc", "Date")
-_WRONG = (  # of the library, on damage
+_WRONG = (  # errors of the library for damaged files
     LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError, ArithmeticError,
     email.errors.MessageError,
 )  # fmt: skip
@@ -148,7 +148,7 @@ class EmailReader(FileReader):
 def _header(message: Message, name: str) -> str:
     try:
         return str(message.get(name) or "")
-    except _WRONG:  # of a header that does not follow the rules
+    except _WRONG:  # a header that breaks the rules
         raw: Any = dict(message.raw_items()).get(name, "")
         return str(raw)
 

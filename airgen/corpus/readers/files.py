@@ -27,7 +27,7 @@ from airgen.records import Document, Dropped
 from airgen.registry import REGISTRY, load_extra, resolve
 from airgen.settings.needs import elsewhere
 
-# What a packed file begins with. A text that begins with "BZh" has no block of bzip2 behind it.
+# The first bytes of packed files. A text that begins with "BZh" is not followed by a block of bzip2.
 _PACKINGS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
@@ -69,8 +69,8 @@ class PathReader:
 
     def __init__(self, settings: Any, place: Place) -> None:
         self.settings, self.place = settings, place
-        self.about: dict[str, dict[str, Any]] = {}  # what the file that is read says of itself, by its name
-        self.twice: frozenset[str] = frozenset()  # names without their ending that two files have
+        self.about: dict[str, dict[str, Any]] = {}  # metadata of the current file, by name
+        self.twice: frozenset[str] = frozenset()  # names without extension that two files share
 
     def read(self) -> Iterator[Document | Dropped]:
         """Yield documents, sorted by file name."""
@@ -161,7 +161,7 @@ def files(
         root, pattern = _split_pattern(place.root, pattern)
     start = root / pattern
     skipped, others = list[Path](), list[Path]()
-    if start.is_file():  # `faq [2024].csv` is a name before it is a pattern
+    if start.is_file():  # `faq [2024].csv` is first tried as a name, then as a pattern
         matches = [start]
     elif start.is_dir():
         below, skipped = files_below(start, skip)
@@ -334,7 +334,7 @@ def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
     library = load_extra(
         "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", f"reading {path.name}"
     )
-    # Pushshift's dumps are packed with windows of 2 GB, which the library refuses unless it is told.
+    # Pushshift's dumps are packed with windows of 2 GB, which the library refuses by default.
     options = {library.DecompressionParameter.window_log_max: 31}
     try:
         with library.ZstdFile(raw, options=options) as unpacked:

@@ -33,7 +33,7 @@ _BLOCKS = frozenset((
 ))  # fmt: skip
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _NEVER = frozenset(("script", "style", "template", "head", "link", "meta", "param", "source", "track", "rp"))
-# Elements whose text is not shown, or no text of the page: left out with this reason.
+# Elements whose text is not shown or is not part of the page, with the reason for leaving them out.
 _ASIDE = {
     "noscript": "shown without scripts only", "noframes": "shown without frames only", "iframe": "instead of a frame",
     "object": "instead of an object", "video": "instead of a video", "audio": "instead of a sound",
@@ -53,7 +53,7 @@ _MENUS = frozenset((
     "navfooter", "skip-link", "rst-footer-buttons", "edit-page",
 ))  # fmt: skip
 _CONSENT = re.compile(r"cookie|consent|gdpr", re.IGNORECASE)
-_PICTURED = ("math", "latex", "tex")  # equations as pictures, whose words are LaTeX
+_PICTURED = ("math", "latex", "tex")  # pictures of equations, whose words are LaTeX
 _SELF_LINKS = frozenset(("headerlink", "anchor-link", "hash-link", "anchorjs-link", "heading-anchor", "permalink"))
 _SIGN = re.compile(r"\W{0,4}|(?i:\W{0,4}(?:perma)?(?:link|anchor)\b.{0,60})")
 _LINE_NUMBERS = frozenset(("linenos", "gutter", "lineno", "rouge-gutter", "line-numbers-rows", "linenodiv"))
@@ -63,8 +63,8 @@ _NO_TEXT = frozenset(
 TITLE = "title of the page, which has a heading"
 _PERHAPS_TEXT = frozenset(("dialog", "consent to cookies"))
 _FEW_WORDS = 8
-_LAYOUT_SELECTOR = "table, h1, h2, h3, h4, h5, h6, pre"  # elements that only a table for layout contains
-_MAX_CELL_CHARACTERS = 2000  # a longer cell is a text of its own
+_LAYOUT_SELECTOR = "table, h1, h2, h3, h4, h5, h6, pre"  # elements that occur only in a table for layout
+_MAX_CELL_CHARACTERS = 2000  # a longer cell is treated as text
 Extract = Literal["main", "page", "trafilatura"]
 
 
@@ -164,12 +164,12 @@ class HtmlReader(FileReader):
         try:
             return decoded_html(raw, self.settings.encoding, self.place.language, usual=self.usual)
         except (UnicodeError, LookupError):
-            return super().decode(raw)  # which says what was tried
+            return super().decode(raw)  # its message lists what was tried
 
 
-# Pages that are compared to find repeated texts: of all folders, and of one.
+# How many pages are compared to find repeated texts: in all folders, and in one folder.
 _MAX_SAMPLED_PAGES, _MAX_SAMPLED_PER_FOLDER = 200, 30
-# A text is repeated if so many pages have it, and this share of the compared ones.
+# A text is repeated if at least so many of the compared pages have it, and at least this share of them.
 _MIN_REPEATS, _MIN_REPEAT_SHARE = 4, 0.3
 
 
@@ -199,10 +199,10 @@ def repeated_blocks(
     return repeated
 
 
-# A page repeats others if it contains so many of them, and this share of the compared ones.
+# A page repeats others if it contains at least so many of them, and at least this share of the compared pages.
 _MIN_COPIED_PAGES, _MIN_COPIED_SHARE = 3, 0.7
 _MIN_MATCH_LETTERS = 20  # a shorter text may match by chance
-_LARGEST_PAGES = 5  # only so many of the largest pages are tested
+_LARGEST_PAGES = 5  # only this many of the largest pages are tested
 
 
 def repeating_pages(paths: Sequence[Path], texts_of: Callable[[Path], Collection[str]]) -> dict[Path, frozenset[str]]:
@@ -286,7 +286,7 @@ def html_page(
     blocks = [entry.block for entry in entries]
     first = next((block.text for block in blocks if block.level == 1), "")
     if first and _letters(title) not in _letters("\n".join(block.text for block in blocks)):
-        more = [*more, (TITLE, title)]  # it often ends with the name of the site, so the heading is the better title
+        more = [*more, (TITLE, title)]  # the title often ends with the name of the site, so the heading is better
     return Page(first or title, blocks, _joined([*left, *more]))
 
 
@@ -391,7 +391,7 @@ def _without_furniture(entries: Sequence[_PlacedBlock], common: Collection[str])
         else:
             remaining.append(entry)
     if not any(not entry.block.level for entry in remaining):
-        return _without_places(entries)  # what is furniture elsewhere is all that this page has
+        return _without_places(entries)  # the page has only what counts as furniture on other pages
     remaining, bare = _without_bare_headings(remaining, common, left)
     return remaining, left + bare
 
@@ -467,7 +467,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.entries: list[_PlacedBlock] = []
-        self.in_main: list[bool] = []  # of each block
+        self.in_main: list[bool] = []  # for each block
         self.left: list[tuple[str, str]] = []
         self.removed: set[int] = set()
         self.wanted: set[int] | None = None
@@ -478,11 +478,11 @@ class _Walk:
         self._linked = self._links = self._depth_main = self._depth_wanted = self._sections = 0
         self._places: list[str] = []
         self._buttons: list[str] = []
-        self._row: list[str] | None = None  # the cells of the row of a table of data
+        self._row: list[str] | None = None  # the cells of a row in a table of data
         self._pieces: list[str] = []  # of a cell
 
     def walk(self, root: Any) -> None:
-        # With a stack of its own, because some pages are nested deeper than Python can recurse.
+        # With an explicit stack, because some pages are nested deeper than Python can recurse.
         stack: list[tuple[Any, Any]] = [(root, None)]
         while stack:
             node, leave = stack.pop()
@@ -652,7 +652,7 @@ class _Walk:
         if self._heading or panel or before or self._row is not None or len(words.split()) > 3 or len(words) > 24:
             self._held.append(words if not before or self._held[-1].endswith((" ", "\n")) else f" {words}")
         elif words:
-            self._held.append(f"\x00{words}\x00")  # what follows decides
+            self._held.append(f"\x00{words}\x00")  # the text after it decides
 
     def _preformatted(self, node: Any) -> None:
         for number in node.css(".linenos, .lineno, .line-numbers-rows"):

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 from airgen.corpus.readers.reader import Unusable
 
-MAX_MARKS = 1_000_000  # tags of one page
-_MAX_ATTRIBUTES = 500  # of one tag
-# The parser's time grows with a page's size times its depth, so a large page may not be deep.
+MAX_MARKS = 1_000_000  # maximum number of tags per page
+_MAX_ATTRIBUTES = 500  # maximum length of a tag
+# The parser's time is proportional to a page's size times its depth, so a large page may not be deep.
 _MAX_DEPTH, _MAX_SIZE_TIMES_DEPTH = 512, 400_000_000
-# Elements without content, and those that the next one of their kind closes.
+# Elements without content, and elements that the next element of the same kind closes.
 _CLOSED = frozenset((
     "a", "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input",
     "li", "link", "meta", "nobr", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot",
@@ -26,13 +26,13 @@ _DRAWING = frozenset((
     "a", "circle", "clippath", "defs", "ellipse", "g", "image", "line", "lineargradient", "marker", "mask", "path",
     "pattern", "polygon", "polyline", "radialgradient", "rect", "stop", "symbol", "text", "tspan", "use",
 ))  # fmt: skip
-_RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))  # no tags inside
+_RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))  # no nested tags
 _VOID = frozenset((
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
 ))  # fmt: skip
 _XHTML_BEGINS = 2000  # characters in which a page says that it is XHTML
 _OPEN_OR_CLOSE = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,60})(?=[\s/>])([^<>]*+)")
-# A tag as the HTML standard cuts it: names, and values in quotes that may hold anything.
+# A tag as defined by the HTML standard: names, and quoted values that may contain anything.
 _ATTRIBUTE = r"(?<![\s/])[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>)))?+"
 _TAG = re.compile(rf"<([a-zA-Z][^\s/>]*+)((?:{_ATTRIBUTE})*+)[\s/]*+(>?)")
 _ATTRIBUTE_PATTERN = re.compile(_ATTRIBUTE)
@@ -63,7 +63,7 @@ def _check_depth(html: str, xhtml: bool) -> None:
     for match in _OPEN_OR_CLOSE.finditer(html):
         tag = match[2].lower()
         alone = match[3].endswith("/")
-        # An element of a drawing can close itself (`<path/>`); one of HTML cannot, and ends the drawing.
+        # An element of a drawing can close itself (`<path/>`). An HTML element cannot, and ends the drawing.
         drawing = tag in _DRAWING if drawing else tag == "svg" and not match[1] and not alone
         if tag in _CLOSED or ((drawing or xhtml) and alone):
             continue
@@ -106,7 +106,7 @@ def _tags(html: str, xhtml: bool) -> Iterator[tuple[re.Match[str], bool]]:
             continue
         if tag := _TAG.match(html, at):
             if not tag[3]:
-                return  # a tag that does not end before the page does takes all that follows
+                return  # a tag that is not closed before the page ends takes everything after it
             at, name = tag.end(), tag[1].lower()
             empty = tag[0].endswith("/>") and not tag[2].endswith("/") and name not in _VOID  # no slash of an address
             if name in _RAW and not (xhtml and empty):

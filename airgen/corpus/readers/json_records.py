@@ -28,7 +28,7 @@ from airgen.settings.base import FILE
 
 _PART_BYTES = 1 << 20  # bytes
 _MAX_JSON_BYTES = 512 * 1024 * 1024
-_MAX_VALUES = 30_000_000  # of such a file: each is an object in memory
+_MAX_VALUES = 30_000_000  # maximum values in such a file, since each is an object in memory
 
 
 class JsonLinesReader(PathReader):
@@ -52,8 +52,8 @@ class JsonLinesReader(PathReader):
 
     def __init__(self, settings: Any, place: Place) -> None:
         super().__init__(settings, place)
-        self.seen: dict[Path, SeenColumns] = {}  # of files of which not all is read
-        self._encodings: dict[Path, str] = {}  # of files that are no UTF-8
+        self.seen: dict[Path, SeenColumns] = {}  # files of which only a part is read
+        self._encodings: dict[Path, str] = {}  # files that are not UTF-8
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         yield from super().read_file(path)
@@ -83,7 +83,7 @@ class JsonLinesReader(PathReader):
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
                 continue
-            line = line.lstrip(b"\x1e")  # of a sequence of JSON texts (RFC 7464)
+            line = line.lstrip(b"\x1e")  # the separator in a sequence of JSON texts (RFC 7464)
             if not line.strip():
                 continue
             words = self._text(line, raw.path)

@@ -28,7 +28,7 @@ _FENCE = re.compile(r"(---|\+\+\+)[ \t]*")
 _MAX_FRONT_MATTER_CHARACTERS = 64 * 1024  # characters of front matter
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*+)([^<>]*+)>")
 _CLOSING = re.compile(r"</([a-zA-Z][\w.:-]*+)")
-# Elements that have no closing tag, or seldom one.
+# Elements that have no closing tag, or rarely have one.
 _UNCLOSED = frozenset(("br", "dd", "dt", "hr", "img", "input", "li", "p", "source", "td", "th", "tr", "wbr"))
 _ALT = re.compile(r"""\balt=(["'])(.*?)\1""", re.IGNORECASE | re.DOTALL)
 _SHOWN = re.compile(
@@ -152,7 +152,8 @@ def _parsed(text: str) -> list[Token] | None:
     alone = [label[1:] for label, used in notes.get("footnotes", {}).get("refs", {}).items() if used < 0]
     if not alone:
         return tokens
-    # The parser returns only notes that are referred to. So append a paragraph that does, and remove it again.
+    # The parser returns only notes that are referenced, so append a paragraph that references them, and remove it
+    # again.
     tokens = _parser().parse(f"{text}\n\n{' '.join(f'[^{label}]' for label in alone)}")
     end = next((place for place, token in enumerate(tokens) if token.type == "footnote_block_open"), len(tokens))
     is_last = end >= 3 and tokens[end - 3].type == "paragraph_open"

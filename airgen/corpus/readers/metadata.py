@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 _MAX_VALUE_CHARACTERS = 1000  # characters of a value
-_HEAD_BYTES = 1 << 18  # bytes of a file in which it speaks of itself
+_HEAD_BYTES = 1 << 18  # bytes read from a file for its metadata
 _FRONT_MATTER = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*\r?\n", re.DOTALL)
 _META = re.compile(r"<meta\b([^<>]{1,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""(?<![a-z-])([a-z-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
@@ -41,7 +41,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, str):
         return " ".join(value.split())[:_MAX_VALUE_CHARACTERS]
     if value is None or isinstance(value, bool | int | float):
-        return value if value == value else None  # NaN is none
+        return value if value == value else None  # NaN means missing
     if isinstance(value, list | tuple) and all(isinstance(item, str | bool | int | float) for item in value):
         return [_value(item) for item in value[:100]]
     return str(value)[:_MAX_VALUE_CHARACTERS]
@@ -74,7 +74,7 @@ def _front_matter(raw: bytes) -> dict[str, Any]:
     try:
         value = yaml.safe_load(match[1].decode("utf-8", "replace"))
     except (yaml.YAMLError, ValueError, RecursionError):
-        return {}  # it is no front matter that anyone can read; the reader keeps the text
+        return {}  # it is not valid front matter, so the reader keeps the text
     return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 
@@ -94,7 +94,7 @@ def _properties(raw: bytes) -> dict[str, Any]:
             names = [name for name in pack.namelist() if name == "docProps/core.xml" or name.endswith(".opf")][:1]
             text = "".join(pack.open(name).read(_HEAD_BYTES).decode("utf-8", "replace") for name in names)
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, ValueError):
-        return {}  # a damaged file, of which its reader says so
+        return {}  # a damaged file, which its reader reports
     properties: dict[str, Any] = {}
     for key, value in _PROPERTY.findall(text):
         properties.setdefault(key, value.strip())

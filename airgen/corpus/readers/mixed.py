@@ -64,7 +64,7 @@ class FilesReader(PathReader):
                 raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
             if "path" in values:
                 raise ValueError(f"{kind}: give `path` once, above the readers; `only` selects files")
-            # A bound of this reader, and what it keeps, is one for all of them.
+            # This reader's limits and kept fields apply to all readers.
             bounds = {"max_bytes", "metadata"} & self.model_fields_set
             common = {name: getattr(self, name) for name in bounds}
             return read_spec("reader", {**common, **values, "path": self.path}), tuple(patterns)

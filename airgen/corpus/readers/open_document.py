@@ -13,7 +13,7 @@ from airgen.corpus.readers.sections import Block, SectionSettings
 from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped
 
-# Elements that are no text of the document, and why.
+# Elements that are not part of the document's text, and why.
 _BESIDE = {
     "annotation": "comments", "tracked-changes": "deleted text", "table-of-content": "table of contents",
     "alphabetical-index": "index", "title": "alternative text of a picture", "desc": "alternative text of a picture",
@@ -86,7 +86,7 @@ class _Walk:
         self.blocks: list[Block] = []
         self.left: list[tuple[str, str]] = []
         self.title = ""
-        self._after: list[Block] = []  # text boxes and notes of the paragraph that is read
+        self._after: list[Block] = []  # text boxes and notes of the current paragraph
 
     def walk(self, root: Element) -> None:
         stack: list[tuple[Element, str]] = [(root, "")]

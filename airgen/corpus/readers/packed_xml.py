@@ -15,8 +15,8 @@ DAMAGED = (
     TypeError, ValueError, AttributeError, RuntimeError,
 )  # fmt: skip
 Element = ElementTree.Element
-_MOST_DEPTH = 100  # elements inside each other: what is read at each level is read once for each
-_READ_AGAIN = 16 << 20  # bytes of members that may be read twice, as many places may name the same
+_MOST_DEPTH = 100  # maximum nesting, because the content of each level is read once per level
+_READ_AGAIN = 16 << 20  # bytes of members that may be read twice, since many places may refer to the same member
 
 
 class PackedXml:
@@ -26,7 +26,7 @@ class PackedXml:
         if raw.startswith(b"\xd0\xcf\x11\xe0"):
             raise Unusable("password needed", "it is encrypted or in an older format; save it again without a password")
         self._members = zipfile.ZipFile(io.BytesIO(raw))
-        # A member gives at most the size that the archive declares for it, so the sum is a bound.
+        # A member yields at most the size that the archive declares for it, so the sum is a limit.
         parts = [member for member in self._members.infolist() if member.filename.endswith((".xml", ".rels"))]
         if (size := sum(member.file_size for member in parts)) > most:
             raise Unusable("too large", f"unpacks to {size} bytes, more than {most}")

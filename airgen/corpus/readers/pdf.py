@@ -145,14 +145,14 @@ class _Child:
                 self._stderr.seek(0)
                 lines = self._stderr.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
                 raise CorpusError(f"the process that reads PDF files failed: {lines[-1] if lines else f'code {code}'}")
-            yield ["end", *_death_reason(code, max(pages, 1))]  # the title was said before the first page
+            yield ["end", *_death_reason(code, max(pages, 1))]  # the title came before the first page
         finally:
             if not ended:
                 self._end()
 
     def _send(self, data: bytes) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: reading will say so
+        with suppress(BrokenPipeError):  # it has ended, which reading will report
             self._process.stdin.write(data)
             self._process.stdin.flush()
 
@@ -162,7 +162,7 @@ def _end(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
     process.wait()
     for stream in (process.stdin, process.stdout, stderr):
         if stream is not None:
-            with suppress(OSError, ValueError):  # a pipe with what was not read
+            with suppress(OSError, ValueError):  # a pipe with unread data
                 stream.close()
 
 
@@ -269,7 +269,7 @@ def _is_running(lines: list[tuple[int, str]]) -> bool:
         offsets = Counter(number - page for (page, _), number in zip(lines, column, strict=True))
         steady = offsets.most_common(1)[0][1]
         if len(set(column)) == len(column) and steady * 2 >= len(lines):
-            # A chapter on each page counts them, too: a page's number stands alone, or beside other words.
+            # Chapter heads on each page count too: a page's number appears on its own or next to other words.
             return not all(_HEADING.match(text) for text in texts)
     return len(texts) * 2 <= len(lines)  # the head of a chapter of several pages
 

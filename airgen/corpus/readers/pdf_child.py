@@ -22,11 +22,11 @@ from typing import Any
 
 from airgen.registry import load_extra
 
-MEMORY = 1 << 30  # bytes of address space, besides the file itself
+MEMORY = 1 << 30  # bytes of address space, in addition to the file itself
 SECONDS = 300  # of processor time for one file
-_MAX_DAMAGED_PAGES = 100  # after more, the whole file counts as damaged
+_MAX_DAMAGED_PAGES = 100  # after more failures, the whole file counts as damaged
 _MAX_FILE_BYTES = 256 * 1024 * 1024
-_MAX_ANNOTATIONS = 10_000  # of a page; also entries of the outline, and attached files
+_MAX_ANNOTATIONS = 10_000  # characters of a page; also entries of the outline, and attached files
 _MAX_FIELD_CHARACTERS = 1 << 20
 
 
@@ -146,17 +146,17 @@ def _page_text(book: Any, index: int, most: int) -> str:
     """Return the text of one page, up to about `most` characters. Raises pypdfium2.PdfiumError."""
     with closing(book[index]) as page, closing(page.get_textpage()) as text:
         content: str = text.get_text_range(0, min(text.count_chars(), most + 1))
-    # PDFium writes U+FFFE for a hyphen at the end of a line, and takes the break away: `join_pages` decides about it.
+    # PDFium writes U+FFFE for a hyphen at the end of a line, and removes the break; `join_pages` decides what to do.
     return content.replace("\r\n", "\n").replace("\ufffe", "-\n")
 
 
 def main() -> None:
     """Process files until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C, and ends this process
     pdfium = load_extra("pypdfium2", "reader 'pdf'")
     _limit_memory()
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # what a library prints is not an answer
     for header in iter(sys.stdin.buffer.readline, b""):
         size, most, seconds = map(int, header.split())
         _limit_time(seconds)

@@ -21,7 +21,7 @@ from airgen.settings.spec import Spec
 
 MAX_BYTES = 16 * 1024 * 1024
 SHOWN = 2000  # characters of what was dropped
-SHOWN_PIECE = 20_000  # of a piece, whose text is nowhere else
+SHOWN_PIECE = 20_000  # characters of a piece, whose text is not stored elsewhere
 
 
 class ReaderSettings(Settings):

@@ -19,7 +19,7 @@ from airgen.corpus.readers.reader import ReaderSettings
 from airgen.settings.base import FILE
 from airgen.text.words import count_words
 
-_MAX_HEADING_CHARACTERS = 1000  # in a title, since each section below the heading repeats it
+_MAX_HEADING_CHARACTERS = 1000  # maximum length in a title, since each section below the heading repeats it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ def sections(
         base = slug(names[-1]) if names else "text"
         for text in _pack(pending, min_words, max_words, language):
             anchor = base
-            while not used.get(base) or anchor in anchors:  # a heading "Use 2" comes after two of "Use", perhaps
+            while not used.get(base) or anchor in anchors:  # a heading "Use 2" may follow two headings "Use"
                 used[base] = used.get(base, 0) + 1
                 anchor = base if used[base] == 1 else f"{base}-{used[base]}"
             anchors.add(anchor)
             yield Section(heading, text, anchor)
         pending.clear()
 
-    bare: Block | None = None  # the last heading, as long as nothing is below it
+    bare: Block | None = None  # the last heading, while nothing is below it
     for block in blocks:
         if block.level == 0:
             bare = None

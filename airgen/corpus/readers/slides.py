@@ -19,7 +19,7 @@ _FURNITURE = {
     "dt": "date of the slide",
     "sldNum": "number of the slide",
 }
-# Members whose words are no text of a slide, by the folder in which they are.
+# Members whose words are not part of a slide, by folder.
 _BESIDE = {
     "ppt/comments": "comments", "ppt/charts": "words of a chart", "ppt/diagrams": "words of a drawing",
     "ppt/slideMasters": "on all slides", "ppt/slideLayouts": "on all slides",

@@ -238,14 +238,14 @@ def row_document(
         return
     candidates = (text_of(column(row, name)) for name in fields.ids)
     id_value = next((value for value in candidates if value not in (None, "")), None)
-    if isinstance(id_value, float) and id_value.is_integer():  # pandas makes 7.0 of 7 where an id is missing
+    if isinstance(id_value, float) and id_value.is_integer():  # pandas turns 7 into 7.0 if an id is missing
         id_value = int(id_value)
     if id_value is None or id_value == "" or isinstance(id_value, (bool, float, dict, list)):
         identity = stable_id(title, text)
     else:
         identity = str(id_value)
     inner = row.get("metadata")
-    beside = inner if isinstance(inner, Mapping) else {}  # of BEIR, and of what other libraries write
+    beside = inner if isinstance(inner, Mapping) else {}  # names used by BEIR and by other libraries
     values = {name: beside.get(name) if (value := column(row, name)) is None else value for name in metadata}
     metadata_json = metadata_text(metadata, values)
     yield Document(
@@ -319,7 +319,7 @@ def _plain(text: str, markup: str, left: list[tuple[str, str]]) -> str:
 _BATCH_ROWS = 1024
 _VECTOR_ROWS = 2048  # rows that DuckDB copies at once
 _PART_BYTES = 128 * 1024 * 1024
-_MEMORY_LIMIT = "2GB"  # that DuckDB may use; it reports an error where that is too little
+_MEMORY_LIMIT = "2GB"  # memory for DuckDB, which reports an error if it is not enough
 
 
 class ParquetReader(PathReader):
@@ -359,7 +359,7 @@ class ParquetReader(PathReader):
             size = f"greatest(0, {', '.join(texts)})"  # bytes of the largest value; without NULLs
             sizes = (row[0] for row in query.rows(f"SELECT {size}{source}", name))
             limit = self.settings.max_bytes
-            # A value that is too large is not fetched. A NULL cannot be told from it, so the size is fetched too.
+            # A value that is too large is not fetched. It then looks like NULL, so the size is fetched too.
             selected = ", ".join(f"CASE WHEN {size} <= {limit} THEN {column} END" for column in columns)
             number = 0
             for start, count in _parts(sizes, len(wanted), limit):
@@ -414,7 +414,7 @@ class _Query:
         import duckdb
 
         self._path, self._error = original, duckdb.Error
-        # A corpus's YAML can come from somebody else, so its condition can read this folder only.
+        # A corpus's YAML may come from someone else, so its condition can read only this folder.
         config: Config = {"threads": 1, "preserve_insertion_order": True, "memory_limit": _MEMORY_LIMIT}
         self._database = in_memory(folders=[path.parent], config=config)
         self._busy = False

@@ -12,7 +12,7 @@ from airgen.corpus.readers.sections import Block, SectionSettings, sections
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 
-_MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # from which the encoding is found
+_MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # bytes from which the encoding is detected
 
 
 class FileReader(PathReader):
@@ -23,8 +23,8 @@ class FileReader(PathReader):
 
     Settings: type[SectionSettings] = SectionSettings
     version = 3
-    usual = ""  # the encoding of files that are no UTF-8
-    packed = False  # whether files say their encoding inside
+    usual = ""  # the encoding of files that are not UTF-8
+    packed = False  # whether files declare their encoding
 
     def look_around(self, paths: Sequence[Path]) -> None:
         """Detect a legacy encoding from several files, since a few words are not enough."""

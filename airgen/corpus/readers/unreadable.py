@@ -20,7 +20,7 @@ _ADVICE = {
     ".tif .tiff .heic": "recognise its text (ocrmypdf) and save it as PDF",
 }
 _BY_ENDING = {ending: words for endings, words in _ADVICE.items() for ending in endings.split()}
-# Files without a text of their own: pictures, fonts, styles, programs.
+# Files without text: pictures, fonts, styles, programs.
 WITHOUT_TEXT = frozenset((
     ".png", ".jpg", ".jpeg", ".gif", ".svg", ".svgz", ".webp", ".ico", ".bmp", ".avif", ".xcf", ".psd", ".ai", ".icns",
     ".woff", ".woff2", ".ttf", ".otf", ".eot", ".css", ".scss", ".less", ".js", ".mjs", ".map", ".ts", ".wasm",

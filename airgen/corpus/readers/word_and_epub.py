@@ -57,7 +57,7 @@ class DocxReader(FileReader):
         """
         mammoth = load_extra("mammoth", "reader 'docx'")
         try:
-            # A member gives at most the size that the archive declares for it, so the sum is a bound.
+            # A member yields at most the size that the archive declares for it, so the sum is a limit.
             with zipfile.ZipFile(io.BytesIO(raw)) as members:
                 parts = [member for member in members.infolist() if not member.filename.startswith("word/media/")]
                 size = sum(member.file_size for member in parts)
@@ -212,7 +212,7 @@ def _spine(book: zipfile.ZipFile) -> tuple[str, dict[str, str], list[str]]:
                 others[part] = "table of contents"
             else:
                 items[item.get("id")] = part
-    # What is not linear, such as notes and answers, is text, too: links lead to it.
+    # Parts that are not linear, such as notes and answers, are text too, because links lead to them.
     refs = [reference.get("idref", "") for reference in package.iter(f"{_OPF}itemref")]
     order = [items[ref] for ref in refs if ref in items]
     known = {item.get("id") for item in package.iter(f"{_OPF}item")}

@@ -18,7 +18,7 @@ _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _MAIN = ("document", "footnotes", "endnotes")
-# The parts of a document by their first element, and why their words are no text of it.
+# The parts of a document by their first element, and why their words are not part of its text.
 _BESIDE = {
     "hdr": "header of the page", "ftr": "footer of the page", "comments": "comments",
     "glossaryDocument": "blocks of text to insert", "chartSpace": "words of a chart", "dataModel": "words of a drawing",
@@ -28,15 +28,15 @@ _SETTINGS = ("settings", "webSettings", "styles", "numbering", "fonts")
 _STRICT = "{http://purl.oclc.org/ooxml/wordprocessingml/main}"
 _DRAWINGS = ("http://schemas.openxmlformats.org/drawingml/2006/", "http://purl.oclc.org/ooxml/drawingml/")
 _CHARTS = {f"{{{space}{name}" for space in _DRAWINGS for name in ("chart}chartSpace", "diagram}dataModel")}
-# Elements around runs or paragraphs that mammoth does not know: their content stands in their place.
+# Elements around runs or paragraphs that mammoth does not know; their content replaces them.
 _AROUND = frozenset(f"{_W}{name}" for name in ("fldSimple", "dir", "bdo", "ruby", "rubyBase", "subDoc", "proofErr"))
 _NO_TEXT = frozenset(
     f"{_W}{name}" for name in ("del", "moveFrom", "rPr", "pPr", "sectPr", "tblPr", "trPr", "tcPr", "sdtPr")
 )
 _SIGNS = {f"{_M}sup": "^", f"{_M}sub": "_", f"{_M}den": "/", f"{_M}deg": "root "}
 _TEXTS = frozenset(f"{space}t" for space in (_W, _M, "{http://schemas.openxmlformats.org/drawingml/2006/main}"))
-_MAX_SEARCHED_PARAGRAPHS = 1000  # paragraphs that are looked for in the whole text
-_MAX_INNER_FILE_BYTES = 16 << 20  # bytes of a file inside
+_MAX_SEARCHED_PARAGRAPHS = 1000  # paragraphs that are searched for in the whole text
+_MAX_INNER_FILE_BYTES = 16 << 20  # bytes per file in the archive
 Element = ElementTree.Element
 
 
@@ -154,7 +154,7 @@ class WordFile:
             self._pieces.append((reason, text.strip()))
 
 
-# The elements around runs and paragraphs that mammoth goes into, or leaves out for a reason.
+# The elements around runs and paragraphs that mammoth reads, or leaves out for a reason.
 _KNOWN = _NO_TEXT | frozenset(f"{_W}{name}" for name in (
     "document", "body", "footnotes", "footnote", "endnotes", "endnote", "p", "r", "tbl", "tr", "tc", "customXml", "ins",
     "moveTo", "object", "smartTag", "drawing", "pict", "txbxContent", "hyperlink", "sdt", "sdtContent",
@@ -213,7 +213,7 @@ def _paragraphs(root: Element) -> Iterator[str]:
         while stack:
             node = stack.pop()
             if node is not paragraph and _local(node) == "p":
-                continue  # of a box: a paragraph of its own
+                continue  # a separate paragraph for a text box
             if node.tag in (f"{_W}del", f"{_W}moveFrom"):
                 continue
             if _local(node) == "t":
