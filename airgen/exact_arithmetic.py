@@ -45,7 +45,7 @@ def numba_is_installed() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-LARGE = 20_000_000  # scores, products: some ten milliseconds of a compiled loop, and numpy needs a second
+LARGE = 20_000_000  # number of scores or products: a compiled loop takes about ten milliseconds, numpy a second
 
 
 def worth_compiling(work: int, least: int = LARGE) -> bool:
@@ -81,8 +81,8 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # their sum is ln 2; the first has 32 bits
-_ROWS_AT_ONCE = 128  # of a product at once, so that its terms stay in the cache
-_SERIES_TERMS = 12  # of the series for the largest argument: the next one is below 2**-60
+_ROWS_AT_ONCE = 128  # products per block, so that the terms stay in the cache
+_SERIES_TERMS = 12  # terms of the series for the largest argument; the next term is below 2**-60
 
 
 def inner_products(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:

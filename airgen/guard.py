@@ -23,7 +23,7 @@ from airgen.mask_secrets import printable
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MESSAGE_CHARACTERS = 300  # characters of a foreign message
+_MESSAGE_CHARACTERS = 300  # maximum characters of a foreign message
 _OWN = str(Path(__file__).parent) + os.sep
 _STDLIB = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     import aiohttp
 
 CONNECT_SECONDS = 15.0
-_LONGEST_WAIT_SECONDS = 60.0  # seconds between two tries of `JsonClient`, whatever the server asks for
-_UNREACHED_RETRIES = 2  # of `JsonClient` before the first answer: three seconds of pauses
-_LARGEST_ANSWER_BYTES = 1 << 28  # bytes of an answer to `JsonClient`
-_WHOLE_BODY_BYTES = 1 << 20  # bytes of a body that are sent at once; more would hold up all other requests
+_LONGEST_WAIT_SECONDS = 60.0  # maximum seconds between two attempts of `JsonClient`, whatever the server asks for
+_UNREACHED_RETRIES = 2  # attempts of `JsonClient` before the first answer: three seconds of pauses
+_LARGEST_ANSWER_BYTES = 1 << 28  # maximum bytes of an answer to `JsonClient`
+_WHOLE_BODY_BYTES = 1 << 20  # bytes of a body that are sent at once; more would delay all other requests
 _CODINGS = ("gzip", "x-gzip", "deflate")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -88,7 +88,7 @@ class HttpClient:
         self.long_secrets = [secret for secret in self.secrets if len(secret) >= SHORTEST]
         self._largest, self._connections = largest, connections
         self._session: aiohttp.ClientSession | None = None
-        importlib.import_module("aiohttp")  # it takes a tenth of a second: not during the first call
+        importlib.import_module("aiohttp")  # it takes a tenth of a second, which should not slow down the first call
 
     async def send(
         self,
@@ -134,9 +134,9 @@ class HttpClient:
                 connector=aiohttp.TCPConnector(limit=self._connections, ttl_dns_cache=300),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 headers=self.headers,
-                auto_decompress=False,  # `_read` bounds what comes out
+                auto_decompress=False,  # `_read` limits the size of the output
             )
-        # trust_env would look the proxy up anew for each call, in a thread
+        # trust_env would look up the proxy for each call, in a thread
         return self._session.request(method, url, allow_redirects=False, proxy=_proxy(url), **more)
 
     def _translated(self, error: Exception, url: str) -> Exception:
@@ -145,7 +145,7 @@ class HttpClient:
         where = self.scrub(urlsplit(url).netloc)
         proxy = " through the proxy" if _proxy(url) else ""
         if isinstance(error, aiohttp.InvalidURL):
-            if proxy:  # the error's own words would show its password
+            if proxy:  # the error's own message would show its password
                 return TransportError("address", f"{where}{proxy}: the URL or the proxy's URL is not valid")
             return TransportError("address", f"{where} is not a valid URL")
         if words := _wrong_way(error, url):
@@ -158,7 +158,7 @@ class HttpClient:
         if isinstance(error, aiohttp.ClientConnectorError):
             cause = error_words(error.os_error, self.secrets)
             return TransportError("unreached", f"no connection to {where}{proxy}: {cause}")
-        if isinstance(error, aiohttp.ClientError | OSError | ValueError):  # ValueError: headers that are none
+        if isinstance(error, aiohttp.ClientError | OSError | ValueError):  # ValueError: invalid headers
             return TransportError("broken", self.words(error))
         return error
 
@@ -326,7 +326,7 @@ _RESETS = (
     "x-rate-limit-reset",
     "ratelimit-reset",
 )
-_WINDOW = re.compile(r"(?:^|[;,\s])(?:reset|t)=(\d{1,9})\b")  # of the drafts of the field `RateLimit`
+_WINDOW = re.compile(r"(?:^|[;,\s])(?:reset|t)=(\d{1,9})\b")  # from the drafts of the field `RateLimit`
 _UNIT_RESETS = [
     (form.format(unit=unit, what="remaining"), form.format(unit=unit, what="reset"))
     for form in ("x-ratelimit-{what}-{unit}", "anthropic-ratelimit-{unit}-{what}")
@@ -341,7 +341,8 @@ _DURATIONS = re.compile(rf"(?:{_DURATION.pattern})+")
 _ISO_DURATION = re.compile(rf"P(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?", re.IGNORECASE)
 _CLOCK = re.compile(r"(\d{1,3}):(\d\d):(\d\d(?:\.\d*)?)")
 _WORDS = re.compile(rf"\A{_NUMBER}\s*(ms|d|h|m|s)(?:illi)?(?:ays?|ours?|rs?|in(?:ute)?s?|ec(?:ond)?s?)?", re.IGNORECASE)
-# Seconds. A larger number is not a duration but a time since 1970; above a hundred times it, in milliseconds.
+# Seconds. A larger number is not a duration but a time since 1970; above a hundred times this number, it is in
+# milliseconds.
 _UNIX_TIME_FROM = 1e9
 
 

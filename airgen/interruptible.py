@@ -18,11 +18,11 @@ from typing import NoReturn, TypeVar
 T = TypeVar("T")
 
 INTERRUPTED = "stopped by the user; run the same command again to continue"
-_GRACE_SECONDS = 1.0  # for the current work to end by itself
+_GRACE_SECONDS = 1.0  # seconds for the current work to end by itself
 _STOPPED_EXIT = 3  # as `airgen.errors.Stopped`
 _last_words = threading.Lock()
-_exits: list[threading.Event] = []  # one, in a program: set when its end has begun
-_pipes: list[int] = []  # one, in a program: signals are written to it
+_exits: list[threading.Event] = []  # one per program; set when the program begins to end
+_pipes: list[int] = []  # one per program; signals are written to it
 
 
 def interruptible(

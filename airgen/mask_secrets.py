@@ -24,11 +24,11 @@ from urllib.request import getproxies
 
 MASK = "[key]"
 SHORTEST = 8  # characters: a shorter "key", such as "EMPTY" for a server of one's own, is no secret, and may be a word
-_PIECE_CHARACTERS = 10  # characters of a secret that no message may hold in a row
-_LONG_SECRET = 16  # a secret of this length is recognised by pieces of it
-_WINDOW_CHARACTERS = 1 << 16  # characters of a text that are looked at; a message shows far fewer
-_SHORTEST_OF_PROXY = 4  # characters of a user name or password that is masked everywhere
-_ENCODING_LAYERS = 4  # of encodings within encodings
+_PIECE_CHARACTERS = 10  # maximum consecutive characters of a secret that a message may contain
+_LONG_SECRET = 16  # a secret of this length is recognised by its parts
+_WINDOW_CHARACTERS = 1 << 16  # characters of a text that are checked; a message shows far fewer
+_SHORTEST_OF_PROXY = 4  # minimum characters of a user name or password that is masked everywhere
+_ENCODING_LAYERS = 4  # maximum depth of nested encodings
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|(?:SECRET_|ACCESS_|PRIVATE_)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PAT)$", re.IGNORECASE

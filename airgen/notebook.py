@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 _UPDATE_SECONDS = 0.3  # seconds between two updates
-_bars: list["NotebookBar"] = []  # the one that is shown
+_bars: list["NotebookBar"] = []  # the progress line that is shown
 
 
 def in_notebook() -> bool:

@@ -23,18 +23,18 @@ import openai
 
 from airgen.http import HttpClient, Received, as_json
 
-gc.freeze()  # the package is many objects, which stay: going through them again and again costs a sixth of a call
+gc.freeze()  # the package has many permanent objects; checking them again and again costs a sixth of a call
 
 InvalidURL: TypeAlias = httpx2.InvalidURL
 Response: TypeAlias = httpx2.Response
 
-_NO_KEY = "airgen-has-no-key-for-this"  # the package wants one; it is not sent
-_STREAMED = "x-stainless-raw-response"  # the package's own mark of a request whose answer is read in pieces
-_HOP = {"content-encoding", "content-length", "transfer-encoding"}  # of the body as it came
+_NO_KEY = "airgen-has-no-key-for-this"  # the package requires one; it is not sent
+_STREAMED = "x-stainless-raw-response"  # the package's own flag for a request whose answer is read in chunks
+_HOP = {"content-encoding", "content-length", "transfer-encoding"}  # the body as received
 _RECEIVED = "airgen.received"  # extensions of a response and of a request
 _SENT = "airgen.sent"
 _EMPTY = httpx2.ByteStream(b"")
-# All options of a plain call: the package would copy the default of each that is missing.
+# All options of a plain call, because the package would copy the default of each missing option.
 _PLAIN: Any = {
     "headers": {},
     "params": {},
@@ -70,15 +70,15 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         headers = sent or {name.decode("ascii"): value.decode("latin-1") for name, value in request.headers.raw}
         if _STREAMED in headers and request.headers[_STREAMED] == "stream":
             return await self._streamed(request, headers)
-        data: Any = request.stream  # of a form: a large one is sent in pieces
+        data: Any = request.stream  # a form: a large one is sent in chunks
         if isinstance(data, httpx2.ByteStream):
             data = b"".join(data)
         status, answered, content = await self._client.send(request.method, str(request.url), data, headers=headers)
         if not 200 <= status < 300:
             raise Answered(status, answered, content)
-        # The response's own headers would be parsed for nothing: `received` returns these.
+        # The response's own headers would be parsed unnecessarily: `received` returns these.
         extensions = {_RECEIVED: (status, answered, content)}
-        if sent is not None:  # of `post`, which wants nothing else
+        if sent is not None:  # `post` requires nothing else
             return Response(status, stream=_EMPTY, request=request, extensions=extensions)
         return Response(status, content=content, request=request, extensions=extensions)
 
@@ -223,7 +223,7 @@ async def post(api: openai.AsyncOpenAI, path: str, body: Mapping[str, Any]) -> R
     # Below `https://NAME.openai.azure.com/openai`, the path names the model.
     if isinstance(api, _Azure) and api.base_url.path.rstrip("/").endswith("/openai"):
         path = f"/deployments/{quote(str(body.get('model')), safe='')}{path}"
-    # The whole address: the package would put it together anew for each call.
+    # The whole address, because the package would build it again for each call.
     return await api.post(_base(api) + path, content=as_json(body), cast_to=Response, options=_PLAIN)
 
 

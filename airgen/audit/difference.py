@@ -247,7 +247,7 @@ def critical_values(totals: Floats, allowed: Floats) -> Floats:
 
 
 Verdict = Literal["first", "second", "equal", "open"]
-_POWER_QUANTILE = 0.8416  # the normal quantile of .8: a projected number of answers decides in four of five cases
+_POWER_QUANTILE = 0.8416  # normal quantile of .8: the projected answers are enough in four of five cases
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def draw_systems(
     gains = np.concatenate(([0.0], rank_weights(DEPTH))) / max(1, len(asked))
     scores, pairs = np.zeros(len(runs)), []
     for (query, document), places in sorted(ranks.items()):
-        if query not in chosen or document not in texts:  # a passage that is not in the corpus is relevant to nothing
+        if query not in chosen or document not in texts:  # a passage outside the corpus is not relevant to any query
             continue
         p = known.get(query, {}).get(document, _UNLABELLED_PROBABILITY)
         scores += gains[places] * p

@@ -130,7 +130,7 @@ async def add_judgments(control: Control) -> None:
     pairs = _with_rows(control)
     pending = [pair for pair in pairs if not JUDGMENT.done(pair)]
     health = health_of(tools.pipeline, store)
-    for pair in pairs:  # what is on the disk counts, so that a stopped run does not spend more when it starts again
+    for pair in pairs:  # only what is on the disk counts, so a stopped run does not spend more when it starts again
         if JUDGMENT.done(pair):
             saw_step(health, pair, JUDGMENT)
     control.display.counts["judgments"] = health.counts

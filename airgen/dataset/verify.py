@@ -20,7 +20,7 @@ from airgen.errors import DatasetError
 from airgen.keys import file_sha256
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
-_MOST_LISTED = 20  # problems of one kind that are listed; the others are counted
+_MOST_LISTED = 20  # maximum number of problems of one kind that are listed; the others are counted
 _SECRETS = (
     re.compile(r"\b(sk|rk|pk)-[A-Za-z0-9_-]{16,}"),
     re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
@@ -296,7 +296,7 @@ def _check_variants(
     for variant in manifest.variants:
         name = f"qrels-{variant}/{split}.jsonl"
         if variant == PEOPLE and name not in manifest.files:
-            continue  # people have labelled nothing in this split
+            continue  # people have not labelled anything in this split
         variant_labels = _read_labels(directory, name, problems)
         _check_tsv(directory, f"qrels-{variant}/{split}.tsv", variant_labels, problems)
         if variant == PEOPLE:

@@ -23,7 +23,7 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
-_TOP_HITS = 10  # hits of a query whose lengths and words are compared
+_TOP_HITS = 10  # hits per query whose lengths and words are compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from airgen.text.escaping import distinct_names, one_line
 
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
-_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others are as wide
+_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others have the same width
 _LONGEST_LABEL = 60  # characters of a name
 
 AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart

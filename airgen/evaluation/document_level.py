@@ -49,7 +49,7 @@ class PageLookup:
         for form in dict.fromkeys((id_, fitting_id(id_), id_.partition("#")[0], *_forms(id_))):
             if form in self._sections:
                 return form
-        for form in _forms(id_):  # a folder of the site may be missing on one of both sides
+        for form in _forms(id_):  # one of the two addresses may lack a folder of the site
             page = self._tails.get(form.rpartition("/")[2])
             if page is not None and (f"/{form}".endswith(f"/{page}") or f"/{page}".endswith(f"/{form}")):
                 return page

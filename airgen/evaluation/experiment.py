@@ -69,7 +69,7 @@ DEFAULT_MEASURES = (
     "Hole@10",
     "Judged@10",
 )
-_WORST_QUERIES = 10  # per system, whose texts are kept
+_WORST_QUERIES = 10  # queries per system whose texts are kept
 RULES = {
     "gains": "linear, negative labels gain 0",
     "ties": "passage id descending",
@@ -196,7 +196,7 @@ def trained_on(task: DatasetSplit, systems: Sequence[SystemSettings]) -> list[st
                     data = read_json(card)["data"]
                     same = (data["dataset"], data["split"]) == (task.dataset.name, task.split)
                 except DAMAGE:
-                    continue  # it is no model of `airgen train`
+                    continue  # it is not a model from `airgen train`
                 held = card.with_name("held-out.tsv")
                 measure = f"score its run with `airgen evaluate measures RUN {held}`"
                 if same:
@@ -245,13 +245,13 @@ class _Experiment:
         provenance = task.dataset.manifest.get("provenance") or ()
         makers = label_makers([entry for entry in provenance if isinstance(entry, dict)])
         self.made_labels = made_labels(self.systems, makers)
-        self.unreachable: set[str] = set()  # Hub models that are not here, and a Hub that does not answer
+        self.unreachable: set[str] = set()  # Hub models that are not cached, with a Hub that does not answer
         self.results: dict[str, Result] = {}
         self.searched: dict[str, Searched] = {}
         self.keys: dict[str, str] = {}
         self.runs: dict[str, FinishedRun] = {}
         self.labels_reported = False
-        self.beside: dict[str, FinishedRun] = {}  # what workers have run already
+        self.beside: dict[str, FinishedRun] = {}  # systems that workers have already run
 
     def is_pending(self, system: SystemSettings) -> bool:
         """Return whether a system that builds on no other system has no saved result."""
@@ -299,7 +299,7 @@ class _Experiment:
         if previous is not None and previous.scores_key == scores_key and paths.scores.is_file():
             how, result = "kept", previous
             family = system.family or system.kind
-            if (previous.family, previous.made_labels) != (family, own_labels):  # they are no part of a run's identity
+            if (previous.family, previous.made_labels) != (family, own_labels):  # they are not part of a run's identity
                 result = replace(previous, family=family, made_labels=own_labels)
                 write_result(result)
         else:
@@ -310,7 +310,7 @@ class _Experiment:
             )
             write_result(result)
         usd = self._price(system)
-        if result.costs.usd_per_1000 != usd:  # a price is no part of a run's identity either
+        if result.costs.usd_per_1000 != usd:  # a price is not part of a run's identity either
             result = replace(result, costs=replace(result.costs, usd_per_1000=usd))
             write_result(result)
         self.results[system.name] = result
@@ -330,7 +330,7 @@ class _Experiment:
         try:
             cached = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
         except DAMAGE:
-            cached = False  # there is none, or it is damaged
+            cached = False  # the file is missing or damaged
         self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if cached else self._run(system)
         if not cached:
             write_json(note, {"key": key})
@@ -355,12 +355,12 @@ class _Experiment:
                 path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), base)
                 if path.exists():  # its content can change under the same name
                     files.append([place, name, _stamp(path)])
-        if ":" in system.kind:  # settings of the user's own code do not declare which of them name files
+        if ":" in system.kind:  # settings of the user's own code do not declare which of them are files
             named = ((name, located(value, base)) for name, value in texts_of(system.settings))
             files += [["", name, _stamp(path)] for name, path in named if path.is_file()]
         code = own_code(system.spec.written, base)
         if not all(code.values()):
-            code["run"] = uuid4().hex  # code without a file may be any: such a system runs again each time
+            code["run"] = uuid4().hex  # code without a file cannot be identified, so such a system runs again each time
         key = self.keys[system.name] = content_key(
             {
                 **({"code": code} if code else {}),
@@ -393,7 +393,7 @@ class _Experiment:
                 self.progress(f"! {lost}")
         if (finished_run := self.beside.pop(system.name, None)) is None:
             if away := next((name for name in _hub_models(system) if name in self.unreachable), None):
-                raise ModelError(f"the model {away}: {on_hub(away).problem}")  # before torch is loaded for nothing
+                raise ModelError(f"the model {away}: {on_hub(away).problem}")  # before torch is loaded unnecessarily
             self.started(f"{self.task.dataset.name}: {system.name}: running")
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
             report = partial(self.encoding, system.name) if self.encoding else None

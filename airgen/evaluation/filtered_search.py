@@ -19,7 +19,7 @@ from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.protocols import Retriever
 
-_DEPTH_FACTOR = 4  # times as many hits with each further search
+_DEPTH_FACTOR = 4  # how many times as many hits each further search requests
 
 Filter = Mapping[str, Any]
 

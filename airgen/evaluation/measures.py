@@ -211,7 +211,7 @@ def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_dept
     starts = np.concatenate(([0], np.cumsum(lengths)))
 
     # A dense table (query, passage) -> pair + 1 for a few queries at a time. Filling and clearing it touches only the
-    # judged pairs, looking up all hits is one gather, and it is allocated once.
+    # judged pairs, a single gather looks up all hits, and it is allocated only once.
     width = max(1, len(run.passage_ids))
     height = max(1, min(len(run) or 1, (1 << 22) // width))
     table = np.zeros(height * width, dtype=np.int32)
@@ -258,7 +258,7 @@ def _holes(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return row and rank of the hits in the top `depth` that have no label for any query (BEIR, section 6)."""
     judged = np.zeros(len(run.passage_ids) + 1, dtype=bool)
-    judged[pair_passage] = True  # -1, a passage that is not in the run, is the spare last element
+    judged[pair_passage] = True  # -1, a passage that is not in the run, refers to the spare last element
     taken = np.where(row_of_query >= 0, np.minimum(run.lengths, depth), 0)
     rank = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
     hole = ~judged[run.passages[np.repeat(run.offsets[:-1], taken) + rank]]

@@ -275,9 +275,9 @@ def write_report(folder: Path, results: Sequence[Result]) -> None:
 def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
     """Build the report of one split for people."""
     first = results[0]
-    # Hole and Judged say how far the other measures can be trusted, so they have no best value.
+    # Hole and Judged show how far the other measures can be trusted, so they have no best value.
     measures = [
-        # Hole and Judged say how far the other measures can be trusted, so they have no best value.
+        # Hole and Judged show how far the other measures can be trusted, so they have no best value.
         Column(name, partial(_mean_of, name), ".4f", best=not name.startswith(("Hole", "Judged")))
         for name in first.means
         if name != first.headline

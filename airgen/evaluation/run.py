@@ -25,8 +25,8 @@ from airgen.retrievers.hits import Hits
 from airgen.sql_connections import in_memory, without_globs
 
 _SIGN = np.uint32(0x80000000)
-_DUCKDB_FROM_BYTES = 1 << 20  # bytes of a run; below, DuckDB takes longer to begin than it saves
-_LONGEST_LINE_BYTES = 1 << 20  # bytes of the longest line that it reads
+_DUCKDB_FROM_BYTES = 1 << 20  # bytes of a run below which DuckDB takes longer to start than it saves
+_LONGEST_LINE_BYTES = 1 << 20  # maximum bytes per line that it reads
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _read_clean(path: Path) -> Run | None:
             start = stream.readline(_LONGEST_LINE_BYTES)
             readable = path.suffix != ".gz" or all(
                 iter(lambda: stream.read(_LONGEST_LINE_BYTES), b"")
-            )  # DuckDB takes half a gzip
+            )  # DuckDB reads only half of a truncated gzip file
         if start.startswith(b"\xef\xbb\xbf") or not readable:
             return None
         gap = "\t" if b"\t" in start else " "

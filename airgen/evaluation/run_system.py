@@ -185,7 +185,7 @@ class _Lookup(Component):
             text = context.queries.get(query_id)
             if text is not None and text not in self._hits:
                 retrieved = [(places[key], score) for key, score in hits if key in places]
-                # trec_eval's order of equal scores is by id; a retriever's is by position.
+                # trec_eval orders equal scores by id; a retriever orders them by position.
                 self._hits[text] = sorted(retrieved, key=lambda hit: (-hit[1], hit[0]))
 
     def index(self, corpus: Corpus) -> None:
@@ -226,10 +226,10 @@ def _searched(
     start, reused_before = time.perf_counter(), reused()
     if not indexed:
         retriever.index(context.corpus)
-    # The time of an index is unknown if another step of the run had made parts of it; so is that of a search.
+    # The time of an index is unknown if another step of the run made parts of it; the same applies to a search.
     taken = None if indexed or reused() > reused_before else time.perf_counter() - start
     reused_before = reused()
-    # The single queries come first: a re-ranker may keep its encodings, and would be faster after the batch.
+    # The single queries come first, because a re-ranker may keep its encodings and would be faster after the batch.
     alone = texts if context.timed else []
     single = np.array(single_latencies(lambda text: retriever.search([text], context.top), alone))
     start_batch = time.perf_counter()
@@ -262,7 +262,7 @@ def _searched(
         dtype=facts.dtype,
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
-    if context.filters:  # after the costs, which are those of the search above, as is the recall of an index
+    if context.filters:  # after the costs, which belong to the search above, as does the recall of an index
         filters = [context.filters.get(query) for query in ids]
         hits = search_within(retriever, texts, filters, context.corpus, k=context.top, hits=hits)
     run = run_from_hits(ids, context.corpus.ids, hits)
@@ -308,7 +308,8 @@ def _existing_run(
         notes["pages_taken_as_sections"] = sum(key in known for key in run.passage_ids)
     else:
         run = run.renamed(context.ids.find)
-    # Unknown passages stay in the run: trec_eval counts them as not relevant, and leaving them out would help the run.
+    # Unknown passages stay in the run, because trec_eval counts them as not relevant, and leaving them out would help
+    # the run.
     notes["unknown_passages"] = sum(key not in known for key in run.passage_ids)
     notes["unknown_queries"] = sum(key not in context.queries for key in run.query_ids)
     if notes["unknown_passages"] == len(run.passage_ids):
@@ -320,7 +321,7 @@ def _existing_run(
 
 
 def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> FinishedRun:
-    if takes_corpus(search.own):  # it reads the corpus at each call, so no query is sent alone to be timed
+    if takes_corpus(search.own):  # it reads the corpus at each call, so no single query is timed
         context = replace(context, timed=False)
     return _outside(lambda queries: search.search(queries, context.top, context.filters), context, system)
 
@@ -397,7 +398,7 @@ def _worker(
         try:
             return run_system(system, context)
         except AirgenError:
-            return None  # it is run again where its error can be told
+            return None  # it runs again in a process that can report its error
 
     return run
 

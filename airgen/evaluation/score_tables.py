@@ -30,9 +30,9 @@ from airgen.yaml_text import read_yaml
 
 GroupBy = Literal["folder", "task", "domain", "language", "dataset"]
 
-_LARGEST_FILE_BYTES = 64 << 20  # bytes of one file
-_MOST_FILES = 200_000  # of one folder
-_SPLITS = ("test", "dev", "validation")  # the first of them that a task has counts
+_LARGEST_FILE_BYTES = 64 << 20  # maximum bytes per file
+_MOST_FILES = 200_000  # maximum files per folder
+_SPLITS = ("test", "dev", "validation")  # the first of these that a task has is used
 _META = "model_meta.json"
 
 
@@ -106,7 +106,7 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
     if source.is_file():
         rows = _table(source)
     elif source.is_dir():
-        # Beside each MTEB form that airgen writes is the result itself, which says more.
+        # Next to each MTEB file that airgen writes is the result itself, which has more information.
         paths = (path for path in source.rglob("*.json") if path.name != _META and not path.name.endswith(".mteb.json"))
         files = sorted(path for path in paths if path.is_file())
         if len(files) > _MOST_FILES:
@@ -115,7 +115,7 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
         splits: dict[str, set[str]] = {}
         for row in rows:
             splits.setdefault(row.dataset, set()).add(row.split)
-        # One split for all systems, so that all answer the same queries.
+        # The same split for all systems, so that all answer the same queries.
         order = (*([split] if split else []), *_SPLITS)
         chosen = {
             dataset: next((name for name in order if name in of_dataset), min(of_dataset))
@@ -140,7 +140,7 @@ def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
         return []
     if "means" in value and "headline" in value:
         return _airgen_scores(path, measure)
-    if isinstance(value.get("task_results"), list):  # all tasks of one model, as MTEB's ModelResult writes them
+    if isinstance(value.get("task_results"), list):  # all tasks of a model, as MTEB's ModelResult writes them
         name = str(value.get("model_name") or path.stem)
         return [row for task in value["task_results"] if isinstance(task, dict) for row in _mteb_scores(task, name)]
     if "task_name" in value or "mteb_dataset_name" in value:
@@ -157,7 +157,7 @@ def _read_json(path: Path) -> Any:
             return None
         return json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
     except (OSError, ValueError, RecursionError):
-        return None  # it is no result
+        return None  # it is not a result
 
 
 def _airgen_scores(path: Path, measure: str | None) -> list[ScoreRow]:

@@ -25,7 +25,7 @@ from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.spec import Part, build
 
 _LONGEST_ID = 4096  # characters
-_RISING_PAIRS = 4  # pairs of hits whose scores all rise: by chance they do so in one service of sixteen
+_RISING_PAIRS = 4  # pairs of hits whose scores all rise; by chance, this happens with one service in sixteen
 _PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 
 
@@ -103,7 +103,7 @@ class SearchService:
     def __init__(self, options: HttpSystem, ids: IdLookup, pages: PageLookup | None = None) -> None:
         self._options, self._ids, self._pages = options, ids, pages
         self.advice = pages.advice if pages else ids.advice
-        self.unknown = ""  # the first hit that is not in the dataset, in words
+        self.unknown = ""  # a description of the first hit that is not in the dataset
         self.distances = options.best == "smallest"
         self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
 

@@ -22,8 +22,8 @@ from airgen.exact_arithmetic import summable
 
 Matrix = NDArray[np.float64]
 _RESAMPLED_CELLS = 4_000_000  # resampled cells held at once: 32 MB
-ALPHA = 0.05  # level of significance, after Holm if there are several tests
-_CERTAIN_EFFECT = 1e9  # the effect size of a difference that is the same for every query
+ALPHA = 0.05  # significance level, after Holm's correction if there are several tests
+_CERTAIN_EFFECT = 1e9  # the effect size if the difference is the same for every query
 _SIGN_PATTERNS = 10_000  # random sign patterns of Fisher's test
 
 
@@ -118,7 +118,7 @@ def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
 
     total = scores.shape[1]
     exact = summable(scores, total)
-    observed = exact.sum(axis=1) / total  # as exact as the resampled means: equal ones are equal
+    observed = exact.sum(axis=1) / total  # as exact as the resampled means, so equal systems remain equal
     if total < 2:
         return np.repeat(observed[:, None], 2, axis=1)
     below, equal = (means < observed).mean(axis=0), (means == observed).mean(axis=0)

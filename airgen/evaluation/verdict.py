@@ -87,7 +87,7 @@ def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:
     """Say how many queries are needed to separate two systems, with an interval."""
     needed, high = pair.queries_needed or 0, pair.needed_high
     limit = passages or 1_000_000
-    # The estimate is a t-test's; with few queries, a test that assumes no distribution can need more than it says.
+    # The estimate is from a t-test. With few queries, a distribution-free test can need more queries than this.
     about = f"about {needed:,}" if needed > queries else "a few more"
     end = "more than this corpus has" if high is None or high > limit else f"{max(high, queries + 1):,}"
     if passages is None and end.startswith("more"):

@@ -83,7 +83,7 @@ def draw_one_stage(
         others = [("", f"({text})") for text in row.options if text != row.text]
         return {name: {"chosen": row.text, "options": row.options}}, [(name, row.text), *others]
 
-    # With one call for all, that of the query pays.
+    # If a single call makes all of them, the query step pays for it.
     cost = Cost(
         default=(tokens[0], 1.0),
         small=(tokens[1], 1.0),

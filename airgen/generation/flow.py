@@ -75,5 +75,5 @@ class Flow:
     @property
     def scripted(self) -> dict[str, Callable[[Request], str]]:
         """Return the scripted backend's rules by stage."""
-        stages = (own_judgment.STAGE, *self.every)  # quality control judges, whatever was generated
+        stages = (own_judgment.STAGE, *self.every)  # quality control judges all queries, however they were generated
         return {stage.name: stage.scripted for stage in stages if stage.scripted is not None}

@@ -161,7 +161,7 @@ async def generate(
             bar.advance(count - bar.done, f"{len(lineages)} samples tried")
             if count >= target or len(samples) < drawn:
                 break
-            # How long a prefix to take next: by the share accepted so far, or no more than is missing.
+            # How many samples to take next: by the share accepted so far, or no more than are missing.
             share = 1.0 if serial else max(count / len(samples), 0.05)
             drawn += max(1, math.ceil((target - count) / share))
     spent = len(accepted.lineages) < target

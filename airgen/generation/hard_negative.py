@@ -36,7 +36,7 @@ async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
     def check(value: Any) -> Problem | None:
         good = len(usable(value))
-        # One item for three is asked again; one item short of the number is not worth another call.
+        # Ask again if there is one item instead of three, but not if a single item is missing.
         if good >= min(least or 1, count) or good == count:
             return None
         wanted = f"usable documents, wanted are {count} that differ from each other and from the document"

@@ -41,8 +41,8 @@ from airgen.text.query_form import as_keywords, function_words
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_LEAST_KEYWORDS = 3  # fewer name a subject and say nothing of what is wanted
-_LEAST_STRAY_WORDS = 2  # words from the examples that the document does not contain: fewer may be an accident
+_LEAST_KEYWORDS = 3  # fewer words name a subject but not what is wanted
+_LEAST_STRAY_WORDS = 2  # words from the examples that the document does not contain; fewer may be an accident
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
 
         def problem_of(kind: str, name: str, text: str) -> Problem | None:
             if len(value[name]) >= longest[name] - 1:
-                return Problem("is cut off", "use fewer words")  # by the grammar, which ends it there
+                return Problem("is cut off", "use fewer words")  # cut off by the grammar
             return search_problem(
                 kind, text, lineage=lineage, tools=tools, values=values, character=character, scenario=scenario
             )

@@ -20,7 +20,7 @@ from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Problem, Tools
 
-_FULL = 3  # the level of a passage that needs no other
+_FULL = 3  # the level of a passage that answers on its own
 
 
 async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:

@@ -37,14 +37,14 @@ def _prompt(pipeline: Pipeline) -> str:
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     generation = pipeline.generation
     if generation.one_call:
-        # Whether votes are the labels decides which search is taken.
+        # If votes are the labels, another search may be chosen.
         votes = None if pipeline.control.judge.members else round_trip_parts(pipeline)
         return {**one_call.parts(pipeline), "candidates": votes}
     return {
         "multi_hop": stage_prompt(pipeline, prompts, TWO_PASSAGES).fingerprint if generation.multi_hop else None,
         "examples": generation.example_texts,
         "candidates": [generation.candidates, round_trip_parts(pipeline) if generation.candidates > 1 else None],
-        # Without rewriting the bounds apply to the original query; with it they apply to the last rewrite.
+        # Without rewriting, the limits apply to the original query; with rewriting, to the last rewrite.
         "bounds": None if generation.rewrites else [generation.max_overlap, generation.max_title_overlap],
     }
 
@@ -61,7 +61,7 @@ def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
     }
 
 
-# What stands for real queries where a prompt is tried and the pipeline has none.
+# A substitute for real queries if a prompt is tried and the pipeline has none.
 _STAND_INS = ("how long does a passport take", "train to the airport at night", "Can I return an opened box?")
 
 
@@ -79,7 +79,7 @@ async def _from_one_call(lineage: Lineage, tools: Tools) -> list[Row]:
     """Return the first search that has no problem and, if required, retrieves its source. All searches are saved as
     drafts."""
     parent, fp, language = lineage.one(Scenario).key, tools.plan["query"], tools.pipeline.query_language
-    # Where votes are the labels, the query will be told apart from as many: each draft is asked about once.
+    # If votes are the labels, the query must stand out from this many passages; each draft is tested once.
     depth = DRAFT_DEPTH if tools.pipeline.control.judge.members else DEPTH
     answer = await one_call.answer_of(lineage, tools)
     if isinstance(answer, Problem):
@@ -124,7 +124,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     scenario, character = lineage.one(Scenario), lineage.one(Character).text
     parent = scenario.key
     pipeline, language, generation = tools.pipeline, tools.pipeline.query_language, tools.pipeline.generation
-    # The sample draws them, not the scenario: another character prompt then leaves the mix of attributes as it was.
+    # The sample draws them, not the scenario, so that another character prompt does not change the mix of attributes.
     attributes = _attributes(pipeline, lineage.sample.key)
     length, kind = attributes["length_class"], attributes["type_class"]
     name = _prompt(pipeline) if lineage.partner is None else TWO_PASSAGES
@@ -134,7 +134,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
     def check(value: Any) -> Problem | None:
         text, source = value["query"], lineage.document
         own = [unlike_model(text, model, language), repeats_example(text, generation.example_texts, language)]
-        cross = pipeline.cross_lingual  # then the words of the query and of the document cannot be compared
+        cross = pipeline.cross_lingual  # then words of the query and the document cannot be compared
         subject = None if cross else off_subject(text, source, scenario.text, character, language=language)
         own += [names_character(text, character), subject]
         return query_problem(

@@ -49,7 +49,7 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     return None
 
 
-# A text that begins like an errand is not a problem: "I need information on ...", "looking for ...".
+# A text that begins like a request is not a problem: "I need information on ...", "looking for ...".
 _ERRAND = re.compile(
     r"^(?:\w+(?:'\w+)?\W+){0,3}?(?:"
     r"(?:need|want|like|trying|try|hoping|looking|wondering|curious)s? (?:to |for )?"
@@ -143,7 +143,7 @@ def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
     places: dict[str, list[int]] = {}
     for place, word in enumerate(right):
         places.setdefault(word, []).append(place)
-    best, before = 0, dict[int, int]()  # place in `right` -> length of the run that ends there
+    best, before = 0, dict[int, int]()  # position in `right` -> length of the run that ends there
     for word in left:
         before = {place: before.get(place - 1, 0) + 1 for place in places.get(word, ())}
         best = max(best, max(before.values(), default=0))

@@ -23,10 +23,10 @@ from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words
 from airgen.text.words import count_words, words
 
-MAX_EXAMPLES = 4  # in a prompt, the model first
+MAX_EXAMPLES = 4  # number of examples in a prompt, with the imitated one first
 MAX_OPENING_WORDS = 4
-MIN_COMMON_SHARE = 0.05  # of the examples that begin with a word, from which on it belongs to their style
-MAX_SHARED_WORDS = 8  # in a row, which no query may share with an example: a few are style ("what is the effect of")
+MIN_COMMON_SHARE = 0.05  # a word that begins this share of the examples counts as their style
+MAX_SHARED_WORDS = 8  # consecutive; fewer may be shared, as style ("what is the effect of")
 _QUESTION = ("?", "\uff1f", "\u061f")
 
 

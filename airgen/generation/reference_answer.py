@@ -19,10 +19,10 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, Step, Told, Tools, make_row
 from airgen.text.escaping import plain_text
 
-_MIN_QUOTED_WORDS, _MIN_QUOTED_SHARE = 4, 0.75  # of a quote that must be in the text in one run, where not all of it is
+_MIN_QUOTED_WORDS, _MIN_QUOTED_SHARE = 4, 0.75  # of a quote that must be in the text as one run, if not all is
 
 
-_MAX_QUOTED_WORDS = 200  # of a quote: a longer one is the document, not an answer
+_MAX_QUOTED_WORDS = 200  # maximum length of a quote; a longer one is the document, not an answer
 
 
 async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
@@ -67,7 +67,7 @@ def span_of(quote: str, text: str) -> tuple[int, int] | None:
 
 
 def _scripted_answer(request: Request) -> str:
-    words = document(request).partition("\n\n")[2].split() or document(request).split()  # not those of the title
+    words = document(request).partition("\n\n")[2].split() or document(request).split()  # without the title
     start = rng("reference_answer", request.key).randrange(max(1, len(words) - 6))
     quote = words[start : start + 6]
     return json.dumps({"quote": " ".join(quote), "answer": " ".join(quote[:3])}, ensure_ascii=False)

@@ -55,7 +55,7 @@ class RoundTrip:
 
     def __post_init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
-        self._known: dict[tuple[str, str, int], float] = {}  # a rewrite is asked about again as the final query
+        self._known: dict[tuple[str, str, int], float] = {}  # a rewrite is tested again as the final query
 
     def prepare(self) -> None:
         """Index the corpus now rather than at the first query."""
@@ -95,7 +95,7 @@ class RoundTrip:
             least = 1.0
             for voter in self._voters:
                 if vectors_only and not isinstance(voter, DenseReranker):
-                    break  # those of vectors come first
+                    break  # vector re-rankers come first
                 scores = np.asarray(voter.score(pairs), np.float64).round(6).tolist()
                 least = min(least, lead(scores, ids, own))
                 if least < 0 and self._votes:

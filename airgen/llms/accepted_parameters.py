@@ -24,10 +24,10 @@ from airgen.llms.chat import closed, is_strict
 FORMATS = ("json_schema", "json_object", "none")
 """The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
 
-FIRST_ROOM = 4096  # tokens for thinking, once a model is seen to think; doubled when they are used up
+FIRST_ROOM = 4096  # tokens for reasoning, once a model is known to reason; doubled when they are used up
 MOST_ROOM = 32_768
 
-_DEFAULT_OUTPUT = 4096  # tokens of an answer whose request names no maximum; without one, nothing bounds its cost
+_DEFAULT_OUTPUT = 4096  # tokens of an answer whose request sets no maximum; otherwise, its cost would have no limit
 _OPTIONAL = (
     "temperature",
     "top_p",
@@ -38,7 +38,7 @@ _OPTIONAL = (
     "presence_penalty",
     "frequency_penalty",
 )
-_QUOTED = {"stop"}  # also ordinary words: they count only in quotation marks, or before "parameter"
+_QUOTED = {"stop"}  # these are also ordinary words, so they count only in quotation marks, or before "parameter"
 _UNSUPPORTED = re.compile(
     r"unsupported|not (?:be )?support|n't support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|"
     r"not available|not enabled|not implemented|extra (?:fields|inputs)|only (?:the )?default|only support|may only be|"
@@ -144,7 +144,7 @@ class Dialect:
         named = [name for name in _OPTIONAL if name in sent and name not in self.extra and _names(message, name)]
         if not named:
             return None
-        # "temperature and top_p cannot both be specified": one of them is enough
+        # "temperature and top_p cannot both be specified": one of them is enough.
         refused = named[-1:] if "both" in message else named
         refused += ["top_logprobs"] if "logprobs" in refused else []
         new = [name for name in refused if name not in self.dropped]
@@ -159,7 +159,7 @@ class Dialect:
         """Learn from an answer how much the model thinks. Returns True if thinking used up the tokens and the room was
         increased."""
         requested, ended = most_output(request), reply.finish_reason == "length"
-        # Some servers hide the thinking completely: all tokens were used, and no text came.
+        # Some servers hide the reasoning completely: all tokens were used, and no text came.
         hidden = ended and not reply.text and reply.completion_tokens >= requested + request.room
         if not (reply.thinking_tokens or hidden):
             return False

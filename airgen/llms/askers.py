@@ -27,7 +27,7 @@ class Askers:
         """Count a task that has become busy (1) or is no longer busy (-1)."""
         self.busy += more
         if more < 0 and not self.busy:
-            # Soon: where work ended by an error, the engine may be closed before.
+            # Soon, because the engine may already be closed if work ended with an error.
             asyncio.get_running_loop().call_soon(self._changed)
 
 
@@ -36,7 +36,7 @@ class Asker:
 
     def __init__(self, askers: Askers) -> None:
         self._askers = askers
-        self._waits = 0  # for answers, or for parts of itself
+        self._waits = 0  # for answers, or for its own parts
         self._ended = False
         askers.count(1)
 
@@ -94,7 +94,7 @@ async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
     def ended(place: int) -> None:
         left.discard(place)
         if not left and parent is not None:
-            parent.resume()  # before its last part ends, so that some work is busy at any moment
+            parent.resume()  # before its last part ends, so that there is always some work
         if (part := parts[place]) is not None:
             part.end()
 
@@ -109,11 +109,11 @@ async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
             tasks = [group.create_task(run_part(place)) for place in range(len(works))]
     except BaseExceptionGroup as errors:
         first: BaseException = errors
-        while isinstance(first, BaseExceptionGroup):  # the others are the same error in other parts
+        while isinstance(first, BaseExceptionGroup):  # the others have the same error
             first = first.exceptions[0]
         raise first from None
     finally:
-        for place in sorted(left):  # what failed, and what was cancelled, perhaps before it began
+        for place in sorted(left):  # work that failed or was cancelled, perhaps before it began
             works[place].close()
             ended(place)
     return [task.result() for task in tasks]

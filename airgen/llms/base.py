@@ -25,7 +25,7 @@ from airgen.settings.llm import LlmSettings
 
 _LOG = logging.getLogger(__name__)
 
-RETRIES = 6  # of a call of a job: about half a minute of pauses
+RETRIES = 6  # attempts per call of a job: about half a minute of pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +170,13 @@ class Backend:
     """
 
     Settings: ClassVar[type[LlmSettings]] = LlmSettings
-    RECOVERS: ClassVar[bool] = False  # a later process gets the answers to what this one had in flight, at no new cost
-    SMALL: ClassVar[bool] = False  # its models have few parameters: `airgen check` warns where they are too few
-    SERIAL: ClassVar[bool] = False  # one call at a time, so that nothing is won by asking for more than is needed
+    RECOVERS: ClassVar[bool] = False  # a later process gets the answers to the calls in flight, at no extra cost
+    SMALL: ClassVar[bool] = False  # its models have few parameters; `airgen check` warns if they are too few
+    SERIAL: ClassVar[bool] = False  # one call at a time, so there is no benefit in asking for more than needed
     PROBED: ClassVar[bool] = False  # `airgen run` asks the model a few short questions first (`airgen.llms.probe`)
-    COLLECTS: ClassVar[bool] = False  # it holds requests back until `send_collected`
+    COLLECTS: ClassVar[bool] = False  # holds requests back until `send_collected`
     say: Callable[[str], None] = staticmethod(_LOG.warning)  # shows the user a line; the engine sets it
-    collected: Callable[[], None] = staticmethod(lambda: None)  # called when it has kept a request; the engine sets it
+    collected: Callable[[], None] = staticmethod(lambda: None)  # called after it has kept a request; the engine sets it
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Guard a user's backend, so that any exception ends the job with a one-line error."""
@@ -275,7 +275,7 @@ def _guarded(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _guarded_call(method: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        # A time-out is a call without an answer, which the engine repeats.
+        # A timeout is a call without an answer, which the engine repeats.
         with guarded(name, LlmError, passing=(TimeoutError,)):
             return await method(*args, **kwargs)
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 ENDED = {"completed", "expired", "failed", "cancelled"}
-POLL_SECONDS = 30.0  # between two requests for a batch's status, and the first pause after a failed step
-MAX_BATCH_SECONDS = 26 * 3600.0  # the 24 hours that a batch may take, and time to end it
-MAX_TRIES = 8  # of one step, before the run stops
-MAX_PAGES = 1_000  # of the server's list of batches
-BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits of one file
-_KEY_SEARCH_BYTES = 1 << 16  # of a line that is too large, searched for its key
+POLL_SECONDS = 30.0  # seconds between two requests for a batch's status, and the first pause after a failed step
+MAX_BATCH_SECONDS = 26 * 3600.0  # the 24 hours that a batch may take, plus time to end it
+MAX_TRIES = 8  # attempts per step before the run stops
+MAX_PAGES = 1_000  # pages of the server's list of batches
+BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits per file
+_KEY_SEARCH_BYTES = 1 << 16  # bytes of an oversized line that are searched for its key
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class BatchBackend(LearningBackend):
         self._asked: dict[str, tuple[Request, asyncio.Future[Reply]]] = {}
         self._unsent: dict[str, bytes] = {}
         self._unsent_bytes = 0
-        self._results: dict[str, Reply | AirgenError] = {}  # replies that nobody has asked for in this process
+        self._results: dict[str, Reply | AirgenError] = {}  # replies that have not been requested in this process
         self._submitted: dict[str, BatchFile] = {}  # key -> the batch that holds the request
         self._undelivered: dict[str, tuple[BatchFile, set[str]]] = {}  # fetched batches, and keys not asked for yet
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,7 +87,7 @@ class BatchBackend(LearningBackend):
         try:
             return await future
         finally:
-            if self._asked.get(key) == (request, future):  # given up by its caller
+            if self._asked.get(key) == (request, future):  # abandoned by its caller
                 del self._asked[key]
 
     @property
@@ -133,7 +133,7 @@ class BatchBackend(LearningBackend):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # The engine commits what was delivered before it closes its backend: only now is a batch done.
+        # The engine commits delivered answers before it closes its backend, so only now is a batch done.
         for batch, left in self._undelivered.values():
             if not left:
                 batch.note(state="done")
@@ -185,7 +185,7 @@ class BatchBackend(LearningBackend):
                 await self._upload(batch, requests)
             if batch.state["state"] == "uploaded":
                 await self._create(batch)
-            if batch.state["state"] == "done":  # no caller wanted it
+            if batch.state["state"] == "done":  # no caller needed it
                 outcomes = dict.fromkeys(batch.keys, Retry("batch_lost"))
             else:
                 outcomes = await self._fetch(batch, await self._wait(batch))
@@ -209,7 +209,7 @@ class BatchBackend(LearningBackend):
                 {key for key, result in outcomes.items() if isinstance(result, Reply)},
             )
         for key, outcome in outcomes.items():
-            # A request that expired in this batch may be in a later one by now: then only a reply counts.
+            # A request that expired in this batch may be in a later batch by now, so only a reply counts.
             current = self._submitted.get(key) is batch
             if current:
                 del self._submitted[key]
@@ -218,7 +218,7 @@ class BatchBackend(LearningBackend):
 
     def _deliver(self, key: str, outcome: Reply | AirgenError) -> None:
         request, future = self._asked.pop(key, (None, None))
-        if request is None or future is None:  # from a batch of an earlier process: it may be asked for later
+        if request is None or future is None:  # from a batch of an earlier process, which may need it later
             if isinstance(outcome, Reply):
                 self._results[key] = outcome
             return
@@ -255,7 +255,7 @@ class BatchBackend(LearningBackend):
             )
 
         async def find_or_create() -> Mapping[str, Any] | None:
-            # After a broken connection the server may have the batch, so its list is read before each try.
+            # After a broken connection, the server may have the batch, so its list is read before each attempt.
             if (server_batch := await self._find(batch)) is None and batch.keys & self._asked.keys():
                 server_batch = await self._call(create, "/batches", tries=1)
             return server_batch
@@ -412,7 +412,7 @@ class BatchBackend(LearningBackend):
                 longest=300.0,
                 requested_wait=lambda error: getattr(error, "after", None) or 0.0,
             )
-        except Refused as problem:  # of no single request
+        except Refused as problem:  # not an error of a single request
             too_large = problem.reason == "too_large"
             raise LlmError(
                 problem.detail if too_large else f"{self._endpoint.where} refuses the batch ({problem})"

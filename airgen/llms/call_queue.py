@@ -24,15 +24,15 @@ from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.records import Answer, Payment, Reservation, storable
 
-COMMIT_GROUP = 32  # answers that may wait for their commit, besides the calls in flight: what a kill can lose
+COMMIT_GROUP = 32  # answers that may wait for their commit, in addition to the calls in flight, which a kill can lose
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
-THINKING = "thinking"  # the model used up its room for thinking, and gets more
+THINKING = "thinking"  # the model used up its tokens for reasoning, and gets more
 MAX_ROOM_RAISES = 8
-MAX_TIMEOUT_RETRIES = 2  # time-outs are slow, and may have been paid for
+MAX_TIMEOUT_RETRIES = 2  # timeouts are slow, and may have been paid for
 MAX_UNREACHED_RETRIES = 2  # while no server has ever answered: the address is probably wrong, and the user waits
 MAX_REFUSAL_RETRIES = 30  # after HTTP 429
-SILENT_SECONDS = 10.0  # without a call because of limits, after which the user is told
-MAX_HELD_SECONDS = 3600.0  # without an answer because of limits, after which the run stops
+SILENT_SECONDS = 10.0  # seconds without a call because of limits, after which the user is informed
+MAX_HELD_SECONDS = 3600.0  # seconds without an answer because of limits, after which the run stops
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Call:
     began: float = 0.0
     prompt: int = 0
     reserved: float = 0.0
-    replaced: Sequence[str] = ()  # open reservations of a killed process that this attempt's replaces
+    replaced: Sequence[str] = ()  # open reservations of a killed process, which this attempt's reservation replaces
     paid: float = 0.0
     tokens: float = 0.0
     number: int = 0
@@ -110,9 +110,9 @@ class CallQueue:
         self._in_flight = 0
         self._health = Health()
         self._timer: asyncio.TimerHandle | None = None
-        self._reached = False  # whether anybody has ever answered
-        self._held_since: float | None = None  # since when limits hold calls back and no answer has come
-        self._last_limit = ""  # the server's words
+        self._reached = False  # whether the server has ever answered
+        self._held_since: float | None = None  # the time since which limits have held calls back without an answer
+        self._last_limit = ""  # the server's message
         self._say_again = 0.0
         self._random = rng("jitter")
 
@@ -132,7 +132,7 @@ class CallQueue:
             call.request = replace(call.request, room=room)
         output = most_output(call.request) + room
         call.reserved = self._price.usd(call.prompt, output)
-        # Providers count a call against the tokens per minute by such an estimate, before it runs.
+        # Providers use such an estimate to count a call against the tokens per minute before it runs.
         call.tokens = call.prompt / 4 + output
 
     def start_calls(self) -> None:
@@ -190,9 +190,9 @@ class CallQueue:
         call.began = call.began or sent
         call.attempts += 1
         outcome: Reply | AirgenError
-        key = secrets.token_hex(16) if call.reserved or call.replaced else ""  # of this attempt's own reservation
+        key = secrets.token_hex(16) if call.reserved or call.replaced else ""  # its own reservation
         try:
-            if key:  # on the disk first: whatever a kill loses from now on is known to have been sent
+            if key:  # written to the disk first, so that a kill cannot hide that the call was sent
                 request = call.request
                 row = Reservation(
                     key,
@@ -228,7 +228,7 @@ class CallQueue:
         elif isinstance(outcome, Retry) and outcome.reason == THINKING and call.attempts <= MAX_ROOM_RAISES:
             self._health.failing = 0
             call.stage.retries[THINKING] += 1
-            self._queue(call)  # with more room, at once: the server is well
+            self._queue(call)  # at once with more tokens, because the server is working
         elif isinstance(outcome, Retry):
             self._health.failing += outcome.reason != "rate_limit"
             self._retry(call, outcome, sent, now)

@@ -125,7 +125,8 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
         logprobs=logprobs[first_of_answer(answer, tokens) :] if thought or usage.thinking_tokens else logprobs,
-        # Where the server does not count the thinking: about four bytes a token, and at most what was written.
+        # If the server does not count the reasoning: about four bytes per token, and at most the number of tokens
+        # written.
         thinking_tokens=usage.thinking_tokens or min(guess, usage.completion_tokens or guess),
     )
 
@@ -145,7 +146,7 @@ def _usage(payload: Any) -> Usage:
     written = _mapping(usage.get("completion_tokens_details"))
     thinking = _count(written.get("reasoning_tokens") or usage.get("reasoning_tokens")) or 0
     total = _count(usage.get("total_tokens")) or 0
-    if total > prompt + completion:  # some servers count the thinking only in the total
+    if total > prompt + completion:  # some servers count the reasoning only in the total
         thinking = max(thinking, total - prompt - completion)
         completion = total - prompt
     elif thinking > completion:

@@ -41,12 +41,12 @@ from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
-BLOCK = 64  # tokens of one prompt batch; a cached prefix is reused in whole blocks. 32 read a passage 5 to 20 % slower
-MAX_TOKENS = 1024  # for a request without a limit: a small model may never stop by itself
+BLOCK = 64  # tokens per prompt batch; cached prefixes are reused in whole blocks. Blocks of 32 read 5 to 20% slower
+MAX_TOKENS = 1024  # for a request without a limit, because a small model may never stop by itself
 
 _OPEN, _CLOSE = "\ue000", "\ue001"  # private use: they mark a message's place while the template is rendered
-# OpenMP's default is to spin while threads wait for each other. On a machine with other work that makes two threads
-# ten times slower than one.
+# By default, OpenMP threads spin while they wait for each other. On a busy machine, this makes two threads ten times
+# slower than one.
 _SLEEP_WHILE_WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "frequency_penalty", "presence_penalty")
 
@@ -133,7 +133,7 @@ class EmbeddedBackend(Backend):
         """Wait for the call in flight, then end the model's process."""
         await asyncio.get_running_loop().run_in_executor(None, self._workers.shutdown)
         if self._server is not None:
-            self._server.communicate()  # closes its standard input, at which it ends
+            self._server.communicate()  # closes its standard input, which ends it
             self._server = None
 
     # -- in the worker's thread --------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class EmbeddedBackend(Backend):
         slot, keep = self._align(tokens)
         payload = self._complete(slot, {**body, "prompt": tokens, "cache_prompt": keep > 0})
         self._held[slot] = tokens
-        # A text completion differs from a chat completion in where the text stands.
+        # A text completion differs from a chat completion in the position of the text.
         choice = payload["choices"][0]
         return chat_reply({**payload, "choices": [{**choice, "message": {"content": choice.get("text", "")}}]})
 
@@ -185,15 +185,15 @@ class EmbeddedBackend(Backend):
         slot = max(common, key=lambda slot: common[slot])  # among equals, the least recently used
         keep = common[slot]
         if keep:
-            # One token that differs from the prompt's next one: the server then forgets all after `keep`, and the
-            # prompt's own computation starts exactly there.
+            # A token that differs from the prompt's next token: the server then forgets everything after `keep`, and
+            # the prompt's own computation starts exactly there.
             prompt = [*tokens[:keep], (tokens[keep] + 1) % 1000]
             self._complete(slot, {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_prompt": True})
         return slot, keep
 
     def _complete(self, slot: int, body: dict[str, Any]) -> dict[str, Any]:
         self._held.pop(slot)
-        self._held[slot] = []  # until the caller knows what it holds; the slot is now the last used one
+        self._held[slot] = []  # until the caller knows what the slot holds; it is now the last used slot
         payload = self._http("/v1/completions", {**body, "id_slot": slot})
         if "choices" not in payload:
             problem = payload.get("error", {})
@@ -236,7 +236,7 @@ class EmbeddedBackend(Backend):
         try:
             with closing(http.client.HTTPConnection(self._address)) as connection:
                 connection.request("POST", path, json.dumps(body), headers)
-                payload: dict[str, Any] = json.load(connection.getresponse())  # that of an error, too
+                payload: dict[str, Any] = json.load(connection.getresponse())  # the name of an error too
                 return payload
         except (http.client.HTTPException, OSError, ValueError) as error:
             ended = self._server.poll() if self._server is not None else None
@@ -263,7 +263,7 @@ def _load() -> float:
         return 0.0
 
 
-# No line breaks between the parts of an answer: they cost time, and a small model that begins may write hundreds.
+# No line breaks between the parts of an answer, because they cost time, and a small model may write hundreds of them.
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 

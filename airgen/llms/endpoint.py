@@ -24,8 +24,8 @@ from airgen.llms.money import Usage
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-LARGEST_ANSWER = 1 << 24  # bytes of one answer after inflation: 20 alternatives for each of 4,096 tokens are 8 MB
-LARGEST_FILE = 2 << 30  # bytes of the results of one batch
+LARGEST_ANSWER = 1 << 24  # bytes per answer after inflation; 20 alternatives for each of 4,096 tokens take 8 MB
+LARGEST_FILE = 2 << 30  # bytes of a batch's results
 _LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
@@ -189,7 +189,7 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
     if status == 429:
         return Retry("rate_limit", retry_after(headers), message)
     if status in (408, 409, 425) or status >= 500:
-        # behind a gateway that gave up waiting, the model may have answered
+        # Behind a gateway that stopped waiting, the model may have answered.
         usage = Usage() if status in (408, 504) else None
         return Retry(f"http_{status}", retry_after(headers), message, usage)
     lowered = f"{code} {message}".lower()
@@ -231,7 +231,7 @@ def server_limits(headers: Mapping[str, str]) -> tuple[Allowance, Allowance] | N
     return None
 
 
-_LIMITS = tuple(  # for each form, the names for requests and for tokens
+_LIMITS = tuple(  # for each format, the names for requests and for tokens
     tuple(
         tuple(form.format(what=what, unit=unit) for what in ("limit", "remaining", "reset"))
         for unit in ("requests", "tokens")

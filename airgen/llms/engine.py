@@ -28,7 +28,7 @@ from airgen.store import Store
 _LOG = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the disk together
-LOOKUP_CALLS = 256  # in one query at most: with many thousands, the first are sent while the others are looked up
+LOOKUP_CALLS = 256  # maximum per query: with many thousands, the first are sent while the others are looked up
 
 
 class Engine:

@@ -22,17 +22,17 @@ from airgen.errors import LlmError
 from airgen.llms.base import Retry
 from airgen.records import Answer
 
-WHOLE = ("answers", "queries")  # names of what all calls of a database were for
+WHOLE = ("answers", "queries")  # what each call in the database was for
 FALSE_STOP = 1e-5
-HOPELESS = 0.05  # a share of usable or accepted work from which nothing comes
-# The shares that a job plans with. Of checks half of what is usual (see `estimate.ACCEPTED`), because a strict pipeline
-# may reject most of its queries and still be what its author wants.
+HOPELESS = 0.05  # a share of usable or accepted work that leads to nothing
+# The shares that a job expects. For checks, half of the usual share (see `estimate.ACCEPTED`), because a strict
+# pipeline may reject most of its queries and still be what its author wants.
 USABLE = {"default": 0.75, "small": 0.6}
 ACCEPTED = {"default": 0.375, "small": 0.3}
-CALLS = (0.75, 0.25)  # planned and hopeless share of calls with an answer: more than half must have one
-FIRST_CALLS = 4  # of a stage: where the server takes none of them (HTTP 4xx), it will take no other
-DOWN = 3  # calls without retries left, and no success between them: the endpoint is down
-ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that are never the fault of a single request
+CALLS = (0.75, 0.25)  # expected and hopeless share of calls with an answer: more than half must have one
+FIRST_CALLS = 4  # refused calls of a stage: if the server accepts none of them (HTTP 4xx), it will accept no other
+DOWN = 3  # calls without retries left and without a success between them: the endpoint is down
+ENDPOINT_FAULTS = {"connection", "rate_limit"}  # failures that a single request never causes
 _REASONS = 20
 
 
@@ -82,9 +82,9 @@ class Health:
         self._planned, self._cost = (USABLE[family], ACCEPTED[family]), cost
         self._work: dict[str, _Watched] = {}
         self._calls = _Watched([_Test(*CALLS)])
-        self._refused = Counter[str]()  # by stage: calls that the server would not take
-        self._works: set[str] = set()  # stages of which a call was answered
-        self.failing = 0  # attempts without an answer in a row
+        self._refused = Counter[str]()  # by stage, calls that the server refused
+        self._works: set[str] = set()  # stages with at least one answered call
+        self.failing = 0  # consecutive attempts without an answer
 
     # -- work ----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def main() -> None:
         answer = {"error": str(error)}
     print(json.dumps(answer), file=report, flush=True)
     sys.stdin.read()
-    os._exit(0)  # a call in flight must not keep the process
+    os._exit(0)  # a call in flight must not keep the process alive
 
 
 def _start(wanted: dict[str, Any]) -> Any:
@@ -36,10 +36,10 @@ def _start(wanted: dict[str, Any]) -> Any:
     params.model.path = wanted["path"]
     params.n_ctx = wanted["context"] * wanted["slots"]
     params.n_parallel = wanted["slots"]
-    params.n_batch = params.n_ubatch = wanted["block"]  # each block is computed alone, wherever a prompt starts
+    params.n_batch = params.n_ubatch = wanted["block"]  # each block is computed separately, wherever a prompt starts
     params.kv_unified = False
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
-    params.cache_ram_mib = 0  # the server's own cache of old prompts is reused at any token, not at a block's edge
+    params.cache_ram_mib = 0  # the server's own cache of old prompts is reused at any token, not at a block boundary
     params.n_ctx_checkpoints = 0
     params.verbosity = -1
     params.endpoint_slots = params.ui = False

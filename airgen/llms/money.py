@@ -24,7 +24,7 @@ from airgen.records import Answer, Reservation
 from airgen.registry import meant
 from airgen.text.escaping import dollars
 
-_RATE_WINDOW_SECONDS = 30.0  # over which a rate is measured
+_RATE_WINDOW_SECONDS = 30.0  # seconds over which a rate is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _own_machine(base_url: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        return "." not in host  # a bare name is a host of the local network or of a compose file
+        return "." not in host  # a name without dots is a host in the local network or in a compose file
 
 
 @functools.lru_cache(maxsize=256)
@@ -137,14 +137,14 @@ def _published(model: str, base_url: str) -> Price | None:
 
     def cost(**tokens: int) -> float:
         usage = genai_prices.Usage(**tokens)
-        if base_url:  # the gateway's own price, else that of the model's maker
+        if base_url:  # the gateway's own price, or else that of the model's maker
             try:
                 return float(genai_prices.calc_price(usage, model_ref=model, provider_api_url=base_url).total_price)
             except LookupError:
                 pass
         return float(genai_prices.calc_price(usage, model_ref=model).total_price)
 
-    # 10,000 tokens, times 100: below every long-context tier.
+    # 10,000 tokens, times 100, which is below every long-context tier.
     count = 10_000
     try:
         fresh = cost(input_tokens=count)

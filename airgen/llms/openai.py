@@ -28,7 +28,7 @@ from airgen.settings.http import KeyAccess, Parameters, Variable, filled, unset_
 from airgen.settings.llm import LlmSettings, check_address, hidden, looks_like_a_key, own_answer_settings
 
 _OURS = {"model", "messages", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream"}
-_PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 where a template has no system message
+_PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 if a template has no system message
 
 
 class OpenAISettings(KeyAccess, LlmSettings):
@@ -38,13 +38,13 @@ class OpenAISettings(KeyAccess, LlmSettings):
     live or in batches.
     """
 
-    DROPPED: ClassVar[tuple[str, ...]] = ()  # parameters that no model behind the endpoint takes
+    DROPPED: ClassVar[tuple[str, ...]] = ()  # parameters that no model behind the endpoint accepts
 
     backend: Annotated[str, SPEED] = "openai"
     base_url: Annotated[str | None, SPEED] = None
     query: Annotated[Parameters, SPEED, KEY] = Field(default={})  # parameters of the address: {api-version: 2024-10-21}
     reasoning_effort: Annotated[str | None, Field(max_length=40)] = None  # minimal, low, medium, high, ...
-    extra_body: dict[str, Any] = Field(default={})  # more members of each request's body
+    extra_body: dict[str, Any] = Field(default={})  # further fields of each request's body
     mode: Annotated[Literal["live", "batch"], SPEED] = "live"
 
     @field_validator("base_url", mode="before")
@@ -95,7 +95,7 @@ def _strings(value: Any) -> Iterator[str]:
         yield from _strings(item)
 
 
-_MAX_PAGES = 6  # in place of JSON, after which a server that sent nothing else is not an API
+_MAX_PAGES = 6  # answers that are not JSON, after which a server that sent nothing else is not an API
 
 
 class OpenAIBackend(LearningBackend):
@@ -149,7 +149,7 @@ class OpenAIBackend(LearningBackend):
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())
         self._endpoint = settings.server()
-        self._answered, self._pages = False, 0  # whether it gave JSON once; what else it gave instead
+        self._answered, self._pages = False, 0  # whether it returned JSON once, and what else it returned
 
     async def send(self, request: Request) -> Reply:
         """Send a request, and repeat it only without parameters that the server refuses.
@@ -168,7 +168,7 @@ class OpenAIBackend(LearningBackend):
                     if words:
                         self.say(f"{request.model} at {endpoint.where} {endpoint.scrub(words)}")
                     continue
-                if too_much(message, room):  # of this request alone: another one may be shorter
+                if too_much(message, room):  # only this request; another may be shorter
                     room //= 2
                     continue
             raise endpoint.failure(status, headers, content, request.model)
@@ -184,16 +184,16 @@ class OpenAIBackend(LearningBackend):
             payload, read = load_json(content), True
         except ValueError:
             read = False
-        if not read:  # here, so that the error does not drag the decoder's along, which holds the whole body
+        if not read:  # raised outside, so that the error does not carry the decoder's error, which holds the whole body
             kind = endpoint.scrub(headers.get("Content-Type", "no type"))[:100]
             if words := no_api(content, kind):
                 self._pages += 1
-                # Of a server that has answered, a gateway's page may pass.
+                # If the server has answered before, a gateway's page may be temporary.
                 if request.stage == STAGE or (not self._answered and self._pages >= _MAX_PAGES):
                     raise LlmError(f"{request.model} at {endpoint.where} {words}")
             raise Retry("bad_body", detail=f"not JSON ({kind}, {len(content)} bytes)", usage=Usage())
         if isinstance(payload, dict) and payload.get("error") and not payload.get("choices"):
-            # some gateways send errors with status 200
+            # Some gateways send errors with status 200.
             problem = endpoint.failure(status_in(payload), headers, content, request.model)
             if isinstance(problem, CallFailed):
                 problem.usage = billed_in(payload) or problem.usage

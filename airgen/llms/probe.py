@@ -30,7 +30,7 @@ from airgen.settings.base import marked
 from airgen.text.token_counts import count_tokens
 
 STAGE = "probe"
-MIN_PARALLEL_GAIN = 1.5  # of two calls at a time, which shows that the server works on many
+MIN_PARALLEL_GAIN = 1.5  # speed-up of two concurrent calls that shows that the server works on several
 MAX_PARALLEL_GAIN = 2.0
 
 _FILE = "models.json"
@@ -141,7 +141,7 @@ def _questions(settings: LlmSettings, logprobs: bool, tried: int) -> list[Reques
     """Return the questions: a generation, from which the backend learns; a judgment by log-probabilities if needed;
     then those to measure: a short judgment, a long judgment, a generation, and two concurrent generations.
     """
-    # Answers are kept without the server's address, and those of another server say nothing about this one.
+    # Answers are stored without the server's address, so those of another server say nothing about this one.
     server = content_key([getattr(settings, "base_url", None)])
     sample = tried + (int(server[:6], 16) << 8)
     fact = _FACT.format(year=1900, valley=1)
@@ -178,7 +178,7 @@ def _speed(alone: Sequence[Answer], two: Sequence[Answer], wall: float) -> dict[
     latency, read, write = (max(0.0, float(value)) for value in solution)
     good = [answer for answer in two if not answer.error]
     apart = sum(latency + write * answer.completion_tokens + read * answer.prompt_tokens for answer in good)
-    fresh = len(good) == 2 and wall > 0.5 * max(answer.seconds for answer in good)  # else they came from the disk
+    fresh = len(good) == 2 and wall > 0.5 * max(answer.seconds for answer in good)  # otherwise, they came from the disk
     together = min(MAX_PARALLEL_GAIN, max(1.0, apart / wall)) if fresh and wall > 0 else None
     return {"latency": latency, "read": read, "write": write, "together": together}
 
@@ -207,7 +207,7 @@ def read_profiles(folder: Path, llms: Iterable[LlmSettings]) -> dict[tuple[str, 
         try:
             profiles[llm.endpoint, llm.model] = kept_of(ModelProfile, stored[_key(llm)])
         except DAMAGE:
-            continue  # not probed, or not a file of this version: the model is probed again
+            continue  # not probed, or a file of another version, so the model is probed again
     return profiles
 
 

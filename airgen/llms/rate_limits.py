@@ -41,7 +41,7 @@ class RateLimit:
     refusals, the learnt rate grows, slowly at first and then faster, to detect a raised limit.
     """
 
-    GROWTH = 0.05  # share of the rate after one second, four times that after two
+    GROWTH = 0.05  # growth of the rate after one second; after two, four times that
 
     def __init__(self, now: float, requests: float | None = None, tokens: float | None = None) -> None:
         self._requests = TokenBucket(requests / 60, max(1.0, requests / 60), now) if requests else None
@@ -51,8 +51,8 @@ class RateLimit:
         self._base = 0.0  # the learned rate before its growth since `_cut_at`
         self._cut_at = -math.inf
         self._paused_until = -math.inf
-        self._sent = 0  # calls ever started
-        # The last refusal that was used: the number and time of its call, and the refusals since.
+        self._sent = 0  # calls started so far
+        # The last refusal that was used: the number and time of its call, and the number of refusals since.
         self._mark, self._mark_at, self._refused = 0, now, 0
         self._in_a_row = 0
 
@@ -105,17 +105,17 @@ class RateLimit:
         if number > self._mark:
             self._refused += 1
         if sent <= self._cut_at:
-            return  # it was sent before the last refusal was known: nothing new
+            return  # it was sent before the last refusal was known, so it adds no information
         self._in_a_row += 1
         if after is None and self._in_a_row > 1:  # no answer since the last refusal
             pause = min(30.0, 0.1 * 2**self._in_a_row) * (0.5 + jitter)
             self._paused_until = max(self._paused_until, now + pause)
         passed, elapsed = number - self._mark - self._refused, max(sent - self._mark_at, 1e-3)
         if self._learned is None:
-            self._base = max(passed, 1) / elapsed * 0.7  # includes a full bucket: an upper bound
+            self._base = max(passed, 1) / elapsed * 0.7  # includes a full bucket, so it is an upper bound
         elif passed >= 5:
             measured = passed / elapsed
-            # A small bucket overflows while we are slow, so up to a tenth above the measured rate is tried.
+            # A small bucket overflows while we are slow, so rates up to a tenth above the measured rate are tried.
             self._base = max(measured * 0.99, min(measured * 1.1, self._learned.rate * 0.95))
         else:
             self._base = self._learned.rate * 0.7
@@ -211,7 +211,7 @@ class ConcurrencyLimit:
         mean = slow = 0.0
         for stage, (count, total) in self._sums.items():
             own = total / count
-            best = min(own, self._best.get(stage, math.inf) * 1.002)  # grows, so that a lucky round is forgotten
+            best = min(own, self._best.get(stage, math.inf) * 1.002)  # it grows, so that a lucky round is forgotten
             self._best[stage] = best
             mean += total / self._done
             slow += count / self._done * (own / max(best, 1e-9))

@@ -21,16 +21,16 @@ from airgen.llms.base import Message, Request
 from airgen.records import Answer
 
 _MAX_CHARACTERS = 200_000  # 20 times what any stage asks for
-# Repair takes quadratic time in what is broken. Within these limits it takes at most a fifth of a second.
+# Repair takes quadratic time in the broken part. Within these limits, it takes at most a fifth of a second.
 _MAX_REPAIRED_CHARACTERS = 8_000
 _MAX_REPAIRED_MARKS = 250  # brackets, quotes, colons and commas
 _MAX_REPAIRED_DEPTH = 32  # nested brackets
-_MAX_PIECES = 8  # code fences, and members of a list, that are tried
+_MAX_PIECES = 8  # code fences and members of a list that are tried
 _MARK = re.compile(r"[][{}\"'“”:,]")
 _BRACKET = re.compile(r"[][{}]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[a-zA-Z]+|.|\Z)", re.DOTALL)
-# Commands of LaTeX that begin as an escape of JSON does: frac as a form feed, theta as a tab. The others may be a line
-# break before a word (a line begins with "e" in Portuguese), and count where something else shows that LaTeX is meant.
+# LaTeX commands that begin like a JSON escape: frac like a form feed, theta like a tab. The others may be a line break
+# before a word (a line begins with "e" in Portuguese), and count only if something else shows that LaTeX is meant.
 _LATEX = frozenset(
     """
     backslash bar begin beta between big bigcap bigcirc bigcup bigl bigoplus bigotimes bigr bigvee bigwedge binom bmod
@@ -159,7 +159,7 @@ def _candidates(text: str) -> list[Any]:
             continue
         if isinstance(value, dict | list):
             values.append(value)
-            # Repair puts an object and the prose after it into a list, so its members are candidates, too.
+            # Repair puts an object and the text after it into a list, so the list's members are candidates too.
             if isinstance(value, list):
                 values.extend(islice((member for member in value if isinstance(member, dict)), _MAX_PIECES))
     return values
@@ -215,7 +215,7 @@ def _problem(value: Any, schema: Mapping[str, Any]) -> str | None:
         return None
     where = ".".join(str(part) for part in error.absolute_path)
     message = " ".join(error.message.split())
-    if len(message) > 200:  # the message repeats the whole value; its end says what was expected
+    if len(message) > 200:  # the message repeats the whole value; its end states what was expected
         message = message[:60] + " ... " + message[-120:]
     return f"{where}: {message}" if where else message
 

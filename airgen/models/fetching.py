@@ -99,7 +99,7 @@ def _collect(
             unpacked.replace(target / file.name)
 
 
-_SPARE_BYTES = 256 << 20  # bytes that must stay free on the disk
+_SPARE_BYTES = 256 << 20  # bytes that must remain free on the disk
 _Report = Callable[[str, int, int], None]  # step, bytes done, bytes in all
 
 
@@ -112,7 +112,7 @@ class OnHub:
     problem: str = ""
 
 
-@functools.cache  # answers alone: after an error, it is asked again
+@functools.cache  # only answers: after an error, the Hub is asked again
 def _hub_bytes(name: str) -> int:
     from huggingface_hub import HfApi
 
@@ -180,7 +180,7 @@ def on_hub(name: str) -> OnHub:
     if in_hub_cache(name):
         return OnHub(here=True)
     if not constants.HF_HUB_OFFLINE:
-        give_up_silent_hub()  # once for all models: each would be waited for
+        give_up_silent_hub()  # once for all models, because each would wait for it
     if constants.HF_HUB_OFFLINE:
         if _has_given_up():
             return OnHub(problem=_not_here(f"{constants.ENDPOINT} does not answer"))
@@ -311,7 +311,7 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
         raise
     else:
         if missing():
-            # The joined file is wrong, and which part is cannot be known, so no part is kept.
+            # The joined file is wrong, and it is unknown which part is, so no part is kept.
             shutil.rmtree(staging, ignore_errors=True)
             reasons.append("the download does not have the pinned size and SHA-256")
     if wrong := missing():

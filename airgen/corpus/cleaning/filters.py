@@ -145,7 +145,7 @@ _ALIKE = {
     "id": {"ms"}, "zh": {"wuu", "yue"}, "fa": {"mzn", "azb"}, "ar": {"arz"}, "hi": {"mai", "bh"}, "bn": {"bpy"},
     "no": {"nn", "da"}, "da": {"no"}, "sr": {"sh", "hr", "bs", "mk"},
 }  # fmt: skip
-_SAMPLE_CHARACTERS, _LONG_SAMPLE_CHARACTERS = 120, 2000  # read first, and if those leave the language open
+_SAMPLE_CHARACTERS, _LONG_SAMPLE_CHARACTERS = 120, 2000  # read first, and if these are unclear
 _MIN_LETTER_BYTES = 24  # in UTF-8, because a Korean syllable carries more information than a Latin letter
 _WORD_LIKE = re.compile(r"[^\W\d_]")
 

@@ -26,7 +26,7 @@ _WRONG = (  # errors of the library for damaged files
     email.errors.MessageError,
 )  # fmt: skip
 _MOST_PARTS = 10_000
-_LONGEST_HEADER = 4_000  # characters that are parsed: the library takes time with the square of a header's length
+_LONGEST_HEADER = 4_000  # maximum number of characters parsed: the library's time is quadratic in a header's length
 
 
 class _Bounded(email.policy.EmailPolicy):

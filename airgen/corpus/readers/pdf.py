@@ -176,7 +176,7 @@ def _answer(process: subprocess.Popen[bytes]) -> list[str] | None:
 
 def _death_reason(code: int, page: int) -> tuple[str, str]:
     """Return the reason and detail for a file that made a signal end the process."""
-    if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts where it gets no memory
+    if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts without memory
         return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
     if -code == getattr(signal, "SIGXCPU", 24):
         return "takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time"
