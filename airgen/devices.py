@@ -31,7 +31,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd", "/dev/nvho
 _NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of torch and of config.json
 _TORCH = {short: name for name, short in _NAMES.items()}
 _MEMORY_SHARE = 0.5  # of a GPU's memory, for the weights and one batch: others may use it too, and estimates are rough
-_MOST_TOKENS = 1 << 17  # texts per batch; no GPU is faster with more
+_MOST_TOKENS = 1 << 17  # tokens per batch; no GPU is faster with more
 _LEAST_TOKENS = 1 << 10
 
 

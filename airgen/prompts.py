@@ -106,7 +106,7 @@ class Prompt(FrontMatter):
             return tuple(Message(role, template.render(variables).strip()) for role, template in self.blocks)
         except jinja2.TemplateError as error:
             raise PromptError(f"prompt {self.name!r} cannot be rendered: {error}") from error
-        except Exception as error:  # an expression of the user's template may raise anything
+        except Exception as error:  # an expression in the user's template may raise any exception
             words = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise PromptError(f"prompt {self.name!r} cannot be rendered: {words}") from error
 
@@ -122,7 +122,7 @@ class PromptSet:
             trim_blocks=True,
             lstrip_blocks=True,
             keep_trailing_newline=False,
-            autoescape=False,  # not HTML: the filters below fence what comes from outside
+            autoescape=False,  # not HTML; the filters below delimit external text
         )
         self._environment.filters.update(fenced=fenced, unquoted=_unquoted)
         self._loaded: dict[str, Prompt] = {}

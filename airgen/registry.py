@@ -120,7 +120,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "stackexchange": "airgen.training.mining.dumps.forums:StackExchangeDump",
         "wikipedia": "airgen.training.mining.dumps.articles:WikipediaDump",
     },
-    "stage": {},  # airgen's own stand in airgen.generation.flow; a pipeline names others as module:STAGE
+    "stage": {},  # airgen's own are in airgen.generation.flow; a pipeline names others as module:STAGE
 }
 
 # Top-level package of an import -> (distribution, extra).

@@ -70,7 +70,7 @@ async def retrying_async(
     """Retry a coroutine function in the same way, in an event loop."""
     from tenacity import AsyncRetrying
 
-    async def tried() -> T:  # tenacity awaits coroutine functions alone
+    async def tried() -> T:  # tenacity awaits only coroutine functions
         return await work()
 
     options = _options(

@@ -53,8 +53,8 @@ def locked_to(
         names = {name: None for path in paths for name in (str(path), without_globs(path))}  # DuckDB compares words
         quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in names)
         connection.execute(f"SET {setting} = [{quoted}]")
-    with suppress(duckdb.InvalidInputException):  # in a notebook without ipywidgets there is none to switch off
-        connection.execute("SET enable_progress_bar = false")  # it would mix with a command's output
+    with suppress(duckdb.InvalidInputException):  # in a notebook without ipywidgets, there is none to switch off
+        connection.execute("SET enable_progress_bar = false")  # it would mix with the command's output
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -78,8 +78,8 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
             path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(error, StoreError) from error
-    # Without the prefix a file of SQLite would be given to an extension, which may be installed. With it, DuckDB would
-    # look for its temporary files in a folder of that name.
+    # Without the prefix, DuckDB would give an SQLite file to an extension, which may be installed. With it, DuckDB
+    # would look for its temporary files in a folder of that name.
     config: Config = {"memory_limit": _MEMORY, "temp_directory": f"{path}.tmp", **NO_EXTENSIONS}
     return locked_to(duckdb.connect(f"duckdb:{path}", read_only=read_only, config=config))
 
@@ -110,7 +110,7 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
         )
     if "can only read version" in ours:
         return StoreError(f"{path} was written by a newer DuckDB ({words}): upgrade airgen and duckdb")
-    # A wrong checksum gives a plain `duckdb.Error`.
+    # A wrong checksum raises a plain `duckdb.Error`.
     if type(error) is duckdb.Error or isinstance(error, damage):
         return StoreError(
             f"{path} cannot be read as a work database ({words}): it may be damaged; move it away to start over"

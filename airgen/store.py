@@ -26,13 +26,13 @@ from airgen.sql_connections import connect, explain
 
 T = TypeVar("T")
 
-GROUP_SECONDS = 0.010  # longest time a row waits to be written together with others
-GROUP_ROWS = 32  # most commits in one transaction
+GROUP_SECONDS = 0.010  # maximum time that a row waits to be written together with others
+GROUP_ROWS = 32  # maximum commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
-STREAMED_ROWS = 2048  # of a long result, held in memory at a time
-_MARK_BYTES = 1 << 20  # bytes that tell most keys of new requests from those of answers, without a query
+STREAMED_ROWS = 2048  # rows of a long result that are in memory at a time
+_MARK_BYTES = 1 << 20  # bytes of marks that recognise most new requests without a query
 
-SCHEMA = 6  # to be raised with every change of a row type of `TABLES`, or of a table below
+SCHEMA = 6  # increase this with every change of a row type of `TABLES`, or of a table below
 
 _OTHER_TABLES = f"""
 CREATE TABLE schema_number (number BIGINT NOT NULL);
@@ -307,11 +307,11 @@ class Store:
     def answers(self, keys: Sequence[str]) -> dict[str, Answer]:
         """Return the saved raw answers by key. For most new requests, no query is needed."""
         if self._answered is None:
-            with self._write:  # no answer is added meanwhile
+            with self._write:  # no answers are added meanwhile
                 if self._answered is None:
                     marks = bytearray(_MARK_BYTES)
                     _mark(marks, (key for (key,) in self.stream("SELECT key FROM answer")))
-                    self._answered = marks  # whole before another thread sees it
+                    self._answered = marks  # complete before another thread sees it
         marks = self._answered
         maybe = [key for key in keys if marks[hash(key) % _MARK_BYTES]]
         stored = self.rows(Answer, where="key IN (SELECT unnest(?))", parameters=[maybe]) if maybe else []

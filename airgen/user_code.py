@@ -28,7 +28,7 @@ TARGET = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*+:[A-Za-z_]\w*+")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _AIRGEN = Path(__file__).resolve().parent
 _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_MOST_FILES = 2000  # files; who imports more has a package, and should install it
+_MOST_FILES = 2000  # maximum files; larger code is a package, which should be installed
 _imported: dict[tuple[str, Path | None], dict[Path, tuple[int, int]]] = {}  # (module, folder): its files as they were
 
 
@@ -99,7 +99,7 @@ def import_anew(module: str, folder: Path | None = None) -> None:
     if same and known and loaded == next(iter(known)):
         return
     if _file(module, _roots(folder)) is None:
-        return  # an installed one, or one whose folder is not known here: it could not be found again
+        return  # an installed module, or a module whose folder is unknown and could not be found again
     files = local_files(module, folder)
     stamps = {path: _stamp(path) for path in files.values()}
     if loaded is not None and (loaded != files[module] or (known is not None and known != stamps)):
@@ -204,7 +204,7 @@ def _parsed(path: Path, changed: int, size: int) -> _Contents:
     try:
         tree = ast.parse(data) if path.suffix == ".py" else ast.Module([], [])
     except (SyntaxError, ValueError, RecursionError):
-        return _Contents(digest, ())  # who imports it says so
+        return _Contents(digest, ())  # the importing code reports it
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imports += [(0, alias.name, ()) for alias in node.names]

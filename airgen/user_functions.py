@@ -41,7 +41,7 @@ UNKEPT = "unkept-"
 
 _known: dict[tuple[str, str], Any] = {}
 _PLAIN = (str, int, float, bool, bytes, type(None))
-_CALL_DEPTH = 8  # calls of functions that call functions, whose sources count
+_CALL_DEPTH = 8  # levels of calls between functions whose sources count
 
 
 @dataclass(frozen=True)

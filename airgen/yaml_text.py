@@ -9,7 +9,7 @@ import yaml
 from airgen.errors import SettingsError
 
 _MAX_CHARACTERS = 4_000_000  # characters
-_MAX_NODES = 200_000  # values, with each alias counted in full
+_MAX_NODES = 200_000  # maximum values, counting each alias in full
 _FLOAT = "tag:yaml.org,2002:float"
 
 
@@ -51,7 +51,7 @@ def read_yaml(text: str, name: str = "<text>") -> tuple[Any, yaml.Node | None]:
     except RecursionError:
         raise SettingsError([f"{name}: is nested too deeply for settings"]) from None
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        # PyYAML's own errors on dates such as 2026-13-01 and on numbers such as !!int "".
+        # PyYAML's own errors for dates such as 2026-13-01 and for numbers such as !!int "".
         raise SettingsError([f"{name}: not YAML: {str(error) or type(error).__name__}"]) from error
     finally:
         loader.dispose()

@@ -175,7 +175,7 @@ def left_out(one: Collected, others: Sequence[Collected], systems: Sequence[Syst
         if voters not in sides:
             labels = ways(one, judge(others, voters), seed, voters)["and the votes' probabilities as soft gains"]
             sides[voters] = one.side(labels)
-        # Labels by other voters give other means: places compare, scores do not.
+        # Labels from other voters give other means, so ranks are comparable but scores are not.
         place = average_ranks(-sides[voters].means)[list(one.runs).index(name)]
         places.append([-float(place)])
     return Side(tuple(one.runs), np.array(places))

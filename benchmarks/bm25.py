@@ -102,7 +102,7 @@ def bm25s_index(texts: list[str]) -> tuple[Any, Any, Any]:
     import Stemmer
     from bm25s.tokenization import Tokenizer
 
-    # Its faster tokenizer, with a C stemmer that is called once a distinct word, as airgen's is.
+    # bm25s's faster tokenizer, with a C stemmer that is called once per distinct word, as in airgen.
     tokenizer = Tokenizer(stopwords="en", stemmer=Stemmer.Stemmer("porter"))
     tokens = tokenizer.tokenize(texts, return_as="tuple", show_progress=False)
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4, backend="numba")
@@ -184,7 +184,7 @@ def compare(size: int, settings: argparse.Namespace) -> None:
     report("indexing with tokenising", times, "s")
 
     index, tokenizer, _ = theirs
-    # Both get analysed queries, ids there and terms here.
+    # Both get analysed queries: bm25s as ids, airgen as terms.
     asked_terms = [Counter(ours.analyser(query)) for query in asked]
     asked_ids = tokenizer.tokenize(asked, update_vocab=False, return_as="ids", show_progress=False)
     for threads in dict.fromkeys((1, os.cpu_count() or 1)):

@@ -136,7 +136,7 @@ def main() -> None:
     else:
         draw = rng("benchmarks/compute.py")
         texts = [" ".join(draw.choices(_WORDS, k=60)) for _ in range(given.passages)]
-        # One thread here, as a worker has: the difference is then the way, not the threads.
+        # One thread in this process, as in a worker, so that the difference is due to the transport, not the threads.
         embedder = Free() if given.free else load_embedder({"kind": "onnx"})
 
         def measure(where: str) -> dict[str, Any]:

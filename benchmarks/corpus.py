@@ -42,7 +42,7 @@ def make(path: Path, count: int, seed: int = 1) -> None:
     from pydoc_data.topics import topics
 
     draw = random.Random(seed)
-    # Real words in their real frequencies, in no order: shuffled, they make texts that share few 5-grams.
+    # Real words with their real frequencies in random order, which make texts that share few 5-grams.
     real = re.findall(r"[A-Za-z]+", " ".join(text for _, text in sorted(topics.items())))
     pool = [draw.choice(real) for _ in range(1_500_000)]
     recent: list[str] = []
@@ -60,7 +60,7 @@ def make(path: Path, count: int, seed: int = 1) -> None:
                 size = draw.randrange(40, 160)
                 first, second = draw.randrange(len(pool) - 200), draw.randrange(len(pool) - 200)
                 parts = pool[first : first + size]
-                # Every third word from elsewhere: overlapping places of the pool make no duplicates.
+                # Every third word is from elsewhere, so that overlapping parts of the pool are not duplicates.
                 parts[::3] = pool[second : second + len(parts[::3])]
                 text = " ".join(" ".join(parts[at : at + 12]) + "." for at in range(0, size, 12))
             if number % 97 == 0:

@@ -30,7 +30,7 @@ from airgen.retrievers import load_embedder
 from airgen.steps.progress import Display
 from airgen.studies.agree.study import agree_job
 
-# A domain, a question of six or seven words, and one of about twelve. Written for airgen.
+# A domain, a question of six or seven words, and a question of about twelve words. Written for airgen.
 BANK = [
     (
         "medicine: treatment of patients with a disease, drugs, doses, side effects",

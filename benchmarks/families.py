@@ -23,7 +23,7 @@ from airgen.evaluation.significance import bootstrap_interval, compare
 from airgen.retrievers import load_retriever
 from airgen.text.escaping import markdown_table, md
 
-# What a model of two layers and 128 dimensions takes, on a CPU, in minutes.
+# Settings that train a model of two layers and 128 dimensions on a CPU in minutes.
 SMALL: dict[str, tuple[str, ...]] = {
     "encoder": ("learning_rate=3e-4", "batch_size=128", "max_length=128", "hard_negatives=1"),
     "colbert": ("learning_rate=3e-4", "max_length=128"),

@@ -63,7 +63,8 @@ def main() -> None:
         shares: dict[str, list[float]] = {way: [] for way in ways}
         for kind, draw in KINDS.items():
             words = []
-            # One set of queries a row would share its draws with the others, so trials go in batches with own seeds.
+            # A single set of queries per row would share its draws with the others, so trials run in batches with their
+            # own seeds.
             batches = [draw(random, 100 * queries).reshape(100, queries) for _ in range(math.ceil(args.trials / 100))]
             for way, make in ways.items():
                 started = time.perf_counter()

@@ -76,7 +76,7 @@ def main() -> None:
     human_data = BeirDataset.open(asked.collection)
     (human_runs,) = (asked.runs / "collections" / human_data.name).glob("*/test")
     human = side(human_runs, systems, human_data.qrels("test").labels)
-    # Without quality control there are also the queries that it drops; where it drops none, nothing was run again.
+    # Without quality control, there are also the queries that it drops; if it drops none, nothing was run again.
     kept = base.directory / "agreement"
     (runs,) = (*kept.glob("without-control/*/all"),) or kept.glob("generated/*/all")
     models = models_of(systems)

@@ -29,7 +29,7 @@ from airgen.store import Store
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")
 PLAN = {"corpus": "c", **{stage: stage for stage in STAGES}}
 _SYLLABLES = [f"{first}{last}" for first in "bdfgklmnprst" for last in "aeiou"]
-# As in a language: a few short words make up most of a text (Zipf), most words are long and rare.
+# As in a language: a few short words make up most of a text (Zipf), and most words are long and rare.
 WORDS = [
     *_SYLLABLES,
     *(a + b for a in _SYLLABLES for b in _SYLLABLES),

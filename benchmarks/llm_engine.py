@@ -31,7 +31,7 @@ from typing import Any
 
 SERVER = Path(__file__).resolve().parents[1] / "tests" / "makers" / "llm_server.py"
 PROMPT = "<document>\n" + "word " * 100 + "\n</document>\n\nWrite a query, number {}."
-KEEPS = ("airgen", "airgen-budget", "curator", "data-designer")  # they keep answers, so a killed job can go on
+KEEPS = ("airgen", "airgen-budget", "curator", "data-designer")  # they store answers, so a killed job can continue
 PYTHONS: dict[str, str] = {}  # contender -> the interpreter of its own environment
 PACKAGES = {
     "openai": "openai",
@@ -292,7 +292,7 @@ def main() -> None:
         throughput(names, arguments.calls, concurrency, arguments.rounds)
     print()
     for name in names:
-        if name in KEEPS:  # the others keep nothing
+        if name in KEEPS:  # the others store nothing
             killed(name, arguments.calls, 64)
     for name in names:
         if name in KEEPS:

@@ -59,7 +59,7 @@ MODULES: dict[str, list[str]] = {
     "airgen/studies/rank_correlation.py": ["tests/studies/test_correlate.py"],
 }
 
-# (module, line's text, change) -> why no test can tell it from the original.
+# (module, line's text, change) -> why no test can distinguish it from the original.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
         "airgen/control/votes.py",
@@ -330,7 +330,7 @@ class Runner:
             if self.baseline != "survived":
                 return True
             facts = json.loads(seen.read())
-        for name in facts["modules"]:  # imported here once, and not in each fork
+        for name in facts["modules"]:  # imported once, and not in each fork
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         for mutant in self.wanted:

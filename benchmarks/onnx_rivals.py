@@ -154,7 +154,7 @@ def splade_rivals(folder: Path) -> dict[str, Callable[[Sequence[Any]], Any]]:
     try:
         from fastembed import SparseTextEmbedding
 
-        # A name of its list whose graph has the same form; the files are ours.
+        # A name from fastembed's list whose graph has the same form; the files are ours.
         fast = SparseTextEmbedding("prithivida/Splade_PP_en_v1", specific_model_path=str(folder), threads=1)
         found["fastembed"] = lambda texts: dense([(row.indices, row.values) for row in fast.embed(list(texts))])
     except Exception as error:  # noqa: BLE001

@@ -43,7 +43,7 @@ HORIZON = 200
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
-_LEAST_UNCERTAINTY = 0.1  # the judge's maximum certainty when pairs are drawn, because it can be wrong
+_LEAST_UNCERTAINTY = 0.1  # the judge's minimum uncertainty when pairs are drawn, because it can be wrong
 # As uncertain as a coin toss, because a few real answers can miss a whole kind of error of the judge.
 _PSEUDO_ANSWERS = 8
 

@@ -28,8 +28,8 @@ from airgen.records import storable
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import Role, TableColumn, choose, columns_of
 
-_SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # bytes read at the beginning of a file
-_MAX_VALUE_CHARACTERS = 4096  # bytes per value, because a Parquet file of some kilobytes can hold gigabytes
+_SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # rows and bytes read at the beginning of a file
+_MAX_VALUE_CHARACTERS = 4096  # characters per value, because a Parquet file of some kilobytes can hold gigabytes
 _MAX_JSON_BYTES = 64 << 20  # a larger JSON file is not inspected
 _DUCKDB: Config = {"threads": 1, "memory_limit": "1GB"}
 _HTML = re.compile(

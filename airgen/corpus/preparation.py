@@ -34,7 +34,7 @@ from airgen.paths import cache_dir
 from airgen.records import Document, Dropped, Passage
 from airgen.sql_connections import on_disk
 
-_MIN_SPARE_CANDIDATES = 1024  # bytes beyond the limit before surplus candidates are deleted
+_MIN_SPARE_CANDIDATES = 1024  # candidates beyond the limit before the surplus is deleted
 
 
 def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> Iterator[Document | Dropped]:
@@ -43,7 +43,7 @@ def limited(rows: Iterable[Document | Dropped], limit: int, seed: int = 0) -> It
     All rows are read. Documents with the same id are ordered by a hash of their texts. Raises CorpusError if the disk
     is full.
     """
-    count, last = 0, b""  # the hashes of the candidates, and the largest hash of a full sample
+    count, last = 0, b""  # the number of candidates, and the largest hash of a full sample
     ordered = "FROM candidate ORDER BY hash, rowid LIMIT ?"
     schema = "CREATE TABLE candidate (hash BLOB, row BLOB); CREATE INDEX by_hash ON candidate (hash)"
     with on_disk(schema, "the sample (limit)") as sample:

@@ -43,10 +43,10 @@ _FEED = re.compile(
 )
 _ROBOTS = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S{1,2000})", re.IGNORECASE | re.MULTILINE)
 _MAX_SITEMAP_BYTES = 50 << 20  # the limit of the protocol
-_MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # the readers' extensions
+_MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # the readers' limits
 _MAX_SITEMAPS = 1000
 _READ_TIMEOUT_SECONDS, _ANSWER_DEADLINE_SECONDS = 20.0, 30.0  # seconds without a byte, and for one answer
-_MAX_TIMEOUTS_IN_A_ROW = 5  # the number of failures after which no further page is requested
+_MAX_TIMEOUTS_IN_A_ROW = 5  # consecutive timeouts after which no further page is requested
 _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[^\w.-]")
 _MAX_STEP_BYTES = 120  # maximum length of a path component

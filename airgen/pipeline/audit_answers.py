@@ -75,7 +75,7 @@ def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
         value = read_json(directory / CHECKED)
         return dict(value["figures"]) if value["decisions"] == decisions else None
     except DAMAGE:
-        return None  # there is none, or it is damaged: `airgen audit score` writes it anew
+        return None  # it is missing or damaged; `airgen audit score` writes it again
 
 
 def has_answers(directory: Path) -> bool:

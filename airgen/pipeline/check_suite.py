@@ -56,7 +56,7 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
         corpus, known = load_corpus_settings(pipeline.corpus, place.parent), dataset.published
         here = is_fetched(corpus)
         readable = here or (corpus.fetch is not None and corpus.fetch.kind == "hub")
-        # A job can be made and priced without its files, as if they were a data set of the Hub.
+        # A job can be made and priced without its files, as if they were a dataset on the Hub.
         stream = read_spec("reader", {"kind": "datasets", "path": corpus.name}, corpus.base)
         stand_in = corpus.model_copy(update={"fetch": None, "reader": stream})
         job = Job(place, runs, pipeline=pipeline, corpus=corpus if readable else stand_in)
@@ -68,7 +68,7 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
         try:
             if published or readable:
                 priced = estimate(job, published.tokens if published else None)
-        except AirgenError as error:  # it is on the Hub, which cannot be reached, and nothing is published of it
+        except AirgenError as error:  # it is on the Hub, which cannot be reached, and nothing is published from it
             suite_estimate.problems.update(
                 line for line in str(error).splitlines() if line not in suite_estimate.problems
             )

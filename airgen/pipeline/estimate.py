@@ -32,13 +32,13 @@ from airgen.steps.step import Expected, stage_prompt
 from airgen.study import Column, Table, columns
 from airgen.text.escaping import dollars
 
-PASSAGES = 50  # rendered to learn the mean length of a prompt
+PASSAGES = 50  # prompts rendered to determine their mean length
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
-FEW = 10  # passages: among fewer, every system finds the right one
+FEW = 10  # with fewer passages, every system finds the right one
 
 # Shares of the samples whose query passes its checks, and whose document is judged to answer it, by family of prompts.
-# Large models do what they are told, small ones are asked again. Measured on the quickstart with the scripted model
-# (default), there and on three collections with the embedded one (small); so were the stages' costs.
+# Large models follow instructions, and small ones are asked again. These shares and the stages' costs were measured on
+# the quick start with the scripted model (default), and there and on three collections with the embedded model (small).
 PASSED = {"default": 1.0, "small": 0.75}
 ACCEPTED = {"default": 0.75, "small": 0.6}
 
@@ -99,7 +99,7 @@ class _Work:
     def priced(self, mean: float, profile: ModelProfile) -> StageEstimate:
         """Return the stage's estimate, from the mean length of its prompt and the profile of the model."""
         calls = round(self.pieces * self.tries)
-        # A second try carries the first answer and what was wrong with it.
+        # A second attempt includes the first answer and what was wrong with it.
         again = max(0.0, self.tries - 1) * (self.tokens + 30)
         read = round(self.pieces * (mean * self.tries + again) * profile.tokens)
         wrote = round(calls * (self.tokens + profile.thinking))
@@ -167,7 +167,7 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
         mean = statistics.fmean(count_messages(work.prompt.render(**values)) for values in inputs)
         profile = profiles.get((work.llm.endpoint, work.llm.model), ModelProfile())
         if f"{work.name} tokens" in seen:
-            profile = replace(profile, thinking=0.0)  # what was seen holds its thinking
+            profile = replace(profile, thinking=0.0)  # the observed answers include reasoning
         stages.append(work.priced(mean, profile))
     warnings += unpriced_models(stages)
     estimated = Estimate(stages, samples if own is None else len(own), warnings)

@@ -59,11 +59,11 @@ def _verdict(
     what to do next.
     """
     own = job.pipeline.queries
-    # A corpus limits how many queries can be generated, not how many people have.
+    # The corpus limits how many queries can be generated, but not how many queries of people there are.
     more = "raise `target`" if own is None else "label more of your own queries"
     text = verdict_of(comparison, queries, more, passages if own is None else None)
     text += " in the systems YAML" if not comparison.pairs else ""
-    if own is not None and own.labels:  # who brings labels has had them from people
+    if own is not None and own.labels:  # existing labels come from people
         unchecked = ""
     elif has_answers(job.directory):
         unchecked = f". Other labels than those that people have checked: airgen audit score {job.path} ANSWERS"

@@ -113,7 +113,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         )
     negatives = _negatives(accepted, lineages, labels) - held.passages
     if "negatives" in without:
-        # A negative that was generated for one query may have become another's positive: it is removed as well.
+        # A negative that was generated for one query may have become another's positive; it is removed as well.
         negatives, generated = set(), _negatives_of(lineages)
         labels = {key: [row for row in rows_ if row.id not in generated] for key, rows_ in labels.items()}
     gone = held.passages | (_negatives_of(accepted.lineages) - negatives)  # not in the corpus of the dataset
@@ -145,7 +145,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         info=_info(job),
         corpus=_corpus(
             store, plan, lineages=[*accepted.lineages, *lineages], gone=gone, ids=ids
-        ),  # a dropped query's negatives stay
+        ),  # a dropped query's negatives remain
         queries=rows,
         qrels=qrels,
         provenance=[*provenance(job, systems), *uses],
@@ -340,7 +340,7 @@ def _query_rows(
         metadata |= {f"{FILTER}{name}": _scalar(known.get(name)) for name in ids.pipeline.generation.filters}
         text = lineage.query.text if original else lineage.final.text
         if share := ids.pipeline.generation.mistyped:
-            # After the labels are made: they are those of the query that was meant.
+            # After the labels are made, which are those of the intended query.
             random, metadata[TYPING] = rng(lineage.final.key, TYPING), AS_WRITTEN
             if random.random() < share:
                 text, metadata[TYPING] = mistyped(text, ids.pipeline.query_language, random)
@@ -371,7 +371,7 @@ def _qrels(
     for lineage in lineages:
         judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in gone}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
-            continue  # unanswerable: its metadata says so, and no average counts it
+            continue  # unanswerable: its metadata says so, and no mean includes it
         query, sources = ids.query(lineage), {source.id for source in lineage.sources}
         for id_ in (negative.id for negative in mined.get(lineage.final.key, ()) if negative.id not in gone):
             level, gain = (judged[id_].level, judged[id_].probability) if id_ in judged else (None, None)

@@ -19,7 +19,7 @@ def stopping_on_signals(engine: Engine) -> Iterator[threading.Event]:
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     before = signal.getsignal(signal.SIGINT)
-    # asyncio.run's own handler only cancels the main task, and a task group that is just ending swallows that.
+    # asyncio.run's own handler only cancels the main task, and a task group that is just ending suppresses that.
     second = signal.default_int_handler if isinstance(before, partial) else before
     stopping = threading.Event()
 

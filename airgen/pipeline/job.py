@@ -46,7 +46,7 @@ from airgen.steps.step import Plan
 from airgen.store import Store
 
 NAME_FILE = "secret.name"
-_SILENT_SECONDS = 600.0  # seconds without a sign of life after which a job does not run any more
+_SILENT_SECONDS = 600.0  # seconds without a sign of life after which a job is considered stopped
 
 
 class JobSecret:
@@ -54,7 +54,7 @@ class JobSecret:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._new = new_secret()  # for a directory without one
+        self._new = new_secret()  # for a directory that has none
         self._drawn_with: Secret | None = None
 
     def keep(self) -> Secret:
@@ -66,7 +66,7 @@ class JobSecret:
         if not path.is_file():
             try:
                 write_secret(path, secret)
-            except FileExistsError:  # another process was faster; `begin` says so where it matters
+            except FileExistsError:  # another process was faster; `begin` reports it if it matters
                 return load_secret(path)
         return secret
 

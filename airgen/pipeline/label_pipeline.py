@@ -54,7 +54,7 @@ def label_pipeline(
         raise DatasetError(f"{queries}: no such file")
     folder = beside(base)
     name = name or name_of(queries)
-    # A dataset repeats queries on purpose; a log does not.
+    # A dataset repeats queries on purpose, but a log does not.
     duplicates = {"duplicates": "keep"} if queries.is_dir() else {}
     own_queries = {"file": _relative(queries, folder), **duplicates, **(settings or {})}
     if labels is None:
@@ -112,7 +112,7 @@ def _write(path: Path, text: str, values: Mapping[str, Any]) -> None:
                 f"`airgen run {path}`, or choose another --name"
             )
         if existing == values:
-            return  # as it is, with what its owner wrote beside the settings
+            return  # unchanged, with its author's comments
         keep_copy(path, text)
     path.write_text(text, encoding="utf-8")
 
@@ -143,7 +143,7 @@ def _corpus(
         "licence": str(info.get("source_licence") or "unknown"),
         "source": str(info.get("source") or name),
         "reader": {"kind": "beir", "path": _relative(queries, folder)},
-        "clean": dict(AS_IS),  # a dataset is clean, and its labels need its documents
+        "clean": dict(AS_IS),  # a dataset is clean, and its labels need all its documents
     }
     text = _HEADER.format(f"The passages are those of {queries.name}") + yaml.safe_dump(values, sort_keys=False)
     if not path.exists():

@@ -27,10 +27,10 @@ from airgen.settings.spec import Spec, part_fields
 from airgen.text.escaping import dollars
 
 READ = 8  # passages that each model reads
-MOST_COUNTED = 50_000  # passages of a large corpus that are counted; the rest makes the estimate a least one
-NEW = 0.75  # share of the hits of two retrievers that only one of them has
+MOST_COUNTED = 50_000  # maximum passages of a corpus that are counted; with more, the estimate is a minimum
+NEW = 0.75  # share of the hits of two retrievers that only one of them returns
 QUERY = "how is this done"
-BUSY = 2.0  # processes for each core from which on the times say more of the others than of this job
+BUSY = 2.0  # processes per core above which the times depend more on other programs than on this job
 
 _PAIRWISE = frozenset({"cross-encoder", "flag-reranker", "onnx-cross-encoder", "python"})
 
@@ -90,7 +90,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
             continue
         reads_once = _is_encoder(spec)
         if reads_once and _model(spec) in encoded:
-            continue  # its encodings are kept
+            continue  # its encodings are cached
         encoded |= {_model(spec)} if reads_once else set()
         done += work(RERANKERS, spec, min(count, pairs) if reads_once else pairs)
     if (path := job.systems_file) is not None:
@@ -136,7 +136,7 @@ def _seconds_a_text(spec: Spec, texts: list[str]) -> float | None:
                 if isinstance(part, Component):
                     part.release()
     except AirgenError:
-        return None  # a run says what is wrong
+        return None  # a run reports what is wrong
 
 
 def _reading(part: Any, texts: list[str]) -> float:

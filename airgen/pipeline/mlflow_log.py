@@ -27,7 +27,7 @@ from airgen.steps.ask import money
 from airgen.steps.progress import Display
 
 TAG = "airgen.key"
-_ANSWER_SECONDS = 30.0  # seconds until a call must have its answer
+_ANSWER_SECONDS = 30.0  # seconds after which a call is given up
 _ARTEFACTS = ("dataset/manifest.json", "dataset/README.md", "dataset/pipeline.yaml")
 """Below the job's folder, beside the tables of its systems; no text of a document is in them."""
 

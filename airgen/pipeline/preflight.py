@@ -39,7 +39,7 @@ from airgen.settings.spec import Spec, held_specs
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.progress import Display
 
-FREE_BYTES = 1 << 30  # what a small job writes, with room to spare
+FREE_BYTES = 1 << 30  # bytes that a small job writes, with a margin
 QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."
 _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
 
@@ -181,7 +181,7 @@ def _circular(job: Job) -> list[str]:
         systems = load_systems(job.systems_file) if job.systems_file is not None else []
         circular = made_labels(systems, labelling_models(job.pipeline.control))
     except (AirgenError, ValueError):
-        return []  # `preflight` says what is wrong with them
+        return []  # `preflight` reports what is wrong with them
     if not circular:
         return []
     names = ", ".join(f"{name} ({', '.join(parts)})" for name, parts in circular.items())

@@ -65,7 +65,7 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
     noted = earlier.manifest.notes.get(REFRESHED)
     known = noted if isinstance(noted, dict) and noted.get("version of the pipeline") == own else None
     if before != own and known is None:
-        return content  # the pipeline's author has named another version
+        return content  # the pipeline's author has set another version
     texts = _texts(store, corpus)
     old_texts = texts if earlier.manifest.notes.get(CORPUS) == digest else _earlier_texts(store, earlier)
     old, new = Counter(old_texts.values()), Counter(texts.values())  # in any order; a changed passage counts in both

@@ -178,7 +178,7 @@ def _model(
 def _about(model: Any) -> str:
     """Return the model's own docstring without its attributes, which are in the table of keys."""
     text, _ = _own_docstring(model)
-    if text.startswith("Settings of "):  # a summary for readers of the code; here the heading has it
+    if text.startswith("Settings of "):  # a summary for readers of the code, which the heading replaces
         text = text.partition("\n\n")[2]
     return "" if text in ("No settings.", "") else re.sub(r"\n(?!\n)(?<!\n\n)", " ", text).replace("\n ", "\n\n")
 
@@ -196,7 +196,7 @@ def _as_cell(words: str) -> str:
     return small if ". " in small else small.removesuffix(".")
 
 
-@functools.cache  # Python looks for a class by parsing its whole module
+@functools.cache  # Python finds a class by parsing its whole module
 def _source(model: type[BaseModel]) -> str:
     return inspect.getsource(model)
 

@@ -33,7 +33,7 @@ from airgen.text.escaping import dollars
 R = TypeVar("R", bound=Row)
 
 
-_BATCH_QUERIES = 256  # queries whose rows of quality control are in memory together
+_BATCH_QUERIES = 256  # queries whose quality-control rows are in memory together
 
 
 def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
@@ -300,7 +300,7 @@ SELECT stage, count(*) AS calls, sum(prompt_tokens), sum(cached_tokens), sum(com
        count(*) FILTER (error <> ''), sum(seconds), count(*) FILTER (counted_here),
        coalesce(sum(cost_usd) FILTER (counted_here), 0) FROM answer GROUP BY stage ORDER BY stage
 """
-_REASON_CHARACTERS = 160  # characters of a reason
+_REASON_CHARACTERS = 160  # maximum characters of a reason
 _COLUMNS = (
     "stage",
     "calls",
@@ -314,8 +314,8 @@ _COLUMNS = (
     "counted_here_usd",
 )
 _COMPUTE = ("workers", "nodes", "batches", "sent_again", "workers_lost")
-_ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they ask
-# With the most frequent words: those of the server, or what was wrong with an answer.
+_ASKS = {"queries", "hard negatives", "judgments"}  # steps that wait for calls, which are counted by what they request
+# With the most frequent message: the server's, or what was wrong with an answer.
 _FAILURES = """
 SELECT stage, error, count(*), mode(text) FROM answer WHERE error <> '' GROUP BY stage, error ORDER BY 3 DESC, 1, 2
 """
@@ -347,7 +347,7 @@ def read_report(job: Job) -> dict[str, Any]:
     except StoreError:
         if not job.running:
             raise
-        report["running"] = True  # its process has the database open, so the status file must do
+        report["running"] = True  # its process has the database open, so only the status file can be read
     return report
 
 

@@ -32,17 +32,17 @@ from airgen.settings.spec import read_spec
 from airgen.text.escaping import one_line
 from airgen.text.token_counts import load_tokenizer
 
-DEPTH = 50  # passages of each retriever that re-rankers see
+DEPTH = 50  # passages per retriever that re-rankers score
 DEPTH_WHY = "100 queries: 5 minutes of two idle cores. 30: 3 minutes, and 8 in 100 relevant passages fewer"
 """Why (docs/notes/control.md). Both are of Cranfield, whose passages have 177 words and whose labels are people's."""
 
 ONE_SPLIT = 200  # queries, below which there is one split: a fifth of them would choose nothing
 KEY = "OPENAI_API_KEY"
 LOCAL_MODEL = "qwen2.5-coder-1.5b"
-ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # of the systems under test
-VOTERS = ("bge-small-en-int8", "ms-marco-minilm-l12-int8")  # of recall and labels, and of no system
+ENGLISH = ("all-minilm-l6-v2-int8", "splade-bert-tiny")  # used by the systems under test
+VOTERS = ("bge-small-en-int8", "ms-marco-minilm-l12-int8")  # used for recall and labels, and by no system
 MULTILINGUAL = "multilingual-e5-small-q4"
-ETTIN = "cross-encoder/ettin-reranker"  # with a size: English re-rankers of the Hub (docs/notes/models.md)
+ETTIN = "cross-encoder/ettin-reranker"  # English re-rankers on the Hub by size (docs/notes/models.md)
 _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
@@ -69,7 +69,7 @@ class Machine:
     key: bool = False
     small: bool = False
     local_model: bool = False
-    tokens: bool = True  # the vocabulary of the tokenizer is here
+    tokens: bool = True  # the tokenizer's vocabulary is on this machine
 
     @classmethod
     def here(cls, language: str) -> "Machine":
@@ -144,7 +144,7 @@ def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
             raise UsageError(f"--llm {named}: name its model as well: --model NAME, as the server calls it")
         try:
             check_address(named)
-        except ValueError as error:  # its words do not show the address, which may hold a key
+        except ValueError as error:  # its message does not show the address, which may contain a key
             raise UsageError(f"--llm: the address {error}") from None
         return {"backend": "openai", "base_url": named, "model": model, "concurrency": 8}
     if model:
@@ -184,7 +184,8 @@ def starter_files(
     path = Path(os.path.relpath(survey.path.resolve(), out.resolve())).as_posix()
     reader: dict[str, Any] = {"kind": survey.reader["kind"], "path": path, **survey.reader}
     if question := survey.question_column:
-        # The questions are the queries: in the passages, every retriever would find them by their own words.
+        # The questions are the queries. If they were in the passages, every retriever would find them by their own
+        # words.
         reader["fields"] = {**reader["fields"], "title": None}
     files = (format_.files for format_ in survey.formats if not format_.left_out)
     many = len(survey.lengths) if survey.complete else 1000

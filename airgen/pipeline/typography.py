@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-_USUAL_SHARE = 0.05  # share of passages from which on a form counts as usual
+_USUAL_SHARE = 0.05  # share of passages above which a form counts as usual
 
-# What is counted: the share of passages that have it.
+# For each form, the share of passages that use it.
 _TEXT: dict[str, re.Pattern[str]] = {
     "curly double": re.compile("[“”„‟]"),
     "plain double": re.compile('"'),
@@ -40,7 +40,7 @@ class HouseStyle:
     def __init__(self) -> None:
         self._texts, self._titles = 0, 0
         self._counts: Counter[str] = Counter()
-        self._lengths: Counter[int] = Counter()  # of titles, in words
+        self._lengths: Counter[int] = Counter()  # words per title
 
     def see(self, title: str, text: str) -> None:
         """Count one passage of the corpus."""
@@ -75,7 +75,7 @@ class HouseStyle:
     def title(self, title: str, text: str) -> str:
         """Return a generated title as the corpus would have it; some words of the text where there is none."""
         title = self._characters(title)
-        if not title:  # as many words as titles have most often: the longest of the text, in its order
+        if not title:  # the usual number of words in a title: the longest words of the text, in their order
             count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)
             words = list(dict.fromkeys(_WORD.findall(text)[1:])) or text.split()
             longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:count])
@@ -98,7 +98,7 @@ class HouseStyle:
         if share("case") < _USUAL_SHARE and _is_title_case(title):
             small = set(_WORD.findall(text))
             first, *rest = title.split(" ")
-            # A word that the text has in small letters is no name.
+            # A word that also occurs in lower case is not a name.
             return " ".join([first, *(word.lower() if word.lower() in small else word for word in rest)])
         return title
 

@@ -104,7 +104,7 @@ def _decoys(
             continue
         for id_ in (own, *further[1:]):
             if id_ != own and (sources[id_] or any(len(left[other]) == 1 for other in askers[id_])):
-                continue  # another query's own document, or the last that answers one
+                continue  # another query's own document, or the last document that answers a query
             for other in askers[id_]:
                 left[other].discard(id_)
             gone.add(id_)

@@ -40,7 +40,7 @@ from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 
-RELEVANT = 3  # the level of a relevant label where the settings map no levels: above any relevant_from
+RELEVANT = 3  # the level of a relevant label if the settings map no levels: above any relevant_from
 _QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid", "topic", "topicid", "key")
 _DOCUMENTS = (
     "docid",
@@ -57,7 +57,7 @@ _DOCUMENTS = (
 )
 _RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label", "rel", "gain", "value")
 _MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
-_HIGHEST_RATING = 10  # of ratings in a column whose name says nothing
+_HIGHEST_RATING = 10  # maximum rating in a column whose name gives no hint
 
 
 def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
@@ -82,7 +82,7 @@ def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Ro
             and len(set(column.counts)) < 7
             and max(column.counts) <= _HIGHEST_RATING
         ]
-        # In TREC's qrels the column before the document is 0 throughout.
+        # In TREC's qrels, the column before the document is always 0.
         few = [column for column in few if column.invented or min(column.counts) == 0]
         return max(few, key=lambda column: (len(set(column.counts)) > 1, column.place), default=None)
 
@@ -136,7 +136,7 @@ def _ratings(
     a rating was not judged. In a table without ratings, such as a FAQ, each row is a query and the document that
     answers it."""
     table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
-    if table.form == "lines":  # columns between spaces, as TREC writes them
+    if table.form == "lines":  # columns separated by spaces, as TREC writes them
         for query, ratings in read_qrels(path).labels.items():
             yield from ((str(path), query, document, label) for document, label in ratings.items())
         return
@@ -200,7 +200,7 @@ class _Group:
     key: str = ""
     count: int = 0
     lines: int = 0
-    names: list[str] = field(default_factory=list)  # ids and normal forms of all its lines
+    names: list[str] = field(default_factory=list)  # ids and normalised texts of all its lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +351,7 @@ def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> 
         number = texts[line.text] if settings.duplicates == "keep" else 0
         texts[line.text] += 1
         name = f"{line.text}\x1f{number}" if settings.duplicates == "keep" else form
-        wanted = _filter_text(line)  # the same words within another product are another query
+        wanted = _filter_text(line)  # the same words for another product are another query
         name += wanted
         group = groups.setdefault(name, _Group(line))
         text = f"{line.text}\x1f{number}" if number else line.text

@@ -239,7 +239,7 @@ def _value(row: Row, column: str | None, where: str) -> str:
     value: Any = row.get(column) if column is not None else None
     if isinstance(value, bool | list | dict):
         raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
-    return "" if value is None or value != value else str(value)  # NaN, as data frames write nothing
+    return "" if value is None or value != value else str(value)  # NaN, which data frames use for missing values
 
 
 def _filter(row: Row, where: str) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from airgen.retrying import retrying
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5
-_FIRST_ATTEMPTS = 2  # before the Hub has answered for the first time: it may not be there at all
+_FIRST_ATTEMPTS = 2  # attempts before the Hub has answered for the first time, since it may be unreachable
 _LONGEST_PAUSE_SECONDS = 300.0
-_MOST_FILES = 100_000  # of a repository; a listing can go on for ever, page by page
-_MOST_CARD_BYTES = 16 << 20  # bytes of a card
+_MOST_FILES = 100_000  # files of a repository, because a listing can be endless
+_MOST_CARD_BYTES = 16 << 20  # maximum bytes of a card
 _TEMPORARY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 _ADVICE = {
     401: "the token is missing, wrong or expired: set HF_TOKEN to a token that may write there",

@@ -24,7 +24,7 @@ from airgen.publishing.submission import NO_RERANKER
 from airgen.study import Column, Study, Table
 from airgen.text.escaping import md
 
-_SHOWN = f".{DIGITS - 2}f"  # of a hundredfold score
+_SHOWN = f".{DIGITS - 2}f"  # of a score multiplied by 100
 
 
 @dataclass(frozen=True, slots=True)

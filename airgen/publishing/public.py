@@ -36,7 +36,7 @@ _NOTES = frozenset({PAIR, PERMISSION, EARLIER, "passages before trimming"})
 _AUDIT = frozenset({CONFIRMED, "equal levels", "people", "people agree with each other"})
 _TABLES = frozenset({"corpus.jsonl", "queries.jsonl"})
 
-# Of a pipeline: the sections, and inside them the settings whose value may be a text. Numbers of a section are public.
+# The sections of a pipeline, and in them the settings whose text may be published. Numbers of a section are public.
 _SECTIONS = frozenset(
     {
         "name",
@@ -105,7 +105,7 @@ def public_files(manifest: Manifest, withhold: Sequence[str]) -> list[str]:
 
 def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dict[str, Any]:
     """Return the public metadata of a query if labels are private."""
-    # A filter is part of the query: without it, the query cannot be searched as it asks.
+    # A filter is part of the query: without it, the query cannot be searched as intended.
     public = {name: value for name, value in metadata.items() if name in QUERY_FIELDS or name.startswith(FILTER)}
     if ANSWERED in public and public.get("split") in withhold:
         public[ANSWERED] = None

@@ -35,7 +35,7 @@ from airgen.publishing.withhold import is_labels_of, labels_part, public_part, s
 from airgen.text.escaping import md
 
 _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
-_KEPT = frozenset({".gitattributes"})  # files of the Hub itself
+_KEPT = frozenset({".gitattributes"})  # the Hub's own files
 _ROUNDS = 4
 _CARD = "README.md"
 _MOST_NAME_CHARACTERS = 96  # characters of a repository's name on the Hub
@@ -254,7 +254,7 @@ def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:
         raise HubChanged(f"{upload.repo}: someone else changed the repository in the meantime")
 
     def passes(error: BaseException) -> bool:
-        # After a broken connection or a server error the commit may have been made.
+        # After a broken connection or a server error, the commit may have been made.
         cause = error.__cause__
         return isinstance(error, HubChanged) or (cause is not None and hub.is_temporary(cause))
 
@@ -274,7 +274,7 @@ def _check_version(upload: Upload, hub: Hub) -> None:
         return
     tagged = hub.files(upload.repo, commit)
     different = _different(upload, hub, tagged)
-    if upload.folders:  # another dataset of this version can have been published before
+    if upload.folders:  # another dataset of this version may have been published before
         different = [name for name in different if name in tagged and name != _CARD]
     if different:
         raise DatasetError(

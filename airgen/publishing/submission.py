@@ -45,13 +45,13 @@ _FIELDS = {  # our field: its name in air-benchmark
 }
 
 
-_PAIR = "dataset_pair"  # ours alone: which making of a version was searched
+_PAIR = "dataset_pair"  # only ours: which build of a version was searched
 _MOST_REASONS = 20
 _MOST_ENTRIES = 2_000
 _ENTRY_BYTES, _TOTAL_BYTES = 600_000_000, 4_000_000_000  # unpacked
-_MOST_COMPRESSION_RATIO = 200  # of compression
-_MOST_HITS = 1_000  # of a query
-_MOST_VALUES = 30_000_000  # of an entry's JSON: each is an object in memory
+_MOST_COMPRESSION_RATIO = 200  # maximum compression ratio
+_MOST_HITS = 1_000  # maximum hits per query
+_MOST_VALUES = 30_000_000  # maximum values of an entry's JSON, each of which is an object in memory
 
 
 class RefusedSubmission(DatasetError):
@@ -286,7 +286,7 @@ def _parse(data: bytes, where: str, name: str) -> SystemHits:
         value = dict(pairs)
         if len(value) != len(pairs):
             seen: set[str] = set()
-            # `add` gives None, so this finds the first key that was there before, in one pass.
+            # `add` returns None, so this finds the first key that was there before, in one pass.
             repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             raise DatasetError(f"{where}: {repeated[:80]!r} appears twice in one object")
         return value
@@ -304,7 +304,7 @@ def _parse(data: bytes, where: str, name: str) -> SystemHits:
     for ours, theirs in _FIELDS.items():
         text = value.get(theirs)
         if text is None and ours == "task" and len(parts) >= 3:
-            text = parts[-3]  # early versions of air-benchmark have the task only in the folder
+            text = parts[-3]  # early versions of air-benchmark store the task only in the folder name
         if not isinstance(text, str) or not text or len(text) > 200:
             reasons.append(f"{where}: {theirs} is missing or is not a short text")
         fields[ours] = str(text)

@@ -98,7 +98,7 @@ def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
     }
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
-        # What a submission may name: the scorer counts against these, not against the labels.
+        # The ids that a submission may contain: the scorer checks against these, not against the labels.
         rows = (encode_row({"_id": id_}, id_) for id_ in _document_ids(dataset))
         files[DOCUMENTS] = FileEntry(*write_text(directory / DOCUMENTS, rows))
         info = manifest.info
@@ -202,7 +202,7 @@ def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str
 
 Row = Mapping[str, Any]
 
-_FEWEST_GENERATED = 20  # generated passages, below which no share means anything
+_FEWEST_GENERATED = 20  # number of generated passages below which a share is meaningless
 _DEVIATIONS, _DIFFERENCE = 5.0, 0.1
 _END = re.compile(r"[.!?。！？؟।…][\"'”’»)\]]*$")
 _BULLET = re.compile(r"(?m)^[^\S\n]*(?:[-*•‣◦]|\d{1,2}[.)]) ")
@@ -296,7 +296,7 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         marks = marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated) if generated else ()
         habits = [DatasetProblem("habits", "corpus.jsonl", str(mark), "warning") for mark in marks]
         return [*_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset), *habits]
-    except (*DAMAGE, DatasetError) as error:  # `verify` says what is wrong with the files
+    except (*DAMAGE, DatasetError) as error:  # `verify` reports what is wrong with the files
         return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
 
 

@@ -37,7 +37,7 @@ from airgen.text.token_counts import load_tokenizer
 AUTO = "auto"
 """The value of `id`, `title` and `text` for detecting the column by its name and values."""
 
-_INSPECTED_ROWS = 1000  # rows whose columns are known before all are read
+_INSPECTED_ROWS = 1000  # rows used to recognise the columns before all are read
 _FILE = "corpus.jsonl"
 
 
@@ -79,8 +79,8 @@ class Corpus:
         **settings: Any,
     ) -> None:
         self.name, self.task = name, settings.pop("task", "qa")
-        self._named: Path | str | None = None  # a corpus's YAML, which is used as it is
-        self._rows: Path | None = None  # rows that were given, as JSON Lines
+        self._named: Path | str | None = None  # a corpus YAML file, which is used unchanged
+        self._rows: Path | None = None  # the given rows, as JSON Lines
         self._notes: list[str] = []
         given = {"id": id, "title": title, "text": text}
         chosen = {key for key, value in given.items() if value != AUTO}

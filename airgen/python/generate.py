@@ -39,8 +39,8 @@ from airgen.text.escaping import dollars, md
 
 Relevance = Literal["answer", "subject"]
 
-_ANSWER_SECONDS = 2.0  # of an LLM call, where the model was not probed
-_TIMED_PAIRS = 16  # pairs that a local model scores to learn how fast it is
+_ANSWER_SECONDS = 2.0  # seconds per LLM call, if the model was not probed
+_TIMED_PAIRS = 16  # pairs that a local model scores to measure its speed
 
 
 P = ParamSpec("P")

@@ -23,7 +23,7 @@ from airgen.registry import closest, load_extra
 from airgen.study import Column, Rows, Study, Table, columns, fragment
 from airgen.text.escaping import md, terminal_table
 
-_MOST_COLUMNS = 12  # columns of the table
+_MOST_COLUMNS = 12  # maximum columns of the table
 _MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10")
 
 
@@ -110,7 +110,7 @@ class Results(Rows[Result]):
     """
 
     out: Path = Path("results")  # where runs, scores and tables are
-    places: tuple[Path, ...] = ()  # the data sets' folders
+    places: tuple[Path, ...] = ()  # the datasets' folders
 
     @property
     def datasets(self) -> list[str]:

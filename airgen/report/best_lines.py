@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 from airgen.text.near_duplicates import folded_words
 
-_SHORTEST_STEM_LETTERS = 4  # letters of a word that also stands for longer ones that begin like it
-_BREAK_CHARACTERS = 120  # characters to go back to the beginning of a sentence
+_SHORTEST_STEM_LETTERS = 4  # minimum letters of a word that also matches longer words with the same beginning
+_BREAK_CHARACTERS = 120  # maximum characters back to the beginning of a sentence
 _BREAK = re.compile(r"[.!?。！？]\s+|\n")
 
 

@@ -20,7 +20,7 @@ from airgen.report.systems import Board
 from airgen.steps.progress import STATUS, read_status
 from airgen.study import Table, columns
 
-_SHOWN_MODELS = 6  # models on the first page; the section of models has all
+_SHOWN_MODELS = 6  # models on the first page; the section on models lists all
 
 
 def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:

@@ -32,9 +32,9 @@ from airgen.study import Column, Table
 from airgen.text.escaping import one_line
 
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s
-GOING = ("running", "silent")  # states of a job whose process is there
-_MOST_ITEMS = 64  # of any list or table
-_MOST_CHARACTERS = 500  # characters of any text
+GOING = ("running", "silent")  # states of a job whose process exists
+_MOST_ITEMS = 64  # maximum length of any list or table
+_MOST_CHARACTERS = 500  # maximum characters of any text
 _TOKENS = ("calls", "from_disk", "prompt_tokens", "cached_tokens", "completion_tokens", "usd", "in_flight", "waiting")
 _USED = {**dict.fromkeys(_TOKENS, 0), "failures": {}, "retries": {}}
 
@@ -249,7 +249,7 @@ class View:
         out = self._folder / f"report-{self._number + 1}"
         with report_folder(out, title_of(sources), connect="'self'") as pack:
             write_data(pack, sources, notes, title_of(sources), live=True)
-        # An older page goes on with the newer files: what it has not loaded yet comes from there.
+        # An older page continues with the newer files, which provide what it has not loaded yet.
         self._files = {path.relative_to(out).as_posix(): path for path in out.rglob("*") if path.is_file()}
         self._sources, self._number = sources, self._number + 1
 

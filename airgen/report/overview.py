@@ -49,8 +49,8 @@ _CALL = ("stage", "model", "calls", "failed", "prompt_tokens", "cached_tokens", 
 _FAILURES = "SELECT stage, error, count(*) FROM answer WHERE error <> '' GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 20"
 _RANKED = "SELECT model, count(*), sum(len(ids)) FROM {table} WHERE fingerprint IN (SELECT unnest(?)) GROUP BY model"
 _JUDGED = "SELECT level, count(*) FROM judgment WHERE fingerprint IN (SELECT unnest(?)) GROUP BY level ORDER BY level"
-_PROFILED_PASSAGES = 5000  # passages of a corpus whose words are counted; more take seconds
-_LEAST_SLOPE_SYSTEMS = 3  # systems of a slope graph
+_PROFILED_PASSAGES = 5000  # passages of a corpus whose words are counted; more would take seconds
+_LEAST_SLOPE_SYSTEMS = 3  # minimum number of systems for a slope graph
 _GENERATION = {"type": "types", "length": "lengths", "information": "information", "style": "styles"}
 
 
@@ -254,7 +254,7 @@ def _agreement(source: ReportSource) -> dict[str, Any] | None:
         facts = {name: value[name] for name in names}
         scores = {side: dict(value["scores"][side]) for side in ("human", "generated")}
     except DAMAGE:
-        return None  # there is none, or it is damaged
+        return None  # it is missing or damaged
     rows = [_slope(gain, scores["human"].get(gain.system), scores["generated"].get(gain.system)) for gain in gains]
     title = f"Ranks of {len(gains)} systems on {facts['collection']}"
     table = slope_table(rows, str(facts["measure"]))

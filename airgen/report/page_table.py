@@ -96,7 +96,7 @@ class Filter:
     fewest: int = 2
 
 
-_MOST_CHOICES = 60  # of a filter: more are no choice
+_MOST_CHOICES = 60  # values of a filter; more are not a useful choice
 
 
 def page_table(

@@ -59,7 +59,7 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
 
 
 BLOCK = 32
-_HIT_CHARACTERS = 400  # characters of a document that has no label
+_HIT_CHARACTERS = 400  # characters of a document without a label
 _COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "attributes")
 _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
 _KNOWN |= {"answer", "hard_negatives", "labels"}
@@ -142,7 +142,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
     accepted, public = job.accepted(store), job.ids
     finished, rejected = source.state == "finished", accepted.rejected
     steps = source.manifest.funnel if source.manifest is not None and finished and job.pipeline.queries is None else ()
-    if len(steps) > 1:  # after a smaller target, those that its funnel counts
+    if len(steps) > 1:  # after a smaller target, the queries that its funnel counts
         rejected = rejected[: max(0, steps[1].entered - len(accepted.lineages))]
     every = [(lineage, "") for lineage in accepted.lineages] + [(row.lineage, row.words) for row in rejected]
     splits = public.splits(accepted.lineages)

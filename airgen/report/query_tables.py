@@ -12,8 +12,8 @@ Row = Mapping[str, Any]
 _OUTCOMES = {"kept": ("kept", "good"), "dropped": ("dropped", "bad"), "pending": ("not yet controlled", "")}
 _LENGTHS = {"lt5": "under 5", "lt10": "under 10", "10to20": "10 to 20", "ge20": "20 or more"}
 _ATTRIBUTES = {"type": "Type", "length": "Words", "information": "Information", "style": "Style"}
-_DIFFICULTIES = ("hard", "medium", "easy")  # a third of the possible scores each
-_MOST_POSITIVES = 5  # more are one choice
+_DIFFICULTIES = ("hard", "medium", "easy")  # each covers a third of the possible scores
+_MOST_POSITIVES = 5  # more values are merged into one choice
 RELEVANT, NOT_RELEVANT, UNLABELLED = "●×·"
 """A passage among the first hits of a system: its label."""
 

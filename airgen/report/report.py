@@ -129,7 +129,7 @@ def write_data(
     for source in sources:
         with ExitStack() as stack:
             if source.job is not None:
-                with suppress(StoreError):  # the parts that need it say so
+                with suppress(StoreError):  # the parts that need it report this
                     stack.enter_context(source.store())
             every.append(boards(source))
             counts = write_queries(source, pack)

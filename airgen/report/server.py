@@ -103,7 +103,7 @@ class _Server:
         except _Refused as refused:
             status, why = refused.args
             response = _text(f"{why}\n", "text/plain", status)
-            response.force_close()  # what was sent with the request stays unread
+            response.force_close()  # the rest of the request is not read
         except AirgenError as error:
             response = _text(f"{one_line(error, 500)}\n", "text/plain", 400)
         response.headers.update(_HEADERS)
@@ -135,7 +135,7 @@ class _Server:
         if request.path == "/" and (given := request.query.get("token")):
             if not self._knows(given):
                 raise _Refused(403, "this token is not the one that `airgen report --live` printed")
-            # A redirect that another site began would come without a strict cookie; a page that goes on does not.
+            # After a redirect from another site, a strict cookie would be missing, but not after a page that continues.
             page = _text(_GO_ON, "text/html")
             page.set_cookie(f"airgen-{self.port}", self.token, httponly=True, samesite="Strict")
             return page

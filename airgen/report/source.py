@@ -66,7 +66,7 @@ def _copied(job: Job, folder: Path) -> Iterator[Store]:
                 with suppress(FileNotFoundError):
                     shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
             if _stamp(path) != before:
-                continue  # the log was taken into the database meanwhile, so the two copies may not fit
+                continue  # the log was merged into the database meanwhile, so the two copies may not match
             store = Store.open(copy, create=False)
         except (StoreError, OSError) as problem:
             error = problem

@@ -329,7 +329,7 @@ def pairs_square(key: str, results: Sequence[Result], comparison: Comparison) ->
 
 MILLIONTHS = 1e6
 """Scores by query are whole numbers in a report: they take little room, and six digits separate any two."""
-_NOWHERE = 10**9  # what a query without a relevant hit is sorted by
+_NOWHERE = 10**9  # the sort key of a query without a relevant hit
 
 
 def scores_table(ids: Sequence[str], scores: Mapping[str, float], first: Mapping[str, int]) -> dict[str, Any]:

@@ -44,9 +44,9 @@ from airgen.study import Column, Table
 if TYPE_CHECKING:
     from airgen.evaluation.charts import AnyChart
 
-_LISTED_HOLES = 50  # passages without a label that are listed
-_LISTED_MISSED_PASSAGES = 200  # relevant passages that no system finds
-_NUMBERS = frozenset({"judged", "count"})  # attributes of people's queries that are numbers, not kinds
+_LISTED_HOLES = 50  # unlabelled passages that are listed
+_LISTED_MISSED_PASSAGES = 200  # relevant passages that no system finds, at most
+_NUMBERS = frozenset({"judged", "count"})  # attributes of human queries that are numbers, not kinds
 _LISTED_WORST_QUERIES = 30  # queries of a system that are listed
 
 Labels = Mapping[str, Mapping[str, float]]
@@ -88,7 +88,7 @@ def boards(source: ReportSource) -> list[Board]:
                 comparison = compare([result.name for result in same], as_matrix(same, headline)[1])
                 place = {name: at for at, name in enumerate(comparison.names)}
                 same.sort(key=lambda result: place[result.name])
-        except (DatasetError, ValueError) as error:  # ValueError: their scores are of different numbers of queries
+        except (DatasetError, ValueError) as error:  # ValueError: their scores are for different numbers of queries
             notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
         if len(same) < len(every):
             notes.append(f"{len(every) - len(same)} results have another head measure and are not shown")
@@ -349,7 +349,7 @@ def _first(labels: Mapping[str, float], ranking: SystemRanks) -> int:
 
 Drawings = dict[str, str]
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; on dark pages lighter ones of the same hues.
+# Okabe and Ito's colours, which colour-blind people can distinguish; dark pages use lighter versions of the same hues.
 _LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#a17400", "#2b9bd7", "#666666", "#1a1a1a")
 _DARK = ("#56b4e9", "#ff8a4c", "#2fc79c", "#e6a3c9", "#e6b422", "#9fd8ff", "#b0b0b0", "#f2f2f2")
 _PAGES = {
@@ -372,7 +372,7 @@ def score_against_time(results: Sequence[Result]) -> Drawings:
     from airgen.evaluation.charts import label
 
     rows, fastest = [], math.inf
-    for place, result in timed:  # the best first, so a system stands out if it is faster than all before it
+    for place, result in timed:  # the best first, so a system is highlighted if it is faster than all systems before it
         time = max(result.costs.batch_ms or 0.0, 1e-6)
         low, high = result.intervals[result.headline]
         rows.append(
@@ -436,7 +436,7 @@ def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], wi
     from airgen.evaluation.charts import titled
 
     times, ends = [row["time"] for row in rows], [row[end] for row in rows for end in ("low", "high")]
-    # Names stand to the left of their points, above the line of the best: nothing else can be there.
+    # Names are to the left of their points, above the line of the best systems, where there is always room.
     limits = min(times) / 2.5, max(times) * 1.6
     height = round(width * 0.25 + 200)
     rows = _named(rows, limits, scores=(min(ends), max(ends)), width=width, height=height)

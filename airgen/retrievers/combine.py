@@ -79,14 +79,14 @@ def weighted_sum(
         if normalisation == "min-max":
             low = np.where(retrieved, scores, np.inf).min(axis=1, keepdims=True, initial=np.inf)
             spread = np.where(retrieved, scores, -np.inf).max(axis=1, keepdims=True, initial=-np.inf) - low
-            equal = ~(spread > 0)  # also for a query without hits, where it is -inf
+            equal = ~(spread > 0)  # also for a query without hits, for which it is -inf
             with np.errstate(invalid="ignore"):
                 scores = np.where(equal, 1.0, (scores - low) / np.where(equal, 1.0, spread))
         elif normalisation == "z-score":
             mean = scores.sum(axis=1, keepdims=True) / count
             variance = np.where(retrieved, (scores - mean) ** 2, 0).sum(axis=1, keepdims=True) / count
             scores = (scores - mean) / np.where(variance > 0, np.sqrt(variance), 1.0)
-            # Shifted, so that the lowest is the 0 that a passage which was not found gets.
+            # Shifted so that the lowest score is 0, which a missing passage also gets.
             scores -= np.where(retrieved, scores, np.inf).min(axis=1, keepdims=True, initial=0)
         parts.append((hits.positions, weight * scores))
     return _merge(parts, k)
@@ -113,7 +113,7 @@ def _merge(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.float64]]], k: in
         values = np.concatenate([part[1][query] for part in parts])
         passages, which = np.unique(places[places >= 0], return_inverse=True)
         sums = np.bincount(which, values[places >= 0], len(passages)).astype(np.float32)
-        best = np.argsort(-sums, kind="stable")[:k]  # passages ascend, so a stable sort settles ties
+        best = np.argsort(-sums, kind="stable")[:k]  # passages ascend, so a stable sort decides ties
         hits.put(query, passages[best].astype(np.int32), sums[best])
     return hits
 
@@ -191,7 +191,7 @@ class Fused(Component):
         return {**how, "systems": [dict(system.describe()) for system in self.systems], "ties": "by position"}
 
 
-_QUERIES_AT_ONCE = 16  # whose pairs are scored in one call, more on a GPU: bounds what a re-ranker holds at once
+_QUERIES_AT_ONCE = 16  # queries whose pairs are scored in one call (more on a GPU), which limits a re-ranker's memory
 
 
 class RerankingSettings(Component.Settings):
@@ -263,12 +263,12 @@ class RerankedRetriever(Component):
         for row in range(len(positions)):
             count = int((candidates.positions[row, : self.top] >= 0).sum())
             places, values = candidates.positions[row, :count], new[start : start + count]
-            order = np.lexsort((places, -values))  # ties go by position
+            order = np.lexsort((places, -values))  # ties are ordered by position
             positions[row, :count], scores[row, :count] = places[order], values[order]
             lower = np.flatnonzero(positions[row, count:] >= 0) + count
             if len(lower) and count:
                 last = scores[row, count - 1]
-                step = np.float32(max(1e-3, abs(float(last)) * 1e-4))  # distinct in fp32
+                step = np.float32(max(1e-3, abs(float(last)) * 1e-4))  # distinct scores in fp32
                 scores[row, lower] = last - step * np.arange(1, len(lower) + 1, dtype=np.float32)
             start += count
         return Hits(positions[:, :k], scores[:, :k])

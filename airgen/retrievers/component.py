@@ -40,7 +40,7 @@ class Component:
     name: str
     settings: Settings
     positional: ClassVar[tuple[str, ...]] = ()
-    travels: ClassVar[bool] = False  # defined by its settings alone, so that a worker elsewhere can build it
+    travels: ClassVar[bool] = False  # defined only by its settings, so that a worker elsewhere can build it
     progress: IndexProgress | None = None  # if set, called with the number of encoded passages
 
     def __init_subclass__(cls, **options: Any) -> None:

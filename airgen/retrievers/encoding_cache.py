@@ -74,12 +74,12 @@ class SeveralOutputs(Protocol):
         """Return the same description for the components of all forms."""
 
 
-_FORMS = {"vectors": ("<f2",), "tokens": ("<f2",), "rows": ("<i4", "<f4")}  # what each array of an encoding holds
+_FORMS = {"vectors": ("<f2",), "tokens": ("<f2",), "rows": ("<i4", "<f4")}  # the contents of each array of an encoding
 _HEAD = struct.Struct("<16sQII")
 _RECORD = np.dtype([("key", "S16"), ("start", "<u8"), ("size", "<u4"), ("columns", "<u4"), ("crc", "<u4")])
-_MEMORY_BYTES = 1 << 29  # bytes of the latest encodings
-_STORE_BYTES = 1 << 32  # bytes of data in one folder; what comes later is not kept, but for vectors of a whole corpus
-_BATCH_TEXTS = 64  # texts encoded between two words about progress
+_MEMORY_BYTES = 1 << 29  # bytes of the most recent encodings
+_STORE_BYTES = 1 << 32  # maximum bytes in a folder; later encodings are not kept, except vectors of a whole corpus
+_BATCH_TEXTS = 64  # texts encoded between two progress messages
 
 
 class EncodingStore:
@@ -89,13 +89,13 @@ class EncodingStore:
         self.root, self._kinds = root, _FORMS[form]
         self.folder = root / content_key([dict(model), form])[:16] / kind
         self.data, self._keys = self.folder / "data.bin", self.folder / "keys.bin"
-        self._records = np.zeros(0, _RECORD)  # by key, those of one key in the order of the file
-        self._read = 0  # bytes of the keys that are known
-        self._end = 0  # of the data that they know
+        self._records = np.zeros(0, _RECORD)  # by key; those with the same key in the order of the file
+        self._read = 0  # bytes of the known keys
+        self._end = 0  # bytes of the known data
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             about = canonical_json({"model": dict(model), "form": form, "kind": kind})
-            (self.folder / "meta.json").write_text(about, encoding="utf-8")  # for people
+            (self.folder / "meta.json").write_text(about, encoding="utf-8")  # for readers
         except OSError as error:
             raise ModelError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
 
@@ -129,7 +129,7 @@ class EncodingStore:
             for at, (row, start, size, crc) in enumerate(zip(rows.tolist(), *fields, strict=True)):
                 data = b""
                 if start + size <= end:
-                    file.seek(start)  # usually unchanged, and then no system call is needed
+                    file.seek(start)  # usually unchanged, so no system call is needed
                     data = file.read(size)
                 sound = zlib.crc32(data, zlib.crc32(heads[at * step : at * step + _HEAD.size])) == crc
                 yield row, data if sound else None
@@ -152,7 +152,7 @@ class EncodingStore:
             records: list[bytes] = []
             with self.data.open("ab") as data, self._keys.open("ab") as keys:
                 for file, size in ((data, self._end), (keys, self._read)):
-                    if os.fstat(file.fileno()).st_size > size:  # what a crash left incomplete
+                    if os.fstat(file.fileno()).st_size > size:  # the incomplete rest of a crash
                         os.truncate(file.fileno(), size)
                 end = os.fstat(data.fileno()).st_size  # less than before if data was lost: its CRCs do not match
                 for text, arrays in encodings.items():
@@ -318,7 +318,7 @@ class Memo:
             for values in encoded(self._encode, batched(texts, self._size), "passage"):
                 yield list(map(self._keep, values))
             return
-        for block in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # every worker gets work
+        for block in batched(texts, self._size * max(1, 4 * (current().workers - 1))):  # so that every worker has work
             encodings = self._encoded(list(dict.fromkeys(block)), "passage")
             yield [encodings[text] for text in block]
 

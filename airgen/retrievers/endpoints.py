@@ -24,7 +24,7 @@ from airgen.settings.base import SERVED, SPEED
 from airgen.settings.http import Address, ServiceAccess
 from airgen.text.escaping import one_line
 
-_RETRIES = 5  # of a request that failed for now: half a minute of pauses
+_RETRIES = 5  # attempts for a request that failed temporarily: half a minute of pauses
 
 
 class Remote(Component):
@@ -104,7 +104,7 @@ class HttpEmbedder(_Endpoint):
         self.name = self.settings.model
         self._url = self.settings.base_url.rstrip("/") + "/embeddings"
         self._dim = self.settings.dimensions
-        self._api: Any = None  # of the package, made with the first request
+        self._api: Any = None  # the package's client, created for the first request
 
     @property
     def dim(self) -> int:
@@ -137,7 +137,7 @@ class HttpEmbedder(_Endpoint):
         more = {} if self.settings.dimensions is None else {"dimensions": self.settings.dimensions}
 
         async def send(client: HttpClient) -> Received:
-            from airgen import openai_client as package  # most of a second
+            from airgen import openai_client as package  # importing it takes most of a second
 
             if self._api is None:
                 self._api = package.openai_client(self.settings.base_url, {}, {}, client)

@@ -38,7 +38,7 @@ from airgen.settings.base import MODEL, SPEED
 
 _HEADS = ("colbert_linear.pt", "sparse_linear.pt")
 _IGNORED = ["onnx/*", "*.onnx", "*.onnx_data", "*.msgpack", "*.ot", "*.h5", "imgs/*", "*.jpg"]
-_MEMORY_BYTES = 1 << 27  # bytes of the latest passes
+_MEMORY_BYTES = 1 << 27  # bytes of the most recent passes
 
 
 def _library(feature: str) -> Any:
@@ -440,7 +440,7 @@ class FlagReranker(FlagModel):
             settings["prompt"] = chosen.prompt
         if kind != "decoder-only-layerwise":
             return self._made(library.FlagAutoReranker.from_finetuned, **settings)
-        settings["use_fp16"] = True  # the library requires it, but computes in single precision on a CPU
+        settings["use_fp16"] = True  # the library requires it, but uses single precision on a CPU
         if chosen.cutoff_layer is not None:
             settings["cutoff_layers"] = [chosen.cutoff_layer]
         with _layerwise_code() as repair:

@@ -34,10 +34,10 @@ from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED
 from airgen.settings.http import Address
 
-_REQUEST_PASSAGES = 250  # sent in one request
+_REQUEST_PASSAGES = 250  # passages sent in one request
 _WINDOW_PASSAGES = 1000  # all indexed before the next ones are sent, so an interrupted index ends at a window
-_POLL_SECONDS = 0.1  # between two polls of a server that is still working
-_PAGE_HITS = 250  # the most that Typesense returns per page
+_POLL_SECONDS = 0.1  # seconds between two polls of a server that is still working
+_PAGE_HITS = 250  # the maximum that Typesense returns per page
 _RECALL_DEPTH = 10  # nearest passages per query that `ann_recall` looks for
 _GONE = ": if its index is gone, run again, and the passages are indexed again"
 
@@ -63,7 +63,7 @@ class SearchEngine(Remote):
     settings: Settings
     engine: ClassVar[str]
     _dense: Dense | None = None
-    _vectors: NDArray[np.float32] | None = None  # of the latest queries
+    _vectors: NDArray[np.float32] | None = None  # vectors of the latest queries
     _index = ""
     _server_version: str | None = None  # the version of the server, once it is known
 
@@ -114,7 +114,7 @@ class SearchEngine(Remote):
         with self._understood():
             self._server_version = self._version()
             indexed = self._prepared(corpus)
-            # Passages that the index lost lie in its last window, so that one is sent again.
+            # If the index lost passages, they are in its last window, so that window is sent again.
             first = size if indexed >= size else indexed // _WINDOW_PASSAGES * _WINDOW_PASSAGES
             for start in range(first, size, _WINDOW_PASSAGES):
                 end = min(start + _WINDOW_PASSAGES, size)
@@ -277,7 +277,7 @@ class Chroma(_VectorEngine):
     settings: Settings
 
     engine = "chroma"
-    _path = ""  # of the collection
+    _path = ""  # the path of the collection
 
     def _version(self) -> str:
         return str(self._call("GET", "/api/v2/version"))
@@ -328,7 +328,7 @@ class Meilisearch(SearchEngine):
         self._call("POST", f"/indexes/{self._index}/documents", rows)
 
     def _settle(self) -> None:
-        # An index runs its tasks in order, so the last one is enough.
+        # An index runs its tasks in order, so checking the last one is enough.
         while tasks := self._call("GET", f"/tasks?indexUids={self._index}&limit=1")["results"]:
             last = tasks[0]
             if last["status"] in ("failed", "canceled"):

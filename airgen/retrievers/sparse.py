@@ -72,11 +72,12 @@ class EmbeddedSplade(EmbeddedModel):
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
         """Return the sparse row of each text; queries and passages are treated alike."""
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
-        _ = self._model  # made before several threads use it
+        _ = self._model  # created before several threads use it
         return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
 
     def _row(self, ids: NDArray[np.int64]) -> SparseRow:
-        # The maximum comes before log(1 + ReLU(x)), which is monotonous: the result is the same, the cost 1/length.
+        # The maximum comes before log(1 + ReLU(x)), which is monotonic, so the result is the same at 1/length of the
+        # cost.
         words, model = self._model
         terms, best = model.logits(words[ids])
         if not np.isfinite(best).all():
@@ -101,7 +102,7 @@ class SparseEncoder(LibraryModel):
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
-    _texts = 1024  # on a GPU at once: a row of the vocabulary each
+    _texts = 1024  # texts on a GPU at once, each of which needs a row of the vocabulary
 
     @cached_property
     def model(self) -> Any:
@@ -166,7 +167,7 @@ def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
 
 def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> Hits:
     """Return the k passages with the greatest inner product above 0 per query; terms are added in ascending order."""
-    size = len(index.starts) - 1  # terms from here on occur in no passage
+    size = len(index.starts) - 1  # terms beyond this occur in no passage
     weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
     return index.search(
         [{term: weight for term, weight in weights_of_term.items() if term < size} for weights_of_term in weighted], k
@@ -186,7 +187,7 @@ class _WithRows(Component):
         model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
 
     settings: CacheSettings
-    model: Any  # encode(texts, kind) -> a SparseRow of each
+    model: Any  # encode(texts, kind) -> a SparseRow for each text
 
     def set_up(self) -> None:
         self.name = f"sparse {self.model.name}"
@@ -304,7 +305,7 @@ class SpartaEncoder(TorchModel):
         limit, size = self.settings.max_length, self.settings.batch_size
         limit = min(limit, getattr(model.config, "max_position_embeddings", None) or limit)
         terms = model.get_input_embeddings().weight
-        if getattr(model.config, BIAS, None) is None:  # as in BEIR, whose impacts of special tokens are log(1 + 0)
+        if getattr(model.config, BIAS, None) is None:  # as in BEIR, where the impacts of special tokens are log(1 + 0)
             terms = terms.detach().clone()
             terms[tokenizer.all_special_ids] = 0
 
@@ -317,7 +318,7 @@ class SpartaEncoder(TorchModel):
                     encoded = tokenizer(batch, **cut).to(model.device)
                     states = model(**encoded).last_hidden_state
                     for row, mask in zip(states, encoded["attention_mask"].bool(), strict=True):
-                        # One passage at a time: (tokens, vocabulary) of a batch would be a gigabyte.
+                        # One passage at a time, because (tokens, vocabulary) of a batch would be a gigabyte.
                         best = (row[mask] @ terms.T).max(dim=0).values.float() + bias
                         sparse.append(self._sparse(torch.log1p(torch.relu(best)).cpu().numpy()))
             return sparse
@@ -329,7 +330,7 @@ class SpartaEncoder(TorchModel):
             raise ModelError(f"{self.name} returned NaN or infinity")
         terms = np.flatnonzero(impacts > 0)
         if (top := self.settings.top_terms) is not None and len(terms) > top:
-            order = np.lexsort((terms, -impacts[terms]))[:top]  # ties go to the lower id
+            order = np.lexsort((terms, -impacts[terms]))[:top]  # ties are ordered by id
             terms = np.sort(terms[order])
         return terms.astype(np.int32), impacts[terms].astype(np.float32)
 

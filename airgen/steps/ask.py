@@ -158,8 +158,8 @@ def money(store: Store) -> Money:
     return Money(float(paid), store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)"))
 
 
-ECHO_WORDS = 5  # so many words of the prompt in a row cannot be an accident
-# Inputs that vary from item to item: an answer may rightly repeat them.
+ECHO_WORDS = 5  # this many consecutive words of the prompt cannot be an accident
+# Inputs that vary between items, which an answer may rightly repeat.
 _MATERIAL = ("document", "character", "scenario", "query", "title", "examples", "opening")
 
 Next = Callable[[Request, Answer, str, int], Request]
@@ -177,7 +177,7 @@ async def ask_until(
     for attempt in range(1, attempts + 1):
         answer = await llm.ask(sent)
         if answer.error:
-            # The text of a failed call is what the server said.
+            # The text of a failed call is the server's message.
             reason, _, rest = answer.error.partition(":")
             return Problem(f"llm: {reason}", rest.strip(), "llm", answer=answer.text)
         result = read(answer)
@@ -293,7 +293,7 @@ async def ask_prompt(
         return repeated or check(value) or value
 
     def again(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
-        # Only the last bad answer is shown, if any: a chain of all of them grows without telling the model more.
+        # Only the last bad answer is shown, if any, because a chain of all answers grows without helping the model.
         nonlocal complaint
         sent = afresh(request, problem) if small else corrective(request, answer.text, problem)
         added = sent.messages[-1].content.removeprefix(request.messages[-1].content)
@@ -315,7 +315,7 @@ def without_properties(messages: Sequence[Message], left_out: Collection[str]) -
             return message
         try:
             shown = json.loads(message.content)
-        except ValueError:  # an example in a prompt of the user's
+        except ValueError:  # an example in the user's prompt
             return message
         if not isinstance(shown, dict):
             return message

@@ -22,13 +22,13 @@ STATUS = "status.json"
 """The name of the status file in a work directory."""
 
 STATUS_SECONDS = 1.0
-BEAT_SECONDS = 30.0  # between two lines of a stage where there is no terminal
-HEART_SECONDS = 5.0  # between two status files of a stage while nothing gets done
-_WIDE_COLUMNS = 110  # columns of a terminal, from which on there is room for a long bar
+BEAT_SECONDS = 30.0  # seconds between two lines of a stage without a terminal
+HEART_SECONDS = 5.0  # seconds between two status files of a stage without progress
+_WIDE_COLUMNS = 110  # columns of a terminal from which there is room for a long bar
 _RECENT_QUERIES = 20  # queries in the status file
-_QUERY_CHARACTERS = 200  # characters of each
-_MAX_STATUS_BYTES = 4 << 20  # bytes of a status file; its lists and texts are bounded when it is written
-_MAX_FIGURE = 1e15  # of any figure in a status file
+_QUERY_CHARACTERS = 200  # maximum characters of each query
+_MAX_STATUS_BYTES = 4 << 20  # maximum bytes of a status file, whose lists and texts are limited when it is written
+_MAX_FIGURE = 1e15  # maximum of any figure in a status file
 
 
 class Display:
@@ -64,7 +64,7 @@ class Display:
         self.state: dict[str, Any] = {"stages": (read_status(status_file) or {}).get("stages", {})}
         self._earlier = {name: stage.get("seconds") or 0.0 for name, stage in self.state["stages"].items()}
         self._written = 0.0
-        self._silent = False  # the status file cannot be written, and the user knows
+        self._silent = False  # the status file cannot be written, which the user already knows
         self._progress: Progress | None = None
 
     @contextmanager
@@ -79,7 +79,7 @@ class Display:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            # The figures keep their width, and the note has what is left.
+            # The figures keep their width, and the note gets the rest.
             TextColumn("{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
         )
         interactive = self.console.is_terminal

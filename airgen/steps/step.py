@@ -250,7 +250,7 @@ class Step:
         """Return the hash of everything on which this step's rows depend besides their parents. Takes the arguments of
         `parts`."""
         parts = self.parts(*given, **named)
-        if self.whole:  # what stands behind the colon is the place of one of several equal steps: prelabel:0
+        if self.whole:  # the part after the colon is the position among several equal steps: prelabel:0
             return fingerprint(stage=self.name.partition(":")[0], version=self.version, **parts)
         return fingerprint(stage=self.name, version=self.version, **{**parts, **self._asked(*given)})
 

@@ -176,7 +176,7 @@ CREATE TABLE theirs (place BIGINT, words VARCHAR, grams UINTEGER[]);
 CREATE TABLE ours_band (key UBIGINT, place BIGINT);
 CREATE TABLE theirs_band (key UBIGINT, place BIGINT);
 """
-# Candidates have all words or one band of their signatures in common; the exact similarity decides.
+# Candidates have all words or a band of their signatures in common; the exact similarity decides.
 _MATCHES = """
 WITH candidate AS (
     SELECT o.place, t.place AS other FROM ours o JOIN theirs t USING (words)

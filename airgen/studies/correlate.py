@@ -27,7 +27,7 @@ from airgen.studies.rank_correlation import (
 from airgen.study import Column, Shown, Study, Table, columns
 from airgen.text.escaping import md, p_value
 
-FEW = 10  # systems below which a rank correlation says little
+FEW = 10  # number of systems below which a rank correlation says little
 Matrix = NDArray[np.float64]
 
 

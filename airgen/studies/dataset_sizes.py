@@ -36,7 +36,7 @@ def statistics_rows(home: Path) -> list[Row]:
     if (home / SUITE).is_file():
         return table_rows(datasets_of(home).values())
     opened = BeirDataset.open(home)
-    if not (is_dataset(home) and "format" in read_json(home / MANIFEST)):  # pairs, too, have a manifest
+    if not (is_dataset(home) and "format" in read_json(home / MANIFEST)):  # training pairs have a manifest too
         return _counted(opened)
     counted = {str(row["split"]): row for row in _counted(opened, need_labels=False)}
     words = ("D/Q", "words of queries", "words of passages")

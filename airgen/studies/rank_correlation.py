@@ -22,7 +22,7 @@ from airgen.errors import UsageError
 from airgen.evaluation.significance import t_tails
 
 Matrix = NDArray[np.float64]
-LEAST_SYSTEMS = 3  # a correlation of two systems is 1 or -1
+LEAST_SYSTEMS = 3  # the correlation of two systems is 1 or -1
 _MOST_SYSTEMS_IN_EVERY_ORDER = 7  # up to which both p-values are counted over all orders (5,040), with any ties
 
 

@@ -26,7 +26,7 @@ from airgen.text.escaping import terminal_table
 FOLDS = 5
 LEAST_QUERIES = 20
 _STEPS = {2: 20, 3: 10, 4: 6}  # weights are multiples of 1 / step; about the same number of candidates for each
-_FUSED_HITS = 10  # measures look no deeper
+_FUSED_HITS = 10  # no measure looks deeper
 
 Matrix = NDArray[np.float64]
 

@@ -19,15 +19,15 @@ from itertools import chain
 from airgen.tables.choose_columns import folded, is_number
 
 _SAMPLE_ROWS, _SAMPLE_CHARACTERS = 1000, 1 << 20
-_DELIMITERS = "\t;,|"  # of two that fit equally well, the earlier one is taken
+_DELIMITERS = "\t;,|"  # if two fit equally well, the earlier one is used
 # Other delimiters are recognised by usual names that stand between them in the first row; control characters, which
 # are nothing else, without.
 _RARE_DELIMITERS = "\x1f\x01\x02\x1e^~¦§¬þ:#/$"
 _CERTAIN_DELIMITERS = "\x1f\x01\x02\x1e"
-_MAX_PREAMBLE_LINES = 20  # lines that may stand before the header
-_MAX_NAME_CHARACTERS = 60  # a row with a longer cell is no header
-_MIN_REGULAR_SHARE = 0.6  # of the rows, which must have the table's width
-_MIN_CLEAR_SHARE = 0.9  # the same for a table after a preamble without known names
+_MAX_PREAMBLE_LINES = 20  # maximum number of lines before the header
+_MAX_NAME_CHARACTERS = 60  # a row with a longer cell is not a header
+_MIN_REGULAR_SHARE = 0.6  # share of the rows that must have the table's width
+_MIN_CLEAR_SHARE = 0.9  # the same, for a table after a preamble without known names
 _MIN_ROWS = 3
 
 
@@ -204,12 +204,12 @@ def _shape(
     if len(first) > 1 and (stated or 2 * names >= len(first)):
         return replace(dialect, width=len(first)), max(0.5, _regular(rows, len(first)))
     if len(first) == 1 and names:
-        return None  # the name of one column: what follows are its texts
+        return None  # the name of a single column, followed by its texts
     counts = Counter(len(cells) for _, cells in rows)
     width = len(first)
     if width < 2 or counts[width] < _MIN_REGULAR_SHARE * len(rows):
         width = max(counts, key=lambda size: (counts[size], size))
-    # A title, a date of export or the like may stand before the header. It has fewer cells than the table.
+    # A title, an export date or the like may precede the header. It has fewer cells than the table.
     beginning = rows[: _MAX_PREAMBLE_LINES + 1]
     start = next((place for place, (_, cells) in enumerate(beginning) if len(cells) == width), len(rows))
     table = rows[start:]
@@ -271,13 +271,13 @@ def has_names(rows: list[list[str]], known: Collection[str], usual: bool) -> boo
     if named and named >= len([cell for cell in first if cell.strip()]) / 2:
         return True
     if any(is_numeric and is_number(cell) for is_numeric, cell in zip(numbers, first, strict=True)):
-        return False  # a number over numbers is a row like the others
+        return False  # a number above numbers is an ordinary row
     if named:
         return True
     if not _look_like_names(first) or any(cell.strip() in values for cell, values in zip(first, columns, strict=True)):
         return False
     if any(is_numeric and cell.strip() for is_numeric, cell in zip(numbers, first, strict=True)):
-        return True  # a word over numbers
+        return True  # a word above numbers
     marked = [
         _looks_like_id(cell) and all(map(_looks_like_id, values))
         for cell, values in zip(first, filled, strict=True)
@@ -353,7 +353,7 @@ class _Lines:
 class _Grammar:
     """Splits lines with quotation marks into cells, in linear time."""
 
-    _LONGEST = 1 << 24  # characters of one quoted cell over several lines: what is longer was never closed
+    _LONGEST = 1 << 24  # maximum characters of a quoted cell over several lines; a longer one was never closed
     _REPAIRED = 1 << 14  # characters of a line whose marks are not doubled: each reading may look at all of it
 
     def __init__(self, dialect: TableDialect) -> None:
@@ -379,11 +379,11 @@ class _Grammar:
                 source.take(used)
                 return cells
         elif cells is not None:
-            cells = None  # the mark glued several lines together
+            cells = None  # the quotation mark joined several lines
         literal = self.plain(line)
         if not width or len(line) > self._REPAIRED:
             return cells or literal
-        # Marks that are not doubled: the reading that gives a row its width is the right one.
+        # Quotation marks that are not doubled: the right reading gives the row its width.
         readings = [self._loose(line, self._lazy), self._loose(line, self._greedy), literal]
         return next((reading for reading in readings if len(reading) == width), cells or literal)
 
@@ -420,7 +420,7 @@ class _Grammar:
             if place >= len(text):
                 return cells, used
             place += 1
-            if place == len(text):  # a delimiter at the end: one more cell, which is empty
+            if place == len(text):  # a delimiter at the end means one more cell, which is empty
                 return [*cells, ""], used
 
     def _end(self, text: str, start: int) -> int:

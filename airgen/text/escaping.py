@@ -25,11 +25,11 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-_JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable, but they do no harm
+_JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable but harmless
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
-# C0 except tab and line ends, DEL, C1, and the characters that turn the direction of what follows them.
+# C0 except tab and line ends, DEL, C1, and characters that change the direction of the following text.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\\]|\x9d)[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\\\|\x9c)")
 _MIN_FOLDED_WIDTH = 15  # characters of a column whose texts are folded

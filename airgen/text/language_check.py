@@ -18,7 +18,7 @@ _SCRIPTS = {
     "sr": ("CYRILLIC", "LATIN"), "ta": ("TAMIL",), "ne": ("DEVANAGARI",), "uk": ("CYRILLIC",), "th": ("THAI",),
 }  # fmt: skip
 
-# Words that English queries begin with, which are not among the stop words of the index.
+# Words with which English queries begin, and which are not stop words of the index.
 _ASKING = frozenset(
     (
         *("how", "what", "why", "when", "where", "who", "which", "do", "does", "did", "can", "i", "my", "you", "your"),
@@ -30,8 +30,8 @@ _RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
 _FOREIGN = "its words are of another language than the one asked for"
-_MIN_WORDS = 5  # a text of so many words should have a function word of its own language
-_MIN_IDEOGRAPHS = 12  # a Japanese text with so many ideographs has kana as well
+_MIN_WORDS = 5  # a text with this many words should have a function word of its own language
+_MIN_IDEOGRAPHS = 12  # a Japanese text with this many ideographs also has kana
 
 
 def checked(language: str) -> str:
@@ -66,7 +66,8 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
     rivals = next((group for group in _RIVALS if language in group), ())
     used = {word.casefold() for word in words(text, language)} if rivals else set()
     for rival in rivals:
-        # Names and titles can bring one foreign function word; two of them, and few of its own, are evidence.
+        # Names and titles can contain a foreign function word. Two of them, and few of the text's own language, are
+        # evidence.
         own = len((used & _FUNCTION[language]) - _FUNCTION[rival])
         alien = len((used & _FUNCTION[rival]) - _FUNCTION[language])
         if alien >= 2 and alien > 2 * own:
@@ -109,11 +110,11 @@ def wrong_script(text: str, language: str) -> str | None:
         before = in_script
     if not right + alien:
         return "it has no letters"
-    # Every language has names and terms in Latin letters, so a third of the words in its script is enough.
+    # Every language has names and terms in Latin letters, so a third of the words in the language's script is enough.
     return None if right * 2 >= alien else "it is not in the script of the asked language"
 
 
-# Phrases that mean "this document": only people who have seen the document would write them in a query. The patterns
+# Phrases that mean "this document", which only people who have seen the document would write in a query. The patterns
 # of all languages are searched at once, because those of other languages match nothing.
 _REFERENCES = (
     # English

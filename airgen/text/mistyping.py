@@ -41,7 +41,7 @@ _SHORT = {
            "bagaimana": "gmn", "kenapa": "knp", "karena": "krn", "sudah": "sdh", "dalam": "dlm"},
 }  # fmt: skip
 _VOWELS = frozenset("aeiouyäöüáéíóúàèìòùâêîôûаеёиоуыэюя")
-_MIN_CUT_LETTERS, _MIN_KEPT_LETTERS = 9, 4  # of a word that may be cut, and of what remains
+_MIN_CUT_LETTERS, _MIN_KEPT_LETTERS = 9, 4  # minimum letters of a word that may be truncated, and of the rest
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _IDEOGRAPHS = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]{4,}")
 
@@ -71,7 +71,7 @@ def _typo(text: str, language: str, random: Random) -> str | None:
     words = list((_IDEOGRAPHS if spaceless else _WORD).finditer(text))
     if not words:
         return None
-    # The longer a word, the more places there are for a slip.
+    # A longer word has more positions for a typing error.
     word = random.choices(words, [len(candidate[0]) - 2 for candidate in words])[0]
     slips = [_swapped, _missing] if spaceless else [_swapped, _missing, _doubled, _beside]
     random.shuffle(slips)

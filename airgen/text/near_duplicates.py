@@ -20,7 +20,7 @@ from airgen.text.analysis import Analyser, analyser
 from airgen.text.normal_form import normal_form
 from airgen.text.words import words
 
-THRESHOLD = 0.8  # smallest Jaccard similarity of near duplicates
+THRESHOLD = 0.8  # minimum Jaccard similarity of near duplicates
 
 
 def folded_words(text: str, language: str) -> list[str]:
@@ -28,7 +28,7 @@ def folded_words(text: str, language: str) -> list[str]:
     return list(_folded_words(text, language))
 
 
-@lru_cache(maxsize=32)  # one document is compared with each query, rewrite and negative of its own
+@lru_cache(maxsize=32)  # a document is compared with each query, rewrite and negative
 def _folded_words(text: str, language: str) -> tuple[str, ...]:
     return tuple(word.casefold() for word in words(normal_form("NFKC", text), language))
 

@@ -16,7 +16,7 @@ from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import count_words, words
 
 _MARKS = ("?", "\uff1f", "\u061f")
-# Words that ask wherever they stand first; `_VERBS` are verbs that ask where they stand first.
+# Words that make a question wherever they come first; `_VERBS` are verbs that do so when they come first.
 _ASKING = {
     "en": "what what's whats how how's why who who's whom whose when where where's which",
     "de": "was wie warum wieso weshalb wer wen wem wessen wann wo wohin woher welche welcher welches welchen welchem "
@@ -39,8 +39,8 @@ _VERBS = {
 _IDEOGRAPHIC = re.compile(
     "什么|怎么|怎样|如何|为什么|为何|谁|哪|何时|何处|几[个种年月天次]|多少|多久|多长|多大|吗|呢$|是否|能否|有没有|会不会|是不是"
 )
-# Of languages whose question words have no place of their own: a word that asks wherever it stands. Without one nothing
-# is known, since a verb can ask, too.
+# For languages whose question words have no fixed position: a word that makes a question wherever it occurs. Without
+# such a word, nothing is known, since a verb can also ask.
 _ASKS_ANYWHERE = {
     "ja": re.compile(
         r"(?:ですか|ますか|せんか|のか|るか|だろうか|でしょうか|とは何|何か|いくら|どうやって)$|^(?:なぜ|どの|どう|何|誰|いつ|どこ)"
@@ -54,7 +54,8 @@ _ASKS_ANYWHERE = {
     "bn": re.compile(r"(?:^|\s)(?:কি|কী|কেন|কীভাবে|কিভাবে|কোন|কত|কখন|কোথায়|কোথায়|কে)(?:\s|$)"),
 }
 _OPENING = re.compile(r"^[\W_]*(\w+(?:['’-]\w+)*)(?:\s+(\w+))?")
-# A claim or a heading may begin with a question word: "When heated, it bends". It asks if a verb of `_VERBS` follows.
+# A claim or a heading may begin with a question word: "When heated, it bends". It is a question if a verb of `_VERBS`
+# follows.
 _AMBIGUOUS = {
     "en": {"when", "where", "which", "who", "whose", "what"},
     "es": {"que", "como", "cuando", "donde", "cual"},
@@ -129,7 +130,7 @@ def without_function_words(text: str, language: str) -> bool:
     return bool(known) and not any(word.casefold() in known for word in words(text, language))
 
 
-# Verbs with which a question ends, and that nobody types among keywords: "how does a bimetal strip work".
+# Verbs with which a question ends, and which people do not type among keywords: "how does a bimetal strip work".
 _IDLE = {"en": "work works happen happens mean means"}
 _AROUND = "\"'“”‘’«»„,;:!?"
 

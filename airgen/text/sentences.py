@@ -4,8 +4,8 @@ from functools import cache
 
 import regex
 
-# Where sentences end. A full-width or Indic stop always ends a sentence. A Latin or Arabic one does so only before a
-# space, so that 3.5 and example.org stay whole.
+# The ends of sentences. A full-width or Indic stop always ends a sentence. A Latin or Arabic stop does so only before a
+# space, so that 3.5 and example.org remain whole.
 _CLOSE = r"[\"'”’»›)\]）」』】〉》]*+"
 _LOOSE = rf"(?<![.!?։۔؛…])[.!?։۔؛…]++{_CLOSE}(?=\s)"
 _BREAKS = {
@@ -15,7 +15,7 @@ _BREAKS = {
 }
 _DEFAULT = rf"[。！？｡؟।॥]++{_CLOSE}|{_LOOSE}"
 _PARAGRAPH = r"\n\s*\n"
-# A full stop after these does not end a sentence. Initials and forms like `e.g.` are matched by their shape.
+# A full stop after these does not end a sentence. Initials and forms like `e.g.` are recognised by their shape.
 _ABBREVIATIONS = regex.compile(
     r"(?:^|[\s(\[“\"])(?:\p{L}|(?:\p{L}\.)+\p{L}|Mr|Mrs|Ms|Dr|Prof|St|Mt|Jr|Sr|vs|etc|cf|al|ca|approx|[Ff]igs?|[Ee]qs?"
     r"|[Ss]ec|[Cc]h|[Vv]ol|pp|eds?|Gen|Col|Sgt|Rev|Hon|Inc|Ltd|Co|Corp|Nr|Bd|bzw|usw|evtl|ggf|Abs|Art|Abb|Hr|Fr|Sra"

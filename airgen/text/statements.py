@@ -30,7 +30,7 @@ _EN_AUXILIARY = (
     "aren't wasn't weren't hasn't haven't hadn't don't doesn't didn't can't couldn't won't wouldn't shouldn't it's "
     "that's there's he's she's they're we're you're i'm they've we've"
 )
-# Forms in -s that are hardly nouns, and stems whose forms in -s are also plurals.
+# Forms in -s that are rarely nouns, and stems whose forms in -s are also plurals.
 _EN_SURE = (
     "accelerates accepts accompanies achieves acts adapts adds affects aggravates allows alters appears applies "
     "arises "
@@ -323,7 +323,7 @@ def _korean(text: str) -> bool:
 
 
 def _hindi(tokens: list[str]) -> bool:
-    # A relative clause ("जो ... है") has a verb, too; what is sure enough is a text without any.
+    # A relative clause ("जो ... है") also has a verb. Only a text without any verb is certain.
     return any(token in _HI_VERB - {"लिए", "दी", "ली"} for token in tokens) or (
         bool(tokens) and (bool(_HI_ENDING.search(tokens[-1])) or tokens[-1] in _HI_VERB)
     )

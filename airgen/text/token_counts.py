@@ -41,7 +41,7 @@ class _Vocabulary:
 _FETCHED = "tiktoken-vocabularies"  # in the catalogue of models
 _THREAD_CHARACTERS = 100_000  # a longer text is encoded in a thread, so that Ctrl-C works
 _WORD_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_VOCABULARIES = {  # the one that OpenAI's current models use first
+_VOCABULARIES = {  # the first is that of OpenAI's current models
     "o200k_base": _Vocabulary(
         "fb374d419588a4632f3f557e76b4b70aebbca790",
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",

@@ -16,7 +16,7 @@ import regex
 
 from airgen.languages import SPACELESS
 
-# UAX #29 ignores marks that follow a character (rule WB4); an emoji's variation selector is one of them.
+# UAX #29 ignores marks that follow a character (rule WB4), such as an emoji's variation selector.
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
 _LETTER = r"[\p{WB=ALetter}\p{WB=Hebrew_Letter}]" + _MARKS
 _DIGIT = r"\p{WB=Numeric}" + _MARKS
@@ -27,13 +27,13 @@ _MID_DIGIT = r"[\p{WB=MidNum}\p{WB=MidNumLet}\p{WB=Single_Quote}]" + _MARKS
 _LETTERS = rf"(?:{_LETTER}|(?<={_LETTER}){_MID}(?={_LETTER}))"
 _DIGITS = rf"(?:{_DIGIT}|(?<={_DIGIT}){_MID_DIGIT}(?={_DIGIT}))"
 _CHUNK = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:\p{{WB=Katakana}}{_MARKS})++)"
-# In scripts without spaces each ideograph or hiragana is one word, and so is a run of a South-East Asian script.
+# In scripts without spaces, each ideograph or hiragana is a word, and so is a run in a South-East Asian script.
 _SPACELESS = (
     rf"(?![\p{{WB=Extend}}\p{{WB=Format}}])(?:[\p{{Script=Han}}\p{{Script=Hiragana}}]{_MARKS}"
     r"|\p{LB=SA}[\p{LB=SA}\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+)"
 )
 
-# The look-behinds keep a long run of underscores, dots or exclamation marks linear in time.
+# The look-behinds keep the time for a long run of underscores, dots or exclamation marks linear.
 WORD = regex.compile(
     rf"(?:(?<!{_JOINER})(?:{_JOINER})++)?{_CHUNK}(?:(?:{_JOINER})++{_CHUNK})*(?:{_JOINER})*+|{_SPACELESS}"
 )

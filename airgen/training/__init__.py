@@ -70,7 +70,7 @@ def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequ
     queries = 0
     for entry in request.datasets:
         dataset = BeirDataset.open(entry.path)
-        if request.split in dataset.splits:  # else reading it says what is wrong
+        if request.split in dataset.splits:  # otherwise, reading it reports what is wrong
             queries += len({query for query, _, _ in dataset.label_rows(request.split)})
     name = usual(queries)
     return (request, 0) if name is None else (replace(request, recipe=Path(name)), queries)

@@ -96,7 +96,7 @@ class TrainingSet:
     @property
     def digest(self) -> str:
         """Return a key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
-        # The key of [digest, [[id, positives, negatives], ...], dev ids] without the list of all rows in memory.
+        # The key of [digest, [[id, positives, negatives], ...], dev ids], without the list of all rows in memory.
         rows = (
             canonical_json([example.id, list(example.positives), list(example.negatives)]) for example in self.examples
         )
@@ -360,7 +360,7 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
         repeats, fraction = divmod(share.weight, 1.0)
         numbers = np.arange(first, first + share.count)
         parts += [numbers] * int(repeats)
-        # By the place and not by the name of a dataset: folders are renamed.
+        # By the position and not the name of a dataset, because folders are renamed.
         draw = np.random.default_rng(rng("share", seed, epoch, place).getrandbits(64))
         parts.append(np.sort(draw.choice(numbers, round(fraction * share.count), replace=False)))
         first += share.count

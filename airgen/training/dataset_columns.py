@@ -85,7 +85,7 @@ class StoredTexts(_Table, Indexed[str]):
         return self._count
 
     def _item(self, place: int) -> str:
-        return str(self._get(int(place)))  # a number of numpy would be bound as bytes
+        return str(self._get(int(place)))  # a numpy number would be bound as bytes
 
 
 class TextTable(_Table):

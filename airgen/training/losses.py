@@ -70,7 +70,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
     def __init__(self, owner: Any, recipe: Any) -> None:
         encoder = owner.encoder
         super().__init__(encoder, scale=recipe.scale, mini_batch_size=recipe.chunk)
-        self.owner, self.recipe = [owner], recipe  # in a list, so it is no part of this module
+        self.owner, self.recipe = [owner], recipe  # in a list, so that it is not part of this module
         self.queued, self.moco = recipe.extra_negatives != "none", recipe.extra_negatives == "moco"
         self.numbers: dict[str, Any] = {}
         if self.queued:
@@ -119,7 +119,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
             candidates, ids = _torch.cat([passages, owner.queue[older]]), _torch.cat([texts, owner.queue_texts[older]])
         scores, masked = queries @ candidates.T * self.scale, masks(ids, own_columns[:, 0])
         again = _torch.ones(len(ids), dtype=_torch.bool)
-        again[np.unique(ids.cpu().numpy(), return_index=True)[1]] = False  # a text counts once
+        again[np.unique(ids.cpu().numpy(), return_index=True)[1]] = False  # each text counts once
         others = (masked | again.to(masked.device)).scatter(1, own_columns[:, :1], value=False)
         contrastive = info_nce(scores, own_columns[:, 0], others, reduction="none")
         self.numbers = {}
@@ -134,7 +134,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         student, wanted, hidden = scores.gather(1, own_columns)[taught], teacher[taught], hidden[taught]
         if self.recipe.distil == "kl":
             soft = distillation(student, wanted, hidden)
-        else:  # of the products of vectors themselves
+        else:  # products of the vectors themselves
             soft = margin_error(student / self.scale, wanted.masked_fill(hidden, 0.0), hidden)
         count = max(1, len(soft))
         self.numbers = {"distillation": soft.sum() / count, "contrastive": contrastive.mean()}

@@ -42,11 +42,11 @@ from airgen.training.mining.sources import write_pairs
 from airgen.training.recipe import TrainingRequest
 from airgen.training.task import read_card
 
-_PASSAGE_TOKENS, _QUERY_TOKENS = 180, 12  # for the estimate: means of BEIR's sets are near these
+_PASSAGE_TOKENS, _QUERY_TOKENS = 180, 12  # for the estimate: close to the means of BEIR's datasets
 _GPU_OPERATIONS, _CORE_OPERATIONS = (
     1e14,
     5e10,
-)  # operations a second: a third of an A800's peak; a core's products in fp32
+)  # operations per second: a third of an A800's peak; a core's products in fp32
 _SEED = 42
 
 

@@ -79,7 +79,7 @@ def run(
             f"{work} holds a checkpoint: add --resume to continue, or delete the folder to start from the beginning"
         )
     watch_gpu(device)
-    _torch.manual_seed(recipe.seed)  # the GPU's too, so that new weights depend on the recipe alone
+    _torch.manual_seed(recipe.seed)  # also the GPU's, so that new weights depend only on the recipe
     with quiet_transformers(), _arithmetic(recipe, device):
         task = make(device)
         if recipe.gradient_checkpointing:
@@ -146,7 +146,7 @@ class _Loss(_torch.nn.Module):  # type: ignore[misc, name-defined]
 
     def __init__(self, task: TrainingTask) -> None:
         super().__init__()
-        self.model, self._task = task.model, [task]  # in a list, so the task is no part of this module
+        self.model, self._task = task.model, [task]  # in a list, so that the task is not part of this module
 
     def forward(self, batch: Any) -> Mapping[str, Any]:
         return self._task[0].loss(batch)
@@ -252,7 +252,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         self._began = began
         self.work.mkdir(parents=True, exist_ok=True)
         for other in self.work.glob("checkpoint-*") if rank() == 0 else ():
-            if not (other / _STATE).exists():  # a process was killed while it wrote this one
+            if not (other / _STATE).exists():  # a process was killed while writing it
                 shutil.rmtree(other)
         checkpoint = _newest(self.work)
         if checkpoint is not None:
@@ -291,7 +291,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         worse = len(self.history) - 1 - self.history.index(best) if best else 0
         return f"no better dev {WATCHED} in {worse} evaluations" if 0 < self.recipe.patience <= worse else ""
 
-    # What the Trainer asks for.
+    # Attributes that the Trainer reads.
 
     def get_train_dataloader(self) -> Any:
         """Return all steps in order, for every process; the random state of dropout is not touched."""
@@ -341,7 +341,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         self._steps.settle()
         self.task.model.eval()
         gpu = [self.device] if self.device.startswith("cuda") else []
-        # What is drawn here, on the GPU too, must not change the training.
+        # Random draws in this block, also on the GPU, must not change the training.
         with _torch.random.fork_rng(gpu), _torch.no_grad(), _enough_memory(self.task, "the evaluation on dev"):
             held = [dict(self.task.evaluate()) if rank() == 0 else {}]
         if processes() > 1:
@@ -350,7 +350,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         self.task.model.train()
         step = self.state.global_step
         last_batch = {name: round(value, 6) for name, value in self.numbers.items()}
-        self.history.append({"step": step, **last_batch, **figures})  # of one name, dev's figure counts
+        self.history.append({"step": step, **last_batch, **figures})  # if two have the same name, dev's figure counts
         best = self._best()
         if best is not None:
             if best is self.history[-1]:
@@ -467,7 +467,7 @@ def _writing(path: Path) -> Iterator[None]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # pickle, zip and torch raise errors of their own
+    except Exception as error:  # pickle, zip and torch raise their own errors
         folder = path if path.is_dir() else path.parent
         raise TrainingError(
             f"{path} is damaged ({type(error).__name__}): delete {folder}, then add --resume to continue from the "

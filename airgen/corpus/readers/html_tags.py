@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from airgen.corpus.readers.reader import Unusable
 
 MAX_MARKS = 1_000_000  # maximum number of tags per page
-_MAX_ATTRIBUTES = 500  # maximum length of a tag
+_MAX_ATTRIBUTES = 500  # maximum number of attributes per tag
 # The parser's time is proportional to a page's size times its depth, so a large page may not be deep.
 _MAX_DEPTH, _MAX_SIZE_TIMES_DEPTH = 512, 400_000_000
 # Elements without content, and elements that the next element of the same kind closes.

@@ -24,7 +24,7 @@ _TIMES = re.compile(r"\A[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}[ \t]*-->[ \t]*(?
 _SPEAKER = re.compile(r"<v(?:\.[^\s<>]*+)?[ \t]++([^<>]+)>")
 _TAG = re.compile(r"</?(?:[ibuc]|font|ruby|rt|lang|v)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}", re.IGNORECASE)
 _SENTENCE_END = (".", "!", "?", "。", "！", "？", "…", "।", "؟", '."', '?"', '!"', ".”", "?”", "!”")
-_MOST_CUES = 20  # lines per paragraph in subtitles without full stops
+_MOST_CUES = 20  # maximum cues per paragraph in subtitles without full stops
 
 
 class TextReader(FileReader):

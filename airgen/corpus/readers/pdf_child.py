@@ -26,7 +26,7 @@ MEMORY = 1 << 30  # bytes of address space, in addition to the file itself
 SECONDS = 300  # of processor time for one file
 _MAX_DAMAGED_PAGES = 100  # after more failures, the whole file counts as damaged
 _MAX_FILE_BYTES = 256 * 1024 * 1024
-_MAX_ANNOTATIONS = 10_000  # characters of a page; also entries of the outline, and attached files
+_MAX_ANNOTATIONS = 10_000  # maximum per page; also entries of the outline, and attached files
 _MAX_FIELD_CHARACTERS = 1 << 20
 
 

@@ -34,7 +34,7 @@ class TopicsReader:
 
         min_words: int = 45
         max_words: int = 170
-        skip: tuple[str, ...] = ()  # the number of topics, because this reader has no files
+        skip: tuple[str, ...] = ()  # topics to skip, since this reader has no files
 
         def text_version(self) -> str:
             """Return the version of this Python, whose reference is the text."""

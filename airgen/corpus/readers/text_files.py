@@ -12,7 +12,7 @@ from airgen.corpus.readers.sections import Block, SectionSettings, sections
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 
-_MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # bytes from which the encoding is detected
+_MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # files, and bytes per file, from which the encoding is detected
 
 
 class FileReader(PathReader):

@@ -78,7 +78,7 @@ def _add(
     sign = np.uint32(0x80000000)
     low = np.uint64(0xFFFFFFFF)
     floor = bits[0]
-    bits.view(np.float32)[0] = score + np.float32(0)  # + 0: -0.0 and 0.0 are one score
+    bits.view(np.float32)[0] = score + np.float32(0)  # + 0: -0.0 and 0.0 are the same score
     ordered = ~bits[0] if bits[0] & sign else bits[0] | sign
     keys[fill] = (np.uint64(ordered) << np.uint64(32)) | (low - np.uint64(position))
     bits[0] = floor
@@ -116,9 +116,9 @@ def select(
         row = rough[query]
         least[0] = floor[query]
         low = least[0] - margin[query]
-        coarse = fine[query] < margin[query]  # a product in fp32 says more
+        coarse = fine[query] < margin[query]  # a product in fp32 is more exact
         n = fill[query]
-        for place in range(len(row)):  # without a branch: it runs in wide registers
+        for place in range(len(row)):  # without a branch, so it runs in wide registers
             mask[place] = not (row[place] <= low)
         for word in range(words):
             if eight[word]:

@@ -33,7 +33,7 @@ _BLOCK_BYTES = 1 << 26  # bytes of fp32 rows that are added at once
 _SEED = 0
 _ERROR_PREFIX = re.compile(r"^Error in .*? at \S+:\d+: (?:Error: )?")
 _NOMINAL_DIM = 20_160  # dimensions, which most numbers of subquantizers divide
-_LOCAL_PRODUCTS = 1 << 22  # queries times rows: fewer are searched more quickly here than on workers
+_LOCAL_PRODUCTS = 1 << 22  # queries times rows below which this process is faster than workers
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _opened(path: Path, search: tuple[tuple[str, float], ...]) -> Any:
         moved = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
         for name, value in search:
             faiss.GpuParameterSpace().set_index_parameter(moved, name, value)
-    except RuntimeError:  # graphs, and some codes, have no form on a GPU
+    except RuntimeError:  # graphs and some codes do not exist on a GPU
         return index
     return moved
 

@@ -19,8 +19,8 @@ Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
 """Token ids and token types, (1, tokens) each, to the model's output for that text."""
 
 _EPSILON = 1e-12  # BERT's
-_TERMS_AT_ONCE = 4096  # of a vocabulary at once
-_STEPS = 63  # steps of 7 bits: with 8, processors without VNNI would add up too much for 16 bits
+_TERMS_AT_ONCE = 4096  # vocabulary entries at once
+_STEPS = 63  # steps of 7 bits, because with 8 bits, sums overflow 16 bits on processors without VNNI
 
 
 def cpu_session(model: str | bytes) -> Any:
@@ -63,7 +63,7 @@ def exported_bert(path: str, heads: int) -> Run:
     factors: dict[str, Any] = {}
     for node in graph.node:
         first, last, output = node.input[0], node.input[-1], node.output[0]
-        if "word_embeddings" in output:  # the largest by far: they stay in int8
+        if "word_embeddings" in output:  # the largest by far, so they stay in int8
             continue
         if node.op_type == "Cast" and first in arrays:
             arrays[output] = arrays[first].astype(np.float32)
@@ -109,7 +109,8 @@ class MaskedLanguageModel:
         """Return the terms whose greatest logit is above 0, ascending, and these logits; NaN counts as above 0."""
         states, *products = self._session.run(None, {"words": np.asarray(words, np.float32)})
         rough = np.concatenate([part.max(axis=0) for part in products]) + self._bias
-        # By Cauchy and Schwarz. A state is wrong by a step of its 8 bits at most, a weight by what was rounded away.
+        # By Cauchy and Schwarz. The error of a state is at most a step of its 8 bits, and that of a weight is the
+        # rounding error.
         step = (max(states.max(), 0) - min(states.min(), 0)) / 255
         error = np.linalg.norm(states, axis=1).max() * self._rounded + step * states.shape[1] ** 0.5 * self._lengths
         candidates = np.flatnonzero(~(rough <= -1.01 * error)).astype(np.int32)
@@ -146,7 +147,7 @@ class _Graph:
 
     def _constant(self, array: Any) -> str:
         name = f"c{len(self._constants)}"
-        # Not by the library's helpers: each of them would copy the weights once more.
+        # Without the library's helpers, each of which would copy the weights again.
         kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         self._constants.add(name=name, dims=array.shape, data_type=kind, raw_data=array.tobytes())
         return name

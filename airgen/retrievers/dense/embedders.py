@@ -38,9 +38,9 @@ from airgen.settings.needs import located
 
 T = TypeVar("T")
 
-_CPU_BATCH = 32  # texts; a larger batch costs a CPU more padding
-_GPU_TEXTS = 4096  # given at once to a model on a GPU, sorted by length: a crash loses some seconds
-_LARGEST_BATCH = 1024  # texts of a batch, however short they are
+_CPU_BATCH = 32  # texts per batch; a larger batch costs a CPU more padding
+_GPU_TEXTS = 4096  # texts given to a model on a GPU at once, sorted by length; a crash loses some seconds
+_LARGEST_BATCH = 1024  # maximum texts per batch, however short they are
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
     """Return the configuration of a model by folder or Hub name; {} if none can be read."""
     if Path(place).is_dir():
         return devices.read_config(Path(place))
-    with suppress(Exception), quiet_transformers():  # the library says what is wrong when it loads the model
+    with suppress(Exception), quiet_transformers():  # the library reports what is wrong when it loads the model
         kind = load_extra("transformers", f"the model {place!r}").PretrainedConfig
         return dict(kind.get_config_dict(place, revision=revision)[0])
     return {}
@@ -149,8 +149,8 @@ class TorchModel(Component):
 
     settings: Settings
     travels = True
-    _held: ClassVar[tuple[str, ...]] = ("model", "parts")  # what `release` drops
-    _most: int | None = None  # texts of a batch, once memory was exhausted
+    _held: ClassVar[tuple[str, ...]] = ("model", "parts")  # what `release` deletes
+    _most: int | None = None  # texts per batch after memory was exhausted
 
     def set_up(self) -> None:
         self.name = self.settings.model
@@ -306,7 +306,7 @@ class LibraryModel(TorchModel):
         model = self.model if model is None else model
         longest = max(map(len, texts), default=0)
         limit = getattr(model, "max_seq_length", None) or getattr(self.settings, "max_length", None) or 512
-        tokens = max(1, min(int(limit), longest + 8))  # a token has a character or more
+        tokens = max(1, min(int(limit), longest + 8))  # a token has at least one character
         return max(1, min(_LARGEST_BATCH, devices.tokens_that_fit(model, tokens) // tokens))
 
     def pool_of(self, model: Any) -> dict[str, Any]:
@@ -447,6 +447,6 @@ def _own_config(folder: Path) -> dict[str, Any]:
     """Read what sentence-transformers writes about a model into its folder."""
     try:
         config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not such a folder: loading the model will say what is wrong
+    except (OSError, ValueError):  # not such a folder; loading the model will report what is wrong
         return {}
     return config if isinstance(config, dict) else {}

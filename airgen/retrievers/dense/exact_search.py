@@ -42,17 +42,17 @@ from airgen.registry import load_extra
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.top_k import pack, unpack
 
-_CHUNK_ROWS = 1024  # converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
-_BLOCK_QUERIES = 1024  # multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
-_CANDIDATE_BYTES = 1 << 29  # for the candidates of all queries of a pass
-_SAMPLE_ROWS = 4096  # from which the first threshold is guessed
+_CHUNK_ROWS = 1024  # rows converted and multiplied at once: 1.5 MB of fp32 at 384 dimensions
+_BLOCK_QUERIES = 1024  # queries multiplied at once: a block of products (4 MB) stays in the cache while it is scanned
+_CANDIDATE_BYTES = 1 << 29  # memory for the candidates of all queries of a pass
+_SAMPLE_ROWS = 4096  # rows from which the first threshold is estimated
 _SAMPLE_QUERIES = 256  # compared with the sample at once
-_GUESS_FROM_ROWS = 8 * _SAMPLE_ROWS  # below, guessing costs more than it saves
-_FEW_HITS = 32  # for no more than these, too: the first chunks give a threshold that is good enough
+_GUESS_FROM_ROWS = 8 * _SAMPLE_ROWS  # with fewer rows, estimating costs more than it saves
+_FEW_HITS = 32  # also for at most this k, because the first chunks give a good threshold
 _ROUNDING = 2.0**-24  # relative error of rounding to fp32
 _SHORT_ROUNDING = 2.0**-8  # relative error of rounding to bf16
-_UNDERFLOW_LENGTH = np.float32(1e-18)  # above the length of a vector whose squares are lost by underflow
-_UNDERFLOW_ERROR = np.float32(1e-30)  # above the error of products that are lost by underflow
+_UNDERFLOW_LENGTH = np.float32(1e-18)  # above the length of a vector whose squares underflow
+_UNDERFLOW_ERROR = np.float32(1e-30)  # above the error of products that underflow
 
 
 def search(
@@ -78,7 +78,7 @@ def search(
     check_search(matrix, queries, k)
     queries = np.ascontiguousarray(queries, np.float32)
     width = min(k, max(n, 1))
-    batch = max(1, _CANDIDATE_BYTES // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries a pass
+    batch = max(1, _CANDIDATE_BYTES // (_capacity(width) * 8 + queries.shape[1] * 4 + 64))  # queries per pass
     compiled = worth_compiling(max(n * len(queries), queries.size * min(n, width)))  # products, or terms of exact ones
     guessing = n >= _GUESS_FROM_ROWS and _FEW_HITS < width <= n // 20
     hits = Hits.none(len(queries), k)
@@ -153,7 +153,7 @@ def _guess(
         block = slice(first, first + _SAMPLE_QUERIES)
         if torch is None:
             products = queries[block] @ sample.T
-        else:  # an error of a few thousandths is far below that of the sample
+        else:  # an error of a few thousandths is far below the sample's error
             short = torch.from_numpy(queries[block]).bfloat16()
             products = (short @ torch.from_numpy(sample).bfloat16().T).float().numpy()
         floors[block] = np.partition(products, _SAMPLE_ROWS - rank, axis=1)[:, _SAMPLE_ROWS - rank]
@@ -180,15 +180,15 @@ class _Best:
         self.keys = np.zeros((count, _capacity(self.k)), np.uint64)
         self.fill = np.zeros(count, np.int64)
         self.floor = np.full(count, -np.inf, np.float32) if self.guess is None else self.guess.copy()
-        # In any order of additions, a product in fp32 is within dim * 2**-24 * |row| |query| of the true one.
-        # The factor and the terms beyond `dim` cover the rounding of lengths, margin and threshold.
+        # For any order of additions, a product in fp32 is within dim * 2**-24 * |row| |query| of the true product. The
+        # factor and the terms beyond `dim` cover the rounding of lengths, margin and threshold.
         share = np.float32(1.01 * _ROUNDING * (self.queries.shape[1] + 16))
         with np.errstate(over="ignore"):
             lengths = np.sqrt((self.queries**2).sum(axis=1)) + _UNDERFLOW_LENGTH
         self._reach = share * lengths
         self._longest = np.float32(0)
         if self.torch is not None:
-            # Rounding adds the error of the queries, which is measured, that of the rows, and that of the product.
+            # Rounding adds the measured error of the queries, the error of the rows, and the error of the product.
             self._short = self.torch.from_numpy(self.queries).bfloat16()
             errors = np.sqrt(((self._short.float().numpy() - self.queries) ** 2).sum(axis=1))
             # Additions of bf16 products may round twice each.
@@ -196,7 +196,7 @@ class _Best:
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> None:
         """Take all rows. Raises ModelError for one that contains NaN or infinity."""
-        # Allocated once: new buffers for each chunk would cost a page fault per page.
+        # Allocated once, because new buffers for each chunk would cost a page fault per page.
         size = min(_CHUNK_ROWS, n)
         room = np.empty((size, self.queries.shape[1]), np.float32)
         products = np.empty((min(_BLOCK_QUERIES, len(self.queries)), size), np.float32)
@@ -302,9 +302,9 @@ class _Best:
             positions[query, : len(best)], scores[query, : len(best)] = unpack(best)
 
 
-_SHORT_LARGEST = np.float32(1e30)  # a margin: products of such vectors are far from the largest number
-_TORCH_TERMS = 400_000_000_000  # terms of products, 5 seconds of work: from here on torch is worth loading
-_TORCH_LEAST = 20_000_000, 64, 64  # products, queries and dimensions, below which bf16 gains nothing
+_SHORT_LARGEST = np.float32(1e30)  # with a margin: products of such vectors are far below the largest number
+_TORCH_TERMS = 400_000_000_000  # terms of products, 5 seconds of work; with more, loading torch is worth it
+_TORCH_LEAST = 20_000_000, 64, 64  # products, queries and dimensions below which bf16 gains nothing
 
 
 def _torch_if_quicker(rows: int, queries: NDArray[np.float32]) -> Any:
@@ -319,11 +319,11 @@ def _torch_if_quicker(rows: int, queries: NDArray[np.float32]) -> Any:
     return torch if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else None
 
 
-_MEASURED_PRODUCTS = 500_000_000  # seconds of work: from here on it pays to measure which way is quicker
-_TRIAL = (256, 40_960)  # queries and rows of that measurement
-_FAISS_ROWS = 8192  # least size of a chunk that faiss searches
-_FAISS_MOST_HITS = 32  # for more hits, faiss was slower in all measurements (benchmarks/recall.py)
-_SPARE_ROWS = 16  # that faiss selects beyond k
+_MEASURED_PRODUCTS = 500_000_000  # seconds of work: with more, measuring the faster method is worth it
+_TRIAL = (256, 40_960)  # queries and rows for this measurement
+_FAISS_ROWS = 8192  # minimum chunk size that faiss searches
+_FAISS_MOST_HITS = 32  # with more hits, faiss was slower in all measurements (benchmarks/recall.py)
+_SPARE_ROWS = 16  # candidates that faiss selects in addition to k
 
 
 def _faiss_if_quicker(products: int, dim: int) -> Any:
@@ -359,20 +359,20 @@ class _Selected:
         self._faiss, self._queries, self._k = faiss, queries, k
         self._keys = np.zeros((len(queries), k), np.uint64)
         self._floor = np.full(len(queries), -np.inf, np.float32)  # the k-th best score so far
-        self._passed = np.full(len(queries), -np.inf, np.float32)  # no row that was passed over has a greater score
+        self._passed = np.full(len(queries), -np.inf, np.float32)  # no skipped row has a greater score
         self._compiled = worth_compiling(queries.size * k)
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> bool:
         """Take all rows, and return whether that was possible. Raises ModelError for a row with NaN or infinity."""
         size = max(1, min(max(_FAISS_ROWS, 32 * self._k), n))
         reader = _Best(self._queries, 1, self._compiled)
-        # Allocated once: a new buffer for each chunk would cost a page fault per page.
+        # Allocated once, because a new buffer for each chunk would cost a page fault per page.
         room = np.empty((size, self._queries.shape[1]), np.float32)
         for start in range(0, n, size):
             end = min(start + size, n)
             part = reader.floats(matrix[start:end] if rows is None else matrix[rows[start:end]], room[: end - start])
             margin = reader.margin(part, start)
-            if not np.isfinite(margin).all():  # squares that overflow: the products may, too
+            if not np.isfinite(margin).all():  # squares that overflow, as the products may too
                 return False
             self._take(part, margin, start)
         return True
@@ -446,8 +446,8 @@ def _select(
                 places, scores = places[above], scores[above]
 
 
-_SHARD_ROWS = 1 << 16  # least size of a shard; a multiple of what a search reads at once
-_LOCAL_SCORES = 1 << 28  # fewer are computed here more quickly than on workers
+_SHARD_ROWS = 1 << 16  # minimum size of a shard; a multiple of the rows that a search reads at once
+_LOCAL_SCORES = 1 << 28  # with fewer, this process is faster than workers
 
 Shard = tuple[int, int, NDArray[np.int64] | None, int]
 """First row and the row after the last; the rows of the file, unless these are all of them; a checksum of the ends."""

@@ -25,11 +25,11 @@ from airgen.retrievers.hits import Hits
 from airgen.retrievers.top_k import top_k
 
 _ROUNDING = 2.0**-24  # the relative error of rounding to fp32
-_UNDERFLOW_LENGTH, _UNDERFLOW_ERROR = 1e-18, 1e-30  # above what underflow loses of a length, and of a product
-_LEAST_NUMBERS = 1 << 22  # numbers in an index: searching a smaller one on the CPU is quicker than sending it
-_FREE_MEMORY_SHARE = 0.4  # of the GPU's free memory that the rows may take
-_PRODUCTS = 1 << 28  # fp32 products of queries and rows at once: a gigabyte
-_TERMS = 1 << 26  # float64 terms at once: half a gigabyte
+_UNDERFLOW_LENGTH, _UNDERFLOW_ERROR = 1e-18, 1e-30  # more than the underflow loss of a length or a product
+_LEAST_NUMBERS = 1 << 22  # numbers in an index below which the CPU is faster than sending it
+_FREE_MEMORY_SHARE = 0.4  # share of the GPU's free memory that the rows may use
+_PRODUCTS = 1 << 28  # fp32 products of queries and rows at once, a gigabyte
+_TERMS = 1 << 26  # float64 terms at once, half a gigabyte
 
 
 def gpu_for(numbers: int, item: int) -> str | None:
@@ -96,7 +96,7 @@ class GpuRows:
                 error = share * (lengths + _UNDERFLOW_LENGTH) * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR
                 sure = torch.full((len(block_queries),), width + spare == n, device=self._device)
                 if width + spare < n:
-                    # In float64: a difference of fp32 products has no rounding that counts here.
+                    # In float64, so that a difference of fp32 products has no relevant rounding error.
                     sure = rough[:, -1].double() < rough[:, width - 1].double() - 2.02 * error
                 sure &= rough.isfinite().all(dim=1)
                 best, scores = self._decide(block_queries, places, width)
@@ -112,7 +112,7 @@ class GpuRows:
         best: Any = None
         for first in range(0, n, step):
             part = queries @ self._rows[first : first + step].float().T
-            part = torch.nan_to_num(part, nan=torch.inf)  # no number: it is doubtful, and must not be lost
+            part = torch.nan_to_num(part, nan=torch.inf)  # not a number, so it is uncertain and must not be lost
             values, places = part.topk(min(count, part.shape[1]), dim=1)
             candidates = values, places + first
             best = (
@@ -134,7 +134,7 @@ class GpuRows:
         for first in range(0, len(queries), step):
             block = slice(first, first + step)
             terms = self._rows[places[block]].double() * queries[block].double()[:, None, :]
-            scores[block] = folded(terms).float() + 0.0  # -0.0 and 0.0 are one score
+            scores[block] = folded(terms).float() + 0.0  # -0.0 and 0.0 are the same score
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
         return places.gather(1, order), scores.gather(1, order)
 

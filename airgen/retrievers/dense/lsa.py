@@ -25,8 +25,8 @@ from airgen.text.analysis import Encoder
 Floats = NDArray[np.float64]
 
 _EXTRA_DIRECTIONS = 10  # directions in addition to the requested ones
-_DEPENDENT_SHARE = 1e-24  # the share of a direction's squared length that is left where it depends on those before it
-_MOST_SWEEPS = 30  # of Jacobi's rotations at most; about ten are needed
+_DEPENDENT_SHARE = 1e-24  # the remaining share of a direction's squared length if it depends on those before it
+_MOST_SWEEPS = 30  # maximum number of Jacobi's rotations; about ten are needed
 
 
 def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
@@ -42,7 +42,7 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
     for _ in range(8 if rank < 0.1 * min(matrix.shape) else 5):
         basis = product(backward, product(forward, basis))
         _orthonormalise(basis)
-    _orthonormalise(basis)  # once more removes what rounding left
+    _orthonormalise(basis)  # a second pass removes rounding errors
     image = product(forward, basis)
     squares = _gram(image)
     turned = np.eye(len(squares))
@@ -172,7 +172,7 @@ def _diagonalise(matrix: Floats, vectors: Floats) -> None:
 
 
 _SEED = 42
-_FEWEST_PASSAGES = 2  # passages: a term that fewer of them hold is left out
+_FEWEST_PASSAGES = 2  # minimum passages per term; rarer terms are left out
 
 
 class LSA(Analysing):
@@ -197,7 +197,7 @@ class LSA(Analysing):
 
     def set_up(self) -> None:
         self._encoder: Encoder | None = None
-        self._kept: NDArray[np.int64] = np.empty(0, np.int64)  # term id -> column, -1 for a term that was left out
+        self._kept: NDArray[np.int64] = np.empty(0, np.int64)  # term id -> column, -1 for a term that is left out
         self._idf: NDArray[np.float64] = np.empty(0)
         self._components: NDArray[np.float64] = np.empty((0, 0))
         self._matrix: NDArray[np.float32] = np.empty((0, 0), np.float32)
@@ -213,7 +213,7 @@ class LSA(Analysing):
         self._encoder = Encoder(self.fix_language(corpus.language))
         counts = self._counts(list(corpus.full_texts), fit=True)
         rank = min(self.settings.dim, *counts.shape)
-        if rank == 0:  # no term is in two passages
+        if rank == 0:  # no term occurs in two passages
             self._components = np.zeros((0, counts.shape[1]))
         else:
             self._components = interruptible(lambda: right_singular_vectors(counts, rank, _SEED))

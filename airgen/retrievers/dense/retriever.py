@@ -30,10 +30,10 @@ from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.spec import Part
 
-_BATCH_TEXTS = 256  # texts embedded between two writes, on a CPU; a crash loses at most these
+_BATCH_TEXTS = 256  # texts embedded between two writes on a CPU, which a crash can lose
 
 
-_RECALL_DEPTH = 10  # hits that `ann_recall` looks at
+_RECALL_DEPTH = 10  # hits that `ann_recall` compares
 
 
 class EmbedderSettings(Component.Settings):
@@ -111,7 +111,7 @@ class Dense(Component):
         self._asked: NDArray[np.float32] | None = None  # the vectors of the latest search
         self._matrix: NDArray[np.float16] | None = None
         self._rows: NDArray[np.int64] | None = None
-        self._file: tuple[Path, int] | None = None  # of the matrix, and the place of its first row there
+        self._file: tuple[Path, int] | None = None  # the file of the matrix, and the position of its first row
         self._there: GpuRows | None = None  # the matrix in a GPU's memory
 
     def release(self) -> None:

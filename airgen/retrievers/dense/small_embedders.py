@@ -94,7 +94,7 @@ class PackedE5(EmbeddedEmbedder):
 
     def _ids(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
         file, limit = self._file, self._max_length * _CHARS_PER_TOKEN
-        # A lone surrogate cannot leave Python; it becomes a question mark.
+        # A lone surrogate cannot be encoded, so it becomes a question mark.
         cut = [encodable(text[:limit]) for text in texts]
         plain = [_SPACES.sub(" ", text.translate(file.replacements)) for text in cut]
         return [np.array([file.begin, *item.ids, file.end]) for item in self._tokenizer.encode_batch(plain)]

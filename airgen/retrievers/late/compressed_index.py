@@ -44,13 +44,13 @@ from airgen.sequences import batched
 
 Floats = NDArray[np.float32]
 
-_K_MEANS_ROUNDS = 6  # of k-means; PLAID makes 4
+_K_MEANS_ROUNDS = 6  # iterations of k-means; PLAID makes 4
 _SEED = 42
 _VECTORS_AT_ONCE = 1024  # vectors compared with the centroids at once
 _CENTROIDS_AT_ONCE = 4096  # centroids compared at once: 32 MB of scores
 _LONGEST_VECTOR = 4.0  # of a token vector: then sums of products of two fp16 vectors are exact in float64
 _LEVEL_BITS, _QUERY_BITS = 20, 24  # after the point of a level and of a query: float64 holds their products' sums
-_LEVEL_VALUES = 1 << 20  # residuals that the levels are fitted to
+_LEVEL_VALUES = 1 << 20  # residuals used to fit the levels
 _LEVEL_ROUNDS = 50
 _LARGEST_SCALE = np.float32(60_000)  # scales are fp16
 
@@ -161,7 +161,7 @@ def k_means(sample: Floats, count: int) -> Floats:
         cells = nearest(sample, centroids)
         order = np.argsort(cells, kind="stable")
         used, starts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
-        # A part of the cells at a time, because the sorted copy of the sample is large.
+        # Only some cells at a time, because the sorted copy of the sample is large.
         for first in range(0, len(used), _CENTROIDS_AT_ONCE):
             block = slice(first, first + _CENTROIDS_AT_ONCE)
             begin = int(starts[first])
@@ -223,10 +223,10 @@ Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
 
 BATCH = 64  # passages given to the model at once
 
-_SAMPLE_FACTOR = 40  # times the root of the number of passages: those whose vectors the codec is trained on
+_SAMPLE_FACTOR = 40  # multiplied by the root of the number of passages: those whose vectors train the codec
 _LEAST_SAMPLE = 256  # passages, if the corpus has that many
-_VECTORS_PER_CENTROID = 40  # token vectors of the sample for each centroid, at most
-_TOKENS_AT_ONCE = 4096  # decoded at once: 6 MB at 384 dimensions
+_VECTORS_PER_CENTROID = 40  # maximum token vectors of the sample per centroid
+_TOKENS_AT_ONCE = 4096  # vectors decoded at once: 6 MB at 384 dimensions
 _META = "meta.json"
 _CODEC = ("centroids", "spread", "levels")
 _PARTS = ("starts", "list_starts", "list_passages")
@@ -426,7 +426,7 @@ class CompressedIndex:
         for scores in np.ascontiguousarray(cells.T):
             best, values = top_k(scores, probes + 1)
             of_token = np.full(len(self), values[-1], np.float32)  # what was not looked at is not better than this
-            nearest_cells = best[:probes][::-1]  # ascending: the last value that a passage gets is its best
+            nearest_cells = best[:probes][::-1]  # ascending, so the last value that a passage gets is its best
             parts = [self.list_passages[self.list_starts[cell] : self.list_starts[cell + 1]] for cell in nearest_cells]
             sizes = [len(part) for part in parts]
             of_token[np.concatenate(parts)] = np.repeat(scores[nearest_cells], sizes)
@@ -435,7 +435,7 @@ class CompressedIndex:
 
     def _maxsim(self, query: NDArray[np.float64], cells: Floats, passages: NDArray[np.int32]) -> Floats:
         """Compute MaxSim over the decoded vectors of passages, (n,)."""
-        # In units of the spread, rounded so far that its products with levels are exact, too.
+        # In units of the spread, rounded so that its products with levels are also exact.
         scaled_query = (np.rint(query * self.codec.spread * 2.0**_QUERY_BITS) / 2.0**_QUERY_BITS).T
         begins, ends = self.starts[passages], self.starts[passages + 1]
         scores = np.zeros(len(passages), np.float32)
@@ -447,7 +447,7 @@ class CompressedIndex:
             sizes = ends[first:last] - begins[first:last]
             places = np.arange(int(sizes.sum())) + np.repeat(begins[first:last] - starts, sizes)
             coded = self.tokens[places]
-            # <q, (c + r) s> = (<q, c> + <q, r>) s: the centroids' part is known already.
+            # <q, (c + r) s> = (<q, c> + <q, r>) s, where the centroids' part is already known.
             products = (self.codec.rest(coded.codes).astype(np.float64) @ scaled_query).astype(np.float32)
             products += cells[coded.cells]
             products *= coded.scales[:, None].astype(np.float32)

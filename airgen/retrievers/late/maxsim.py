@@ -97,7 +97,7 @@ class MultiVectorEncoder(LibraryModel):
         options = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
         outputs = self.in_batches(lambda size: side(inputs, batch_size=size, **options), self.batch_for(inputs, model))
         arrays = [as_array(item) for item in outputs]
-        # The model may leave out punctuation, which can be a whole text: one vector of zeros then matches nothing.
+        # The model may leave out punctuation, which can be a whole text. A vector of zeros then matches nothing.
         nonempty = [array if len(array) else np.zeros((1, array.shape[-1]), np.float32) for array in arrays]
         return [finite(array, self.name) for array in nonempty]
 
@@ -118,7 +118,7 @@ class _WithTokens(Component):
         model: Annotated[Any, Part("token-embedder")] = "all-minilm-l6-v2-int8"
 
     settings: Settings
-    model: Any  # token_vectors(texts, kind) -> an array (tokens, dim) of each, of unit vectors
+    model: Any  # token_vectors(texts, kind) -> an array (tokens, dim) of unit vectors for each text
 
     def set_up(self) -> None:
         self._memo = Memo(self, self.model.token_vectors, "tokens", lambda vectors: (token_rows(vectors),))

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from airgen.exact_arithmetic import jit
 
-_BLOCK_SCORES = 32  # per block: its maximum says whether it can contain one of the k best
-_BUCKETS = 2048  # of scores, the best first
+_BLOCK_SCORES = 32  # per block, whose maximum shows whether it can contain one of the k best
+_BUCKETS = 2048  # buckets of scores, starting with the best
 _OCTAVES = 8  # scores below 1/256 of the best share the last bucket
 _INSERTION_SORT_KEYS = 24  # insertion sort is faster up to this many
 
@@ -68,7 +68,7 @@ def _add_listing(
         part = weight * impacts[posting]
         position = np.uint32(positions[posting])
         before = scores[position]
-        touched[count] = position  # without a branch: written over if the position is listed already
+        touched[count] = position  # without a branch: overwritten if the position is already listed
         count += np.uint32((before == 0) & (part > 0))
         scores[position] = before + part
     return count
@@ -79,7 +79,7 @@ def _move_scores(
     scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, taken: NDArray[np.uint32]
 ) -> None:
     """Move the listed scores into `taken`, as bits, and leave zeros behind."""
-    bits = scores.view(np.uint32)  # scores are not negative: their bits sort as they do
+    bits = scores.view(np.uint32)  # scores are not negative, so their bits have the same order
     for place in range(count):
         taken[place] = bits[touched[place]]
         bits[touched[place]] = 0
@@ -207,7 +207,7 @@ def search(
         postings = 0
         for term in terms[bounds[query] : bounds[query + 1]]:
             postings += starts[term + 1] - starts[term]
-        listing = postings < size // 8 + 256 * k  # measured: the other way costs the same here
+        listing = postings < size // 8 + 256 * k  # measured: the other method takes as long
         count = np.uint32(0)
         for place in range(bounds[query], bounds[query + 1]):
             weight, first, end = weights[place], starts[terms[place]], starts[terms[place] + 1]
@@ -226,7 +226,7 @@ def search(
         if not listing:
             _block_tops(scores, tops)
             best, shift, last = _count_buckets(tops, k, buckets)
-            below = np.int64(best) + 1 - (np.int64(last + 1) << shift)  # the least bits that bucket `last` can have
+            below = np.int64(best) + 1 - (np.int64(last + 1) << shift)  # the minimum bits of a score in bucket `last`
             count = _list_candidates(scores, tops, np.uint32(max(1, below if last < _BUCKETS - 1 else 1)), touched)
         _move_scores(scores, touched, count, bits)
         if not listing:

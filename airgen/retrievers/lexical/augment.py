@@ -93,7 +93,7 @@ class QueryReader:
 
 
 SETTINGS = "augment.json"
-TERMS = "terms.json"  # that can be added, one for each row of W
+TERMS = "terms.json"  # terms that can be added, one per row of W
 FORMAT = 1
 
 
@@ -189,7 +189,7 @@ class Augmenter:
                 weights[term] = max(weight, weights.get(term, 0.0))
         seen = [weight for term, weight in zip(query.terms, token_weights.tolist(), strict=True) if term is not None]
         beyond = sum(seen) / len(seen) if seen else 1.0
-        for term in query.rest:  # learned weights have a scale of their own: 1 may be far above them
+        for term in query.rest:  # learned weights have their own scale: 1 may be far above them
             weights.setdefault(term, beyond)
         totals = {term: weight * (1 + added.get(term, 0.0)) for term, weight in weights.items()}
         mean = sum(totals.values()) / max(1, len(totals)) or 1.0

@@ -28,7 +28,7 @@ from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting
 from airgen.settings.spec import Part, Spec
 from airgen.text.analysis import Encoder
 
-_CACHED_TEXTS = 1 << 15  # whose terms are kept: about 200 MB
+_CACHED_TEXTS = 1 << 15  # texts whose terms are kept, about 200 MB
 
 
 class BM25Settings(Analysing.Settings):
@@ -96,7 +96,7 @@ class BM25Reranker(Analysing):
 
     def set_up(self) -> None:
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
-        self._idf: dict[str, float] | None = None  # of the terms of the corpus
+        self._idf: dict[str, float] | None = None  # idf of the corpus's terms
         self._unseen, self._mean = 0.0, 1.0  # the idf of any other term, and the mean length in terms
         self._terms = lru_cache(_CACHED_TEXTS)(self._counted)
 
@@ -140,7 +140,7 @@ class BM25Reranker(Analysing):
         return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}
 
 
-_MAX_SHARE = 0.1  # of the passages; a more frequent term does not help
+_MAX_SHARE = 0.1  # maximum share of the passages; a more frequent term does not help
 _SHORTEST_TERM, _LONGEST_TERM = 2, 20
 
 
@@ -189,7 +189,7 @@ class RM3(Component):
         """Expand each query to weighted terms that sum to 1. Queries without hits are not expanded."""
         corpus = self.indexed(self._corpus)
         hits = self.first.search(queries, self.settings.feedback_documents)
-        vectors: dict[int, dict[str, float]] = {}  # passages that many queries share are read once
+        vectors: dict[int, dict[str, float]] = {}  # passages that several queries share are read once
         expanded = []
         for query, positions, scores in zip(queries, hits.positions.tolist(), hits.scores.tolist(), strict=True):
             feedback = [(place, score) for place, score in zip(positions, scores, strict=True) if place >= 0]

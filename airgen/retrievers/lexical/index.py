@@ -108,11 +108,11 @@ class InvertedIndex:
 
         workers = max(1, min(threads or os.cpu_count() or 1, len(queries) // 8))
         edges = np.linspace(0, len(queries), workers + 1).astype(int).tolist()
-        if self.size * len(queries) < LARGE or (workers == 1 and not compiled):  # a thread would take longer to start
+        if self.size * len(queries) < LARGE or (workers == 1 and not compiled):  # starting a thread would take longer
             search_part(0, len(queries))
         elif workers == 1:
             interruptible(lambda: search_part(0, len(queries)))
-        else:  # the compiled loop holds no interpreter lock
+        else:  # the compiled loop does not hold the interpreter lock
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(search_part, edges[:-1], edges[1:]))
         return Hits(positions, scores)
@@ -159,8 +159,8 @@ class LexicalRetriever(Analysing):
     """Exact search by weighted terms."""
 
     name = "lexical"
-    threads: int | None = None  # None: all cores. This and `compiled` change the speed only
-    compiled: bool | None = None  # None: numba if it helps
+    threads: int | None = None  # None: all cores. This and `compiled` only change the speed
+    compiled: bool | None = None  # None: numba, if it is faster
 
     def set_up(self) -> None:
         self.fields: Literal["flat", "multi"] = getattr(self.settings, "fields", "flat")
@@ -192,7 +192,7 @@ class LexicalRetriever(Analysing):
         size = len(encoder.vocabulary)
         starts, positions, impacts = [np.zeros(1, np.int64)], [], []
         offset = 0
-        while builders:  # each field's parts are freed once they are joined
+        while builders:  # a field's parts are freed once they are joined
             field = builders.pop(0).field(size)
             impacts.append(self.weighting.impacts(field))
             positions.append(field.positions)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from airgen.exact_arithmetic import log, log1p
 
-_MAPPED_FROM_BYTES = 64 << 20  # bytes of an array
+_MAPPED_FROM_BYTES = 64 << 20  # bytes from which an array is mapped to a file
 
 
 def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
@@ -30,7 +30,7 @@ def room(size: int, kind: Any, *, least: int | None = None) -> NDArray[Any]:
         return np.empty(size, kind)
     try:
         with tempfile.TemporaryFile(prefix="airgen-") as file:
-            if hasattr(os, "posix_fallocate"):  # without the room, writing to the array would end the process
+            if hasattr(os, "posix_fallocate"):  # without enough space, writing to the array would end the process
                 os.posix_fallocate(file.fileno(), 0, size * np.dtype(kind).itemsize)
             return np.memmap(file, kind, "w+", shape=(size,))
     except OSError:
@@ -182,7 +182,7 @@ class PostingsBuilder:
         self._terms: list[NDArray[np.int32]] = []
         self._waiting = 0  # terms that are not counted yet
         self._lengths: list[NDArray[np.int64]] = []
-        self._counted = 0  # of the lengths, those whose terms are counted
+        self._counted = 0  # number of texts whose terms are counted
         self._parts: list[Counted] = []
 
     def add(self, terms: NDArray[np.int32], lengths: NDArray[np.int64]) -> None:
@@ -217,7 +217,7 @@ class PostingsBuilder:
             _, positions, frequencies = self._parts.pop()
             return Field(starts, positions, frequencies, lengths)
         positions, frequencies = room(int(starts[-1]), np.int32), room(int(starts[-1]), np.int32)
-        free = starts[:-1].copy()  # where the next posting of each term goes
+        free = starts[:-1].copy()  # the position of the next posting of each term
         while self._parts:
             of_terms, *part = self._parts.pop(0)
             terms = len(of_terms) - 1
@@ -239,9 +239,9 @@ def _spilled(values: NDArray[np.int32], least: int | None) -> NDArray[np.int32]:
     return values
 
 
-# The hot loops in numpy. `_postings_compiled` has them for numba, with results equal to the bit: both add a query's
-# postings term by term in float32, in the query's order, without fused operations, and order hits by score, then by
-# position.
+# The hot loops in numpy. `_postings_compiled` has the same loops for numba, with bit-identical results: both add a
+# query's postings term by term in float32, in the query's order, without fused operations, and order hits by score,
+# then by position.
 
 
 def count_postings(
@@ -283,7 +283,7 @@ def search_postings(
         scores = np.zeros(size, np.float32)
         for place in range(bounds[query], bounds[query + 1]):
             part = slice(starts[terms[place]], starts[terms[place] + 1])
-            scores[positions[part]] += weights[place] * impacts[part]  # a term's postings contain a text once
+            scores[positions[part]] += weights[place] * impacts[part]  # a term's postings contain each text once
         matches = np.flatnonzero(scores > 0)
         if len(matches) > k:
             matches = matches[scores[matches] >= np.partition(scores[matches], -k)[-k]]

@@ -68,7 +68,7 @@ def ranks_chart(
         ("generated", "generated", right_y, "left", width + 6, width + 34),
     ]
     for head, field, y, align, rank_at, name_at in ends:
-        # The rank and the name are separate texts, because a right-to-left name would draw the rank to its other side.
+        # The rank and the name are separate texts, because a right-to-left name would move the rank to its other side.
         texts = base.mark_text(align=align, fontSize=11).encode(y=y)
         heading = alt.Chart(alt.InlineData(values=[{"head": head, "place": -1}]))
         layers += [

@@ -114,8 +114,8 @@ def agree_job(
         )
     corpus = collection_corpus(dataset, settings.language, settings.domain)
     changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
-    # Labels are compared by id, so the export must keep the collection's ids. A study publishes nothing: without a
-    # secret, the same seed draws the same documents on every machine.
+    # Labels are compared by id, so the export must keep the collection's ids. A study publishes nothing, so it needs no
+    # secret; without one, the same seed draws the same documents on every machine.
     export = settings.export.model_copy(update={"ids": "original", "secret": False})
     settings = settings.model_copy(update={**changes, "export": export})
     frame = positives if sources == "positives" else None
@@ -137,9 +137,9 @@ def variant_labels(dataset: Path, kind: str) -> Labels:
     return {query: row for path in files for query, row in read_qrels(path).labels.items()}
 
 
-FEW = 30  # queries below which a ranking is mostly noise
-ONE_ANSWER = 1.5  # relevant passages per query, below which most queries have one
-BREADTH = 2.0  # times as many positives per query on one side as on the other
+FEW = 30  # number of queries below which a ranking is mostly noise
+ONE_ANSWER = 1.5  # relevant passages per query below which most queries have one
+BREADTH = 2.0  # ratio of positives per query on the two sides
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class AgreementStudy:
         Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
         call goes on.
         """
-        # Both sides have the same passages, and recall, voters and systems often the same model.
+        # Both sides have the same passages, and the recall, voters and systems often use the same model.
         with shared_encodings(self.job.embeddings):
             return self._report()
 
@@ -286,7 +286,7 @@ class AgreementStudy:
                 manifest = export_dataset(job, store, accepted=job.accepted(store), out=directory, without=[left_out])
             own = results
             if [manifest.files[file].sha256 for file in ("corpus.jsonl", "queries.jsonl")] != texts:
-                # The study's own report has the figures of an ablation.
+                # The study's own report has the figures for an ablation.
                 own = self._run(directory, out / directory.name, "all", indexes=indexes, report=False)
             variants[name] = BeirDataset.open(directory).qrels("all").labels, own
         return {

@@ -39,7 +39,7 @@ from airgen.text.token_counts import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
 """The measure by which chunkers are compared: all get the same number of tokens."""
-_HITS_PER_QUERY = 100  # hits of a query; a budget of 2,000 tokens holds fewer, but for tiny chunks
+_HITS_PER_QUERY = 100  # hits per query; a budget of 2,000 tokens holds fewer, except for tiny chunks
 
 Matrix = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def compare_chunkers(
         raise UsageError(f"the share of a span that a chunk must cover is {share:g}, but must be above 0 and at most 1")
     language = options.language or str(dataset.info.get("language") or "en")
     known = gold_spans(dataset, options.split, gold)
-    try:  # the dataset's tokenizer, if its manifest names one; words where its vocabulary is missing
+    try:  # the dataset's tokenizer, if its manifest names one; words if its vocabulary is missing
         tokenizer = load_tokenizer(str(dataset.info.get("tokenizer") or "cl100k_base"), language)
     except CorpusError:
         tokenizer = load_tokenizer("words", language)
@@ -136,7 +136,7 @@ def compare_chunkers(
         by_id, starts_of = {chunk.id: chunk for chunk in chunks}, lru_cache(maxsize=64)(tokenizer.starts)
 
         def cut(text: str, most: int, starts_of: Callable[[str], Sequence[int]] = starts_of) -> int:
-            starts = starts_of(text)  # of the chunks that most queries find
+            starts = starts_of(text)  # cached for the chunks that most queries find
             return starts[most] if most < len(starts) else len(text)
 
         for result in results:

@@ -262,7 +262,7 @@ def profile_dataset(
         key: [id_ for id_, label in labelled.items() if label > 0] for key, labelled in qrels.items() if key in queries
     }
     rows = typed_rows(dataset.path / LINEAGE, {"query": str, "positive": str, "original": str})
-    lineage = {row["query"]: row for _, row in rows}  # which passage a query was written from
+    lineage = {row["query"]: row for _, row in rows}  # the passage from which each query was generated
     wanted = {id_ for ids in positives.values() for id_ in ids} | {row["positive"] for row in lineage.values()}
     stems = analyser(language)
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
@@ -357,7 +357,7 @@ def _overlap(
     language: str,
 ) -> Overlap:
     own = shared_stems(queries, positives, terms, language)
-    # The order of an exported dataset is random, so the next query's passage represents any other query's.
+    # The order of an exported dataset is random, so the next query's passage can represent any other query's.
     keys = list(own)
     others = {}
     for place, key in enumerate(keys):

@@ -33,7 +33,7 @@ from airgen.text.escaping import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
 _EXAMPLE_CHARACTERS = 160
-_MOST_PASSAGES = 500  # a model encodes them in about fifteen seconds without a GPU
+_MOST_PASSAGES = 500  # passages that a model encodes in about fifteen seconds without a GPU
 
 _ENDINGS = (".run", ".run.gz", ".trec", ".trec.gz")
 

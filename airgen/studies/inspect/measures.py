@@ -114,8 +114,8 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
     return [*findings, finding("top five", float(still_in_top.mean()) / _TOP_SYSTEMS, detail)]
 
 
-_LEAST_COPIED_WORDS = 5  # in a row
-_LEAST_COPIED_SHARE = 0.8  # of the query's words
+_LEAST_COPIED_WORDS = 5  # consecutive copied words
+_LEAST_COPIED_SHARE = 0.8  # share of the query's words
 _LANGUAGE_SAMPLE = 200  # texts whose language is identified
 
 

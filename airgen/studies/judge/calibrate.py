@@ -140,7 +140,7 @@ def query_set_of(
 ) -> QuerySet:
     """Queries {id: text} of a human-labelled collection, for the steps of quality control."""
     corpus = task.corpus
-    # Rows of another language are rows of another corpus.
+    # Rows in another language belong to another corpus.
     digest = task.digest if task.language == "en" else f"{task.digest}-{task.language}"
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
     return QuerySet(

@@ -44,7 +44,7 @@ from airgen.study import Column, Shown, Study, Table
 from airgen.text.escaping import md
 
 MEASURE = "nDCG@10"
-DEPTH = 10  # of the runs, which the measure reads
+DEPTH = 10  # depth of the runs, which the measure needs
 Labels = Mapping[str, Mapping[str, float]]
 Chance = Callable[[str, str], float]
 

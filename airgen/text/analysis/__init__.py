@@ -50,5 +50,5 @@ def analyser(language: str = "en", folder: Path | None = None, **settings: Any) 
         ngram=chosen.ngram,
     )
     if chosen.stem and not chosen.ngram:
-        languages.chain(language, chosen.stem, chosen.stopwords)  # fails here, not at the first text
+        languages.chain(language, chosen.stem, chosen.stopwords)  # fails now, not at the first text
     return built

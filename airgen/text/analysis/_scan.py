@@ -183,14 +183,14 @@ def intern(
                 begin = end
         counts[number] = total - before
     fresh = 0
-    # Apart from the scan, so that the processor can wait for many look-ups at once.
+    # Separate from the scan, so that the processor can wait for many look-ups at once.
     for index in range(total):
         start, past, code = int(begins[index]), int(ends[index]), codes[index]
         known, slot = _find(text, start, past, code, slots, arena)
         ids[index] = known
         if known < 0:
             ids[index] = count
-            begins[fresh], ends[fresh] = start, past  # these places are read already
+            begins[fresh], ends[fresh] = start, past  # these positions are already read
             fresh += 1
             need = used + _HEADER + past - start
             while need > len(arena):

@@ -77,7 +77,7 @@ class Analyser:
         if self.language in _CJK:
             return normal_form("NFKC", text)
         if self.language == "fa":
-            return text.replace("‌", " ")  # Lucene's PersianCharFilter: the non-joiner splits
+            return text.replace("‌", " ")  # Lucene's PersianCharFilter, which splits at the non-joiner
         return text
 
     def split(self, text: str) -> list[str]:
@@ -127,7 +127,7 @@ class Analyser:
 
 
 _BATCH = 1 << 21  # characters: 8 MB of code points
-_COMPILE_FROM = 2_000_000  # characters; below, loading numba takes longer than it saves
+_COMPILE_FROM = 2_000_000  # characters below which loading numba takes longer than it saves
 _DROPPED = -1
 
 
@@ -155,7 +155,7 @@ class Encoder:
 
     def batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
         """Yield the same for batches of texts, which need not all be in memory."""
-        if self.compiled is not False:  # decided once, since the two ways have different token ids
+        if self.compiled is not False:  # decided once, since the two methods have different token ids
             enough = self.compiled or any(worth_compiling(size, _COMPILE_FROM) for size in accumulate(map(len, texts)))
             self.compiled = enough and self.analyser.scannable
         for batch in batched(map(self.analyser.prepare, texts), _BATCH, len):

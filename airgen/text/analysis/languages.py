@@ -78,9 +78,9 @@ _STEP_2 = _by_end(
     "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"
 )
 _STEP_3 = _by_end("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
-# Longest first where one ends in another: ement, ment, ent.
+# Longest first if an ending ends in another: ement, ment, ent.
 _STEP_4 = _by_end("al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: ion: ou: ism: ate: iti: ous: ive: ize:")
-# One test for all endings, which most words do not pass; s, y and e are the others.
+# A single test for all endings, which most words do not pass; the others are s, y and e.
 _ENDS = frozenset(["ed", "ng", "ll", *_STEP_2, *_STEP_3, *_STEP_4])
 
 
@@ -95,7 +95,7 @@ def porter_stem(word: str) -> str:
     return _step_5(word)
 
 
-# v, c or y for each byte; what is not ASCII is a question mark by then, and so a consonant.
+# v, c or y for each byte. Non-ASCII characters are question marks by then, and so count as consonants.
 _KINDS = bytes(ord("v" if letter in b"aeiou" else "y" if letter == ord("y") else "c") for letter in range(256))
 
 
@@ -178,7 +178,7 @@ _SNOWBALL = _pairs(
     "et:estonian lt:lithuanian eu:basque ga:irish hy:armenian sr:serbian ta:tamil ne:nepali"
 )
 _LIGHT = {"ar": "light10", "fa": "light-suffixes", "bn": "light-suffixes"}
-# As Lucene's French filter.
+# As in Lucene's French filter.
 _ELISIONS = frozenset(["l", "m", "t", "qu", "n", "s", "j", "d", "c", "jusqu", "quoiqu", "lorsqu", "puisqu"])
 
 
@@ -265,7 +265,7 @@ _LETTERS_OF: dict[str, dict[int, Any]] = {
     "ru": str.maketrans("ё", "е"),
     "ar": str.maketrans("آأإٱىة", "اااايه", "ـ" + "".join(map(chr, range(0x64B, 0x653)))),
     "fa": str.maketrans("يىےكۀةہأإؤ", "یییکهههااو", "ـٔ" + "".join(map(chr, range(0x64B, 0x653)))),
-    # Hindi is spelt with and without nukta, with chandrabindu or anusvara: one form for each.
+    # Hindi is spelt with and without nukta, and with chandrabindu or anusvara; each becomes a single form.
     "hi": str.maketrans({"़": None, "ँ": "ं", "‌": None, "‍": None}),
     "bn": str.maketrans({"‌": None, "‍": None, "ঁ": None, "়": None}),
 }

@@ -19,7 +19,7 @@ from airgen.text.words import WORD
 MAX_TOKEN = 255
 """A longer token is cut into pieces of this many characters, as in Lucene."""
 
-# The scan compares ranges, so the order matters: first what can begin a word, then what can be inside one.
+# The scan compares ranges, so the order matters: first classes that can begin a word, then those that can occur inside.
 _NAMES = (
     *("other", "letter", "digit", "katakana", "joiner", "mid_letter", "mid_both", "mid_digit", "mark", "zwj", "single"),
     *("south_east_asian", "pictograph", "flag", "cjk"),
@@ -40,7 +40,7 @@ _PROPERTIES: tuple[tuple[str, str], ...] = (
     ("single", r"[\p{Script=Han}\p{Script=Hiragana}]"),
     ("south_east_asian", r"\p{LB=SA}"),
     ("flag", r"\p{WB=Regional_Indicator}"),
-    ("pictograph", r"[\p{Emoji_Presentation}\p{Extended_Pictographic}]"),  # so a lone ® is a token, too
+    ("pictograph", r"[\p{Emoji_Presentation}\p{Extended_Pictographic}]"),  # so a lone ® is a token too
 )
 _CJK = r"(?!\p{WB=Extend})[\p{Script=Han}\p{Script=Hiragana}\p{WB=Katakana}\p{Script=Hangul}]"
 

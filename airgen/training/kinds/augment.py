@@ -42,7 +42,7 @@ from airgen.training.kinds.transformer import first_three, info_nce
 from airgen.training.recipe import Recipe
 from airgen.training.task import WATCHED, TrainingTask, shared
 
-_WORD_TOKENS = 16  # maximum number of tokens of one word, with the special ones
+_WORD_TOKENS = 16  # maximum number of tokens per word, including special tokens
 
 
 ENOUGH = 5000
@@ -126,8 +126,9 @@ class AugmentTask(TrainingTask):
             )
             self.retriever.index(data.corpus)
         self.names = list(self.retriever.vocabulary)
-        # The paper's f(d) has the factor k + 1. It scales the loss but changes no ranking, so our index omits it.
-        index = self.retriever.postings  # by term; here by passage
+        # The paper's f(d) has the factor k + 1. It scales the loss but does not change any ranking, so our index omits
+        # it.
+        index = self.retriever.postings  # in the paper by term, in this code by passage
         impacts = index.impacts * np.float32(recipe.k1 + 1 if bm25 else 1)
         shape = index.size, len(self.names)
         self.documents = csc_array((impacts, index.positions, index.starts), shape).tocsr()
@@ -179,7 +180,7 @@ class AugmentTask(TrainingTask):
         passages = [positive for positive, _ in samples] + [place for _, negatives in samples for place in negatives]
         weighted, added = self.augment.weights([self.queries[place] for place in places])
         rows = self.documents[passages]
-        columns = np.unique(rows.indices).astype(np.int64)  # few of a large vocabulary: all others are 0
+        columns = np.unique(rows.indices).astype(np.int64)  # a few entries of a large vocabulary; all others are 0
         vectors, used = (
             self.torch.tensor(array, device=self.device) for array in (rows[:, columns].toarray(), columns)
         )

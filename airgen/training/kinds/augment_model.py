@@ -126,7 +126,7 @@ class AugmentModel:
         if self.recipe.weights:
             token_weights = (
                 torch.relu(self.module["weight"](states)).squeeze(-1).float()
-            )  # also if products are in bf16
+            )  # even if products are in bf16
             seen = [
                 (row, place, row * shape[1] + column)
                 for row, query in enumerate(queries)
@@ -143,7 +143,7 @@ class AugmentModel:
                 means = torch.where(words.any(1), (token_weights * words).sum(1) / words.sum(1).clamp(min=1), 1.0)
                 rows, flat = torch.tensor(sorted(beyond), device=self.device).T
                 total = total.index_copy(0, flat, total[flat] * means[rows])
-            if seen:  # a term that appears several times has its greatest weight; -1 is below all weights
+            if seen:  # a term that occurs several times has its maximum weight; -1 is below all weights
                 rows, at, flat = torch.tensor(seen, device=self.device).T
                 terms, places = flat.unique(return_inverse=True)
                 best = torch.full((len(terms),), -1.0, device=self.device)

@@ -198,7 +198,7 @@ class LateTask(SentenceTransformersTask):
         self.model.max_seq_length = token_limit(self.model[0].model, recipe.max_length)
         self._negatives = recipe.hard_negatives
         if self.teacher:
-            self._negatives = max(1, self._negatives)  # a distribution over one passage has no information
+            self._negatives = max(1, self._negatives)  # a distribution over a single passage contains no information
             self._loss = losses.MultiVectorDistillKLDivLoss(self.model)
         else:
             together = processes() > 1  # the passages of all processes are negatives

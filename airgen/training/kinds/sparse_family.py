@@ -45,7 +45,7 @@ from airgen.training.kinds.transformer import (
 )
 from airgen.training.mining.expansion import Seq2Seq
 
-_IGNORED_LABEL = -100  # a label that torch's cross-entropy leaves out
+_IGNORED_LABEL = -100  # a label that torch's cross-entropy ignores
 
 
 class QueryWriterRecipe(TransformerRecipe):

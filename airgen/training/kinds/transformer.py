@@ -100,7 +100,7 @@ class TransformerTask(TrainingTask):
     """The part of a task that does not depend on the model. `teacher` is false without one."""
 
     RECIPE: ClassVar[type[Recipe]] = TransformerRecipe
-    by_row: ClassVar[bool] = False  # whether queries with a teacher and without one can be in one batch
+    by_row: ClassVar[bool] = False  # whether queries with and without a teacher can be in the same batch
     tokenizer: Any
 
     def __init__(self, recipe: TransformerRecipe, data: TrainingSet, device: str, teacher: TeacherSpec = None) -> None:
@@ -268,7 +268,7 @@ def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list
         taken[place] |= positives
         if len(separated[place]) == len(batches[place]):
             unfilled.remove(place)
-            taken[place] = set()  # of millions of examples only those of unfilled batches
+            taken[place] = set()  # of millions of examples, only those in incomplete batches
     return separated
 
 

@@ -26,7 +26,7 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 
 _PIECE_CHARACTERS = 1 << 20  # characters of a JSON list that are read at once
-_LONGEST_QUESTION = 1 << 26  # characters of one question with its passages
+_LONGEST_QUESTION = 1 << 26  # maximum characters of a question with its passages
 _NAMES = ("id", "text", "title")
 
 

@@ -32,10 +32,10 @@ from airgen.training.mining.pairs import SourcePassage
 
 PassageText = BeirPassage | SourcePassage
 _TOP_K = 10  # tokens that are sampled from, as docT5query does
-_CPU_SEQUENCES = 160  # written at once: four passages of docT5query's 40 queries
+_CPU_SEQUENCES = 160  # queries generated at once: four passages of docT5query's 40 queries
 _GPU_SEQUENCES = 4096
 _GPU_MEMORY_SHARE = 0.5  # of a GPU's memory
-_SORTED_BATCHES = 4  # batches of passages that are sorted by length together; a stop loses at most these
+_SORTED_BATCHES = 4  # batches of passages that are sorted by length together, which a stop can lose
 
 
 class Seq2Seq:
@@ -95,7 +95,7 @@ class Seq2Seq:
         """
 
         def all_of(size: int) -> list[list[str]]:
-            order = sorted(range(len(texts)), key=lambda place: (-len(texts[place]), place))  # like lengths together
+            order = sorted(range(len(texts)), key=lambda place: (-len(texts[place]), place))  # similar lengths together
             queries_of_texts: list[list[str]] = [[] for _ in texts]
             for first in range(0, len(order), size):
                 batch = order[first : first + size]

@@ -29,7 +29,7 @@ from airgen.training.dataset_columns import KeyCounts, StoredTexts, key_of
 
 KINDS = ("title", "heading", "question", "neighbour", "citation", "comment", "answer", "entailment", "pair")
 
-_GIVEN = ("entailment", "pair")  # their passages may be short, because people made these pairs
+_GIVEN = ("entailment", "pair")  # kinds whose passages may be short, because people made these pairs
 _PATH = " > "
 _QUESTION_MARKS = ("?", "？", "؟")
 _DIALOGUE = regex.compile(
@@ -203,7 +203,7 @@ class PairMiner:
             yield MinedPair(leaf, passage.text, "question", passage.id)
         elif len(path) > 1 and "heading" in self.kinds:
             names = [unnumbered(part) for part in path]
-            # The document and the section, as in E5; headings between them name a place, not a topic.
+            # The document and the section, as in E5; headings between them describe a position, not a topic.
             query = leaf if names[0].casefold() == leaf.casefold() else f"{names[0]}: {leaf}"
             yield MinedPair(query, passage.text, "heading", passage.id)
         elif len(path) == 1 and "title" in self.kinds:
@@ -291,7 +291,7 @@ _HEADING = regex.compile(
     rf"(?i:(?:{_WORDS})\.?\s+)?({_NUMBER})(?:[.:)]?(?:\s+|$)|[.:)]\s*)|第\s?(\d{{1,4}})\s?[章节節条條][:：.\s]*"
 )
 _MANUAL_NAME = regex.compile(r"[A-Za-z_][\w.+-]{0,40}\([1-8][a-z]{0,4}\)")
-_MOST_CITATIONS = 3  # citations taken from one passage; more are usually a list of links
+_MOST_CITATIONS = 3  # maximum citations from one passage; more are usually a list of links
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def mine_sources(
     def passages() -> Iterator[SourcePassage]:
         for source in opened:
             for passage in source.passages:
-                # Ids of several sources can be equal.
+                # Several sources can have equal ids.
                 yield passage if len(opened) == 1 else replace(passage, id=f"{source.name}/{passage.id}")
                 if progress:
                     progress()

@@ -24,8 +24,8 @@ from airgen.keys import text_key
 from airgen.text.words import count_words
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
 
-LONGEST_LINE = 16 << 20  # bytes of one row
-_PASSAGE_WORDS = 100  # of a passage that is cut from a page, as the Wikipedia passages of DPR
+LONGEST_LINE = 16 << 20  # maximum bytes per row
+_PASSAGE_WORDS = 100  # words of a passage that is cut from a page, as in DPR's Wikipedia passages
 
 
 @dataclass(frozen=True, slots=True)

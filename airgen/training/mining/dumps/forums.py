@@ -98,7 +98,7 @@ class StackExchangeDump(DumpReader):
     def read(self) -> Iterator[DumpRow]:
         """Yield a MinedPair per answer that is kept."""
         for path in self.files:
-            # `7z x math.stackexchange.com.7z -omath` gives math/Posts.xml
+            # `7z x math.stackexchange.com.7z -omath` creates math/Posts.xml
             stem = path.name.split(".xml")[0]
             site = path.absolute().parent.name if stem.lower() == "posts" else stem
             questions = TextTable()
@@ -141,7 +141,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, str] | RefusedRow]:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
         elif (line := line.strip()).startswith(b"<row"):
             try:
-                yield ElementTree.fromstring(line).attrib  # no document type precedes <row
+                yield ElementTree.fromstring(line).attrib  # a document type cannot precede <row
             except (ElementTree.ParseError, ValueError):
                 yield RefusedRow("line", "not XML")
         elif not line.startswith((b"<?xml", b"<posts", b"</posts")) and line:

@@ -34,11 +34,11 @@ from airgen.training.mining.dumps import (
 )
 from airgen.training.mining.pairs import RefusedRow, SourcePassage
 
-_LARGEST_PAGE_BYTES = 4 << 20  # bytes of one page, after unpacking
-_HEADER_BYTES = 1 << 20  # bytes of the headers of one record
+_LARGEST_PAGE_BYTES = 4 << 20  # maximum bytes of a page, unpacked
+_HEADER_BYTES = 1 << 20  # maximum bytes of the headers of a record
 _BLOCK_BYTES = 1 << 16
 _HTML = ("text/html", "application/xhtml+xml")
-# Python has more under these names: some take quadratic time, some are no encodings of texts.
+# Python has more encodings under these names: some take quadratic time, and some are not text encodings.
 _ENCODINGS = ("utf-8", "utf-16", "cp", "iso8859", "koi8", "gb", "big5", "euc", "shift_jis", "ascii", "mac")
 
 
@@ -47,7 +47,7 @@ class _Headers:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.tell = stream, stream.tell
-        self.left: int | None = None  # bytes that headers may still have; None outside of headers
+        self.left: int | None = None  # bytes left for headers; None outside of headers
 
     def read(self, size: int) -> bytes:
         """Read at most `size` bytes."""
@@ -67,7 +67,7 @@ def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | Refus
         while True:
             source.left = _HEADER_BYTES
             try:
-                with redirect_stderr(io.StringIO()):  # where warcio writes its remarks on wrong lengths
+                with redirect_stderr(io.StringIO()):  # warcio writes its remarks on wrong lengths to this
                     record = next(records, None)
             except (AirgenError, OSError, EOFError, zlib.error):
                 raise
@@ -103,7 +103,7 @@ def _page(record: Any, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
 
 def _of_response(record: Any, address: str, content: bytes, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
     http = record.http_headers
-    if http is None:  # DNS and the like
+    if http is None:  # such as DNS records
         return
     kind, _, parameters = (http.get_header("Content-Type") or "").lower().partition(";")
     if kind.strip() not in _HTML:
@@ -137,8 +137,8 @@ def _decoded(content: bytes, parameters: str, language: str) -> str:
 
 
 _TEXTS = ("text", "raw_content", "maintext", "content", "article", "body", "plain_text")
-_OTHER_LANGUAGE = 0.5  # probability of another language above which a page is refused
-# Codes of three letters, which WET files have, of the languages that airgen knows.
+_OTHER_LANGUAGE = 0.5  # probability of another language above which a page is rejected
+# The three-letter codes of WET files for the languages that airgen knows.
 _LONG_CODES = {
     "eng": "en", "zho": "zh", "spa": "es", "fra": "fr", "deu": "de", "rus": "ru", "jpn": "ja", "kor": "ko",
     "ara": "ar", "fas": "fa", "hin": "hi", "ben": "bn", "ind": "id", "por": "pt", "ita": "it", "pol": "pl",
