@@ -1,14 +1,14 @@
-# make demo     a first benchmark in minutes, without a key, a GPU or torch
-# make test     everything that a landing must pass
-# make nightly  that, and the tests that are too long for each landing
-# make servers  against search engines, stores and a Hub that nobody here wrote, on loopback
-# make lint     style and types only
-# make docs     the documentation as a site in build/docs, with the API reference, its links checked
-# make fuzz     hostile inputs for FUZZ_MINUTES, from outside to every reader
-# make mutate   change the code that must not fail, and see whether a test notices
-# make kill     SIGKILL in every phase, KILLS times
-# make gpu      on a machine with a GPU: what only a GPU can show, as one table, in at most 8 minutes
-# make release  from a tag: wheel, sdist, SBOM and hashes in dist/, each extra (or EXTRAS) tried alone; publishes nothing
+# make demo     build a first benchmark in minutes, without a key, a GPU or torch
+# make test     run everything that a landing must pass
+# make nightly  run these tests, and those that are too slow for each landing
+# make servers  test against third-party search engines, stores and a Hub on loopback
+# make lint     check style and types only
+# make docs     build the documentation as a site in build/docs, with the API reference and checked links
+# make fuzz     feed hostile inputs to every reader of external data for FUZZ_MINUTES
+# make mutate   mutate critical code, and check that a test fails
+# make kill     send SIGKILL in every phase, KILLS times
+# make gpu      measure on a machine with a GPU, in at most 8 minutes; writes one table
+# make release  from a tag: build wheel, sdist, SBOM and hashes in dist/, and try each extra (or EXTRAS); publishes nothing
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -20,8 +20,8 @@ FUZZ_MINUTES ?= 60
 KILLS ?= 1000
 PIP := $(BIN)/python -m pip install --quiet
 
-# In a temporary folder that goes away whatever ends the tests. Three processes for two cores: a job often waits for its
-# disk or its next group of rows. With bytecode, also where the environment forbids it: hundreds of processes start.
+# In a temporary folder that is removed however the tests end. Three processes for two cores, because a job often waits for
+# its disk or its next group of rows. With bytecode, even if the environment forbids it, because hundreds of processes start.
 PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 	TMPDIR=$$temporary PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
@@ -66,7 +66,7 @@ kill: $(VENV)/.test
 	$(BIN)/airgen fetch tests
 	$(BIN)/python benchmarks/kill.py --kills $(KILLS) --json kills.json
 
-# With whatever torch is installed there: the pinned one of the tests has no CUDA. PYTHON is that of the environment.
+# Uses the torch that is installed in PYTHON's environment, because the tests' pinned torch has no CUDA.
 GPU ?= cuda:0
 gpu:
 	PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device $(GPU) --seconds 480 --markdown gpu.md
@@ -83,7 +83,7 @@ $(VENV)/bin/python:
 	$(PIP) --upgrade pip
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -c 'import pip' 2>/dev/null || $(BIN)/python -m ensurepip --upgrade  # uv venv has none
+	$(BIN)/python -c 'import pip' 2>/dev/null || $(BIN)/python -m ensurepip --upgrade  # uv venv has no pip
 	$(PIP) --editable '.[embedded,corpus]'
 	touch $@
 
@@ -91,9 +91,9 @@ $(VENV)/.demo-long-doc: $(VENV)/.demo
 	$(PIP) --editable '.[embedded,corpus,long-doc]'
 	touch $@
 
-# torch first and pinned: an unpinned one may bring several GB of CUDA. The --no-deps ones are loaded by the tests to
-# prove that datasets open in them; they pin versions of what is already here, or need a compiler. Of chromadb the tests
-# run the server alone, which needs none of what its Python client brings.
+# torch comes first and is pinned, because an unpinned torch may bring several GB of CUDA. The tests load the --no-deps
+# packages to prove that datasets open in them; these packages pin other versions or need a compiler. The tests run only
+# chromadb's server, which does not need the dependencies of its Python client.
 $(VENV)/.test: $(VENV)/.demo
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[embedded,long-doc,corpus,languages,models,ann,hub,fast,ray,storage,dumps,dev]'
