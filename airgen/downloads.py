@@ -108,7 +108,7 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
                     target.unlink()
         if empty:
             raise FetchError(f"{printable(address)}: sends an empty file")
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:  # ValueError: a redirect to no address
         hint = "; the partial download is kept: run the same command again to continue" if target.is_file() else ""
         raise FetchError(f"{printable(address)}: {error_words(error)}{hint}") from error
 
@@ -124,8 +124,11 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
         done = out.truncate(0)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     with _answer(address, headers) as answer:
-        if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and done:
-            out.truncate(0)  # it is complete, or from another source and fetched again
+        # It is complete, or from another source; or the server sends other bytes than it was asked for.
+        elsewhere = not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+        wrong = (httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE, *[httpx.codes.PARTIAL_CONTENT] * elsewhere)
+        if answer.status_code in wrong and done:
+            out.truncate(0)
             _go_on(address, out, size, tick)
             return
         answer.raise_for_status()
@@ -329,7 +332,8 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: in
     Returns the number of files. Raises FetchError for an archive that is damaged, would write outside the folder, or
     unpacks to more than `most` bytes (default: MAX_BYTES).
     """
-    left, count = MAX_BYTES if most is None else most, 0
+    limit = MAX_BYTES if most is None else most
+    left, count = limit, 0
     try:
         for name, stream in _members(archive):
             refused = f"{archive.name}: the member {name!r} would leave the folder; the archive is refused"
@@ -338,7 +342,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str] = (), *, most: in
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as out:
-                left = _copy_bounded(stream, out, left, f"{archive.name} unpacks to more than")
+                left = _copy_bounded(stream, out, left, f"{archive.name} unpacks to more than", limit)
             count += 1
     except _DAMAGE as error:
         raise FetchError(f"{archive.name}: damaged or protected archive ({error}); fetch it again") from error
@@ -358,14 +362,14 @@ def _inside(folder: Path, name: str, refused: str) -> Path:
     return target
 
 
-def _copy_bounded(source: IO[bytes], target: IO[bytes], most: int, subject: str) -> int:
+def _copy_bounded(source: IO[bytes], target: IO[bytes], most: int, subject: str, limit: int | None = None) -> int:
     """Copy a stream of at most `most` bytes, and return how many of them are left. Raises FetchError if it is
-    longer."""
+    longer. The error names `limit` if `most` is what earlier streams have left of it."""
     left = most
     while piece := source.read(_ONE_REQUEST_BYTES):
         left -= len(piece)
         if left < 0:
-            raise FetchError(f"{subject} {_amount(most)}; refused")
+            raise FetchError(f"{subject} {_amount(limit or most)}; refused")
         target.write(piece)
     return left
 
@@ -378,7 +382,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if len(infos) > MAX_MEMBERS:
                 raise FetchError(f"the archive has more than {MAX_MEMBERS:,} members; refused")
             for info in infos:
-                if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
+                if info.filename.endswith("/") or stat.S_ISLNK(info.external_attr >> 16):
                     continue
                 with file.open(info) as stream:
                     yield info.filename, stream

@@ -153,6 +153,20 @@ def test_archives_that_are_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         unpack(archive, tmp_path / "out")
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as out:
+        for name in ("zeros", "more"):
+            out.writestr(name, b"\0" * 600_000)
+    with pytest.raises(FetchError, match=r"unpacks to more than 1,048,576 bytes; refused"):  # both together
+        unpack(path, tmp_path / "out")
+    with zipfile.ZipFile(path, "w") as out:
+        out.writestr("n", "x")
+    raw = bytearray(path.read_bytes())
+    entry = raw.index(b"PK\1\2")
+    for lengths in (26, entry + 28):  # the only letter of the name becomes an extra field of one byte
+        raw[lengths : lengths + 4] = b"\0\0\1\0"
+    path.write_bytes(raw)
+    with pytest.raises(FetchError, match="the member '' would leave the folder"):
+        unpack(path, tmp_path / "out")
+    with zipfile.ZipFile(path, "w") as out:
         for name in ("né", "b"):
             out.writestr(name, "x")
     good = path.read_bytes()
@@ -231,6 +245,36 @@ def test_an_address_that_sends_nothing(tmp_path: Path, cache: Path) -> None:
     assert list((cache / "corpora").iterdir()) == []
 
 
+class Elsewhere(Quiet):
+    """Says that it continues, and sends the whole file; or leads nowhere."""
+
+    def do_GET(self) -> None:
+        if self.path == "/nowhere":
+            self.send_response(302)
+            self.send_header("Location", "//[")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206)
+        if self.path == "/said":
+            self.send_header("Content-Range", f"bytes 0-{len(DATA) - 1}/{len(DATA)}")
+        self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+        self.wfile.write(DATA)
+
+
+def test_other_bytes_than_were_asked_for_are_not_appended(tmp_path: Path) -> None:
+    with serving(Elsewhere) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        for place in ("said", "unsaid"):
+            target = tmp_path / place
+            target.write_bytes(b"the start of a file")
+            downloads.from_address(f"{address}/{place}", target)
+            assert target.read_bytes() == DATA
+        with pytest.raises(FetchError, match="/nowhere: Invalid IPv6 URL"):
+            downloads.from_address(f"{address}/nowhere", tmp_path / "nowhere")
+
+
 class Cut(Quiet):
     """Serves one body, at first its first half; from where it is asked for."""
 
@@ -244,6 +288,8 @@ class Cut(Quiet):
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         self.send_response(416 if start >= len(self.body) else 206 if start else 200)
         self.send_header("Content-Length", str(max(0, len(self.body) - start)))
+        if 0 < start < len(self.body):
+            self.send_header("Content-Range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}")
         self.end_headers()
         self.wfile.write(self.body[start : None if self.whole else len(self.body) // 2])
 
