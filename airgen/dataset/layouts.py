@@ -7,8 +7,6 @@ air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders  
 Quepid and OpenSearch identify a query by its text. `airgen run --queries` can read both, and TREC qrels.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +22,7 @@ from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.records import flat_text
 from airgen.registry import closest
+from airgen.text.escaping import csv_lines
 
 
 def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:
@@ -184,10 +183,8 @@ def convert(
 
 
 def _quepid(source: _Source, out: Path) -> None:
-    stream = io.StringIO()
     rows = [[query, passage, f"{label:g}"] for query, row in source.by_text().items() for passage, label in row.items()]
-    csv.writer(stream, lineterminator="\n").writerows([["query", "docid", "rating"], *rows])
-    _write(out, stream.getvalue())
+    _write(out, csv_lines([["query", "docid", "rating"], *rows]))
 
 
 def _opensearch(source: _Source, out: Path) -> None:

@@ -26,7 +26,8 @@ from functools import partial
 from typing import Any
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable but harmless
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# What a spreadsheet drops before a formula does not hide one; Japanese ones take the wide signs, too.
+_FORMULA = re.compile(r"[\t\r]|[\s\u00ad\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠]")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 # C0 except tab and line ends, DEL, C1, and characters that change the direction of the following text.
@@ -164,17 +165,28 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     A cell that a spreadsheet would treat as a formula gets an apostrophe, which makes it text. Numbers remain numbers,
     and control characters are removed.
     """
+    return csv_lines([_without_formula(cell) for cell in row] for row in (header, *rows))
+
+
+def csv_lines(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV with lines ending in '\\n', every cell unchanged.
+
+    Python quotes no '\\r', which spreadsheets take for the end of a row.
+    """
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
+    plain = csv.writer(stream, lineterminator="\n")
+    quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
     for row in rows:
-        plain = [plain_text(cell) if isinstance(cell, str) else cell for cell in row]
-        writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in plain])
+        returns = any(isinstance(cell, str) and "\r" in cell for cell in row)
+        (quoted if returns else plain).writerow(row)
     return stream.getvalue()
 
 
-def _is_formula(cell: object) -> bool:
-    return isinstance(cell, str) and cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell)
+def _without_formula(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    text = plain_text(cell)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def html_text(text: object, longest: int = 0) -> str:

@@ -269,9 +269,9 @@ function compare(a, b) {
   return typeof a === "number" && typeof b === "number" ? a - b : order.compare(String(a), String(b));
 }
 
-/* A spreadsheet takes a text that begins with one of these signs for a formula. */
+/* A spreadsheet takes a text that begins with one of these signs for a formula, whatever blanks come before it. */
 const csvOf = (rows) => `${rows.map((row) => row.map((text) => {
-  const safe = /^[=@\t]|^[+\-](?!$|[\d.]+$)/.test(text) ? `'${text}` : text;
+  const safe = /^[\s\p{Cf}]*[=+\-@＝＋－＠]|^\t/u.test(text) && !/^[+\-]?[\d.]*$/.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }).join(",")).join("\n")}\n`;
 
