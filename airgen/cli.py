@@ -145,6 +145,10 @@ def _run(arguments: list[str] | None) -> NoReturn:
         _fail(AirgenError("there is not enough memory for this: use a machine with more, or smaller inputs"))
     except KeyboardInterrupt:
         _fail(Stopped(INTERRUPTED))
+    except GeneratorExit as error:  # a part can raise it, and no guard can tell that from the end of a generator
+        from airgen.guard import failure
+
+        _fail(failure(error, "a part ended the work"))
     except SystemExit as end:
         if end.code == _INTERRUPTED_EXIT:
             _fail(Stopped(INTERRUPTED))

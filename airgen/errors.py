@@ -91,8 +91,11 @@ def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenE
     return kind(f"{where}{reason}" + (f": {advice}" if advice else ""))
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Codes of an `OSError` for a disk, or a quota, that is full."""
+
 _ADVICE = {
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some space and run the same command again",
+    DISK_FULL: "free some space and run the same command again",
     (errno.EROFS,): "this file system is read-only: choose another folder",
     (errno.EACCES, errno.EPERM): "permission denied: change the permissions, or choose another folder",
     (errno.ENOTDIR, errno.EEXIST): "a file is in the way of the folder: choose another folder",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from airgen.errors import AirgenError, ModelError, disk_error
+from airgen.errors import DISK_FULL, AirgenError, ModelError, disk_error
 from airgen.mask_secrets import printable
 
 P = ParamSpec("P")
@@ -27,11 +27,6 @@ _MESSAGE_CHARACTERS = 300  # maximum characters of a foreign message
 _OWN = str(Path(__file__).parent) + os.sep
 _STDLIB = str(Path(sysconfig.get_path("stdlib"))) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
-_CANCELLATIONS = (
-    "KeyboardInterrupt",
-    "GeneratorExit",
-    "CancelledError",
-)  # they end the task itself and are not a part's failure
 _NO_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -64,9 +59,25 @@ def guarded(
     except passing_errors:
         raise
     except BaseException as error:
-        if type(error).__name__ in _CANCELLATIONS:
+        if _ends_the_work(error):
             raise
         raise failure(error, subject, kind) from error
+
+
+def _ends_the_work(error: BaseException) -> bool:
+    """Return whether an error ends the work itself, and is not a part's failure.
+
+    Where no event loop runs, nothing of airgen can be cancelled: a part has let its own cancellation out.
+    """
+    import asyncio  # slow, and needed only here
+
+    if isinstance(error, asyncio.CancelledError):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
 def guarded_rows(rows: Callable[[], Iterable[T]], subject: str, kind: type[AirgenError] = ModelError) -> Iterator[T]:
@@ -99,7 +110,7 @@ def failure(error: BaseException, subject: str, kind: type[AirgenError] = ModelE
         return kind(
             f"{subject}: out of memory ({_describe(error)}): lower batch_size or max_length, or set dtype: bf16"
         )
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_FULL):
         return kind(f"{subject}: {disk_error(error)}")
     if isinstance(error, SystemExit):
         return kind(f"{subject}: {_place(error)}it called sys.exit({error.code!r:.40})")

@@ -20,6 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+from airgen.dataset.files import write_text
 from airgen.errors import UsageError
 from airgen.json_values import plain, write_json
 from airgen.registry import load_extra
@@ -418,5 +419,4 @@ def _hash(text: str) -> str:
 
 def write_lines(path: Path, text: str) -> None:
     """Write text that may contain any characters."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_text(path, text.encode("utf-8", "backslashreplace").decode())

@@ -1,7 +1,10 @@
 """Whatever other people's code raises is one line with its name and its place, and the others run."""
 
 import asyncio
+import concurrent.futures
+import errno
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -190,9 +193,26 @@ def test_a_module_that_fails_at_its_import_is_named_before_the_run(
 
 
 def test_what_ends_the_work_passes() -> None:
-    for error in (KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), Stopped("stopped")):
+    async def cancelled() -> None:
+        with guarded("a part"):
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    for error in (KeyboardInterrupt(), GeneratorExit(), Stopped("stopped")):
         with pytest.raises(type(error)), guarded("a part"):
             raise error
+
+
+def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
+    for error in (asyncio.CancelledError(), concurrent.futures.CancelledError()):
+        with pytest.raises(ModelError, match=r"^a part: tests/test_guard\.py:\d+: CancelledError$"), guarded("a part"):
+            raise error
+
+
+def test_a_full_disk_is_said_in_words_also_where_the_file_is_unknown() -> None:
+    with pytest.raises(ModelError, match=r"^a part: No space left on device: free some space"), guarded("a part"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_rows_are_asked_for_under_the_guard_and_used_outside_of_it() -> None:

@@ -81,7 +81,7 @@ def init(
     from airgen.corpus.cleaning.mask_personal_data import what_remains
     from airgen.corpus.settings import load_corpus_settings
     from airgen.corpus.survey import survey
-    from airgen.dataset.files import keep_copy
+    from airgen.dataset.files import keep_copy, write_text
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
 
     if demo:
@@ -131,7 +131,7 @@ def init(
     out.mkdir(parents=True, exist_ok=True)
     copies = [copy for file, text in texts.items() if (copy := keep_copy(out / file, text)) is not None]
     for file, text in texts.items():
-        (out / file).write_text(text, encoding="utf-8")
+        write_text(out / file, text)
     lines = [
         *survey_result.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",

@@ -138,7 +138,11 @@ def download(
             continue
         target = folder / _file_of(page, ending, used_paths)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(_with_charset(answer, ending))
+        try:
+            target.write_bytes(_with_charset(answer, ending))
+        except OSError:  # half a page would be read as a whole one
+            target.unlink(missing_ok=True)
+            raise
         result.done += 1
         if progress is not None:
             progress(1)

@@ -42,10 +42,13 @@ def encode_row(row: dict[str, Any], where: str) -> str:
 
 
 def write_text(path: Path, text: str | Iterable[str]) -> tuple[int, str]:
-    """Write a text, or its parts, as UTF-8, and return the size in bytes and the SHA-256."""
+    """Write a text, or its parts, as UTF-8, and return the size in bytes and the SHA-256.
+
+    If the disk becomes full, an existing file stays as it is, and no half of a new one is left.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
-    with path.open("wb") as file:
+    with whole_file(path) as fresh, fresh.open("wb") as file:
         for part in [text] if isinstance(text, str) else text:
             size += file.write(data := part.encode("utf-8"))
             digest.update(data)
@@ -122,8 +125,11 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield another name to write to, which becomes `path` if the block ends without an error.
 
-    Files left by killed processes are deleted.
+    Files left by killed processes are deleted. A link, or what is no file (/dev/stdout), is written to directly.
     """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        yield path
+        return
     for place in path.parent.iterdir():
         name, _, pid = place.name.rpartition(".")
         if name == f".{path.name}" and pid.isdigit() and not is_alive(int(pid)):

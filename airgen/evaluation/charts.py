@@ -15,6 +15,7 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 from numpy.typing import NDArray
 
+from airgen.study import write_lines
 from airgen.text.escaping import distinct_names, one_line
 
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
@@ -27,7 +28,7 @@ AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
 
 def save_svg(chart: AnyChart, path: Path) -> None:
     """Write the chart to a file without network access."""
-    path.write_text(svg_text(chart.to_dict(validate=False)) + "\n", encoding="utf-8", errors="backslashreplace")
+    write_lines(path, svg_text(chart.to_dict(validate=False)) + "\n")
 
 
 def svg_text(specification: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from airgen.dataset.files import write_text
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
@@ -67,7 +68,7 @@ def expand_with_llm(
     answers = ask_about(passages, expand, settings, database, budget_usd=budget_usd, progress=progress, rules=rules)
     queries_of = {passage.id: queries for passage, queries in zip(passages, answers, strict=True)}
     rows = [{"_id": id_, "queries": queries} for id_, queries in queries_of.items() if not isinstance(queries, str)]
-    out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_text(out, (json.dumps(row) + "\n" for row in rows))
     failed = Counter(reason for reason in answers if isinstance(reason, str))
     return len(rows), dict(sorted(failed.items()))
 

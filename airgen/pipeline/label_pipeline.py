@@ -14,7 +14,7 @@ import yaml
 
 from airgen.corpus.settings import AS_IS, find_manifest
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import keep_copy
+from airgen.dataset.files import keep_copy, write_text
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.paths import beside, is_shipped
 from airgen.pipeline.starter import name_of
@@ -114,7 +114,7 @@ def _write(path: Path, text: str, values: Mapping[str, Any]) -> None:
         if existing == values:
             return  # unchanged, with its author's comments
         keep_copy(path, text)
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -147,5 +147,5 @@ def _corpus(
     }
     text = _HEADER.format(f"The passages are those of {queries.name}") + yaml.safe_dump(values, sort_keys=False)
     if not path.exists():
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
     return path.name

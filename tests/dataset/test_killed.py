@@ -1,11 +1,12 @@
 """SIGKILL at every file operation of an export: there is the older dataset, the newer or none, never a half one."""
 
 import dataclasses
+import errno
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from dataset_maker import make_content
 
+from airgen.dataset.files import write_text
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.secret import Secret, load_secret, write_secret
 from airgen.dataset.verify import verify
@@ -93,3 +95,29 @@ def test_a_secret_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
             write_secret(path, Secret(bytes(32)))
         assert load_secret(path).hex == secret.hex and [one.name for one in path.parent.iterdir()] == ["secret.key"]
     assert at > 4 and seen == {True, False}
+
+
+def test_a_disk_that_fills_leaves_the_old_file_and_no_half_of_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    write_text(path, "old\n")
+
+    def parts() -> Iterator[str]:
+        yield "half of a row"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for place in (path, tmp_path / "new.csv"):
+        with pytest.raises(OSError, match="No space left"):
+            write_text(place, parts())
+    assert path.read_text() == "old\n" and [file.name for file in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_a_link_stays_a_link_and_a_pipe_gets_the_text(tmp_path: Path) -> None:
+    (tmp_path / "kept.csv").write_text("old\n")
+    (tmp_path / "link.csv").symlink_to("kept.csv")
+    write_text(tmp_path / "link.csv", "new\n")
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "kept.csv").read_text() == "new\n"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_text(tmp_path / "pipe", "through\n")
+    assert os.read(reader, 99) == b"through\n"
+    os.close(reader)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset, BeirPassage
+from airgen.dataset.files import write_text
 from airgen.devices import Dtype, halving, on_gpu
 from airgen.errors import DatasetError, UsageError
 from airgen.exact_arithmetic import log
@@ -203,9 +204,7 @@ def expand_from_split(dataset: BeirDataset, split: str, out: Path, *, count: int
         raise UsageError(f"--from {split} is for testing: its queries must not be in the index")
     texts = {key: query.text for key, query in dataset.queries().items()}
     expansions = queries_of(dataset.qrels(split).labels, texts)
-    rows = "".join(json.dumps({"_id": key, "queries": queries[:count]}) + "\n" for key, queries in expansions.items())
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(rows, encoding="utf-8")
+    write_text(out, (json.dumps({"_id": key, "queries": of[:count]}) + "\n" for key, of in expansions.items()))
     return len(expansions)
 
 
