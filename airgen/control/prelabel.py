@@ -2,8 +2,9 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -48,9 +49,11 @@ class Unscored:
         texts: Callable[[str], str],
         scorer: str = "",
         earlier: Sequence[Prelabel] = (),
+        kept: Callable[[str, str], float | None] = lambda query, text: None,
     ) -> Self:
-        """Collect the pairs to score. `queries` are texts by key, `texts` returns a document's text, and `earlier` are
-        reusable rows."""
+        """Collect the pairs to score. `queries` are texts by key, `texts` returns a document's text, `earlier` are
+        reusable rows, and `kept` returns the known score of a query and a text.
+        """
         known = {
             (row.parent, mark): score
             for row in earlier
@@ -58,11 +61,22 @@ class Unscored:
             for mark, score in zip(row.texts, row.scores, strict=True)
         }
         marks = {id_: _mark(texts(id_)) for id_ in {id_ for recall in recalls for id_ in recall.ids}}
-        wanted = [
-            (recall.parent, id_) for recall in recalls for id_ in recall.ids if (recall.parent, marks[id_]) not in known
-        ]
+        wanted = []
+        for recall in recalls:
+            for id_ in recall.ids:
+                if (recall.parent, marks[id_]) in known:
+                    continue
+                if (score := kept(queries[recall.parent], texts(id_))) is None:
+                    wanted.append((recall.parent, id_))
+                else:
+                    known[recall.parent, marks[id_]] = round(score, 6)
         pairs = [(queries[query], texts(id_)) for query, id_ in wanted]
         return cls(recalls=recalls, marks=marks, known=known, wanted=wanted, pairs=pairs)
+
+    @property
+    def size(self) -> int:
+        """How many recalled documents of queries there are, with a known score or without."""
+        return sum(len(recall.ids) for recall in self.recalls)
 
     def rows(
         self, scores: NDArray[np.float32], reranker: str, ordinal: int, fingerprint: str, scorer: str = ""
@@ -122,14 +136,24 @@ def _step(place: int, spec: Spec) -> Step:
     def parts(work: QuerySet, reranker: Any) -> dict[str, Any]:
         return {"recall": work.plan["recall"], **identity(work, reranker)}
 
+    def pieces(work: QuerySet, keys: Collection[str]) -> int:
+        recalls = work.rows("recall", Recall)
+        return sum(len(recalls[key].ids) for key in keys)
+
     def score(work: QuerySet, reranker: Any) -> Iterator[RowBatch]:
         # Weights of words depend on the whole corpus; any other score depends only on its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
         show_corpus(reranker, work.corpus)
-        watch(reranker, work.encoding)
         recalls = work.rows("recall", Recall)
         waiting: deque[Unscored] = deque()  # their pairs are being scored
+
+        def tell(done: int, total: int) -> None:
+            """Of the first that wait, `done` of `total` pairs have a score, or of their texts a vector."""
+            if waiting and total:
+                work.partly(waiting[0].size * min(done, total) // total)
+
+        watch(reranker, tell)
 
         def pairs() -> Iterator[list[tuple[str, str]]]:
             for batch in batched(
@@ -138,13 +162,15 @@ def _step(place: int, spec: Spec) -> Step:
                 keys = [recall.parent for recall in batch]
                 earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
                 texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
-                waiting.append(Unscored.of(batch, work.queries, texts, scorer=scorer, earlier=earlier))
+                kept = partial(work.kept.find, place)
+                waiting.append(Unscored.of(batch, work.queries, texts, scorer=scorer, earlier=earlier, kept=kept))
                 yield waiting[-1].pairs
 
         for scores in scored(reranker, pairs()):
             scores = np.zeros(0, np.float32) if scores is None else scores
             unscored = waiting.popleft()
-            yield RowBatch(unscored.rows(scores, reranker.name, place, work.fingerprint, scorer=scorer))
+            rows = unscored.rows(scores, reranker.name, place, work.fingerprint, scorer=scorer)
+            yield RowBatch(rows, done=unscored.size)
 
     return Step(
         f"prelabel:{place}",
@@ -156,5 +182,6 @@ def _step(place: int, spec: Spec) -> Step:
         whole=True,
         label=f"pre-label {place + 1}",
         model=lambda work: load_reranker(spec),
-        note=lambda reranker: str(reranker.name),
+        note=lambda reranker: f"texts read by {reranker.name}",
+        pieces=pieces,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from airgen.control.kept_scores import KeptScores
 from airgen.control.text_pool import Pool
 from airgen.records import flat_text, prompt_text
 from airgen.retrievers.indexed_corpus import Corpus
@@ -28,6 +29,7 @@ class QuerySet(Whole):
         scope: Distinguishes the query keys of several corpora.
         sources: The ids of the documents from which each query was generated; none for the user's own queries.
         folder: Folder to which paths in the settings are relative.
+        kept: Scores that re-rankers returned before.
     """
 
     settings: ControlSettings
@@ -41,6 +43,7 @@ class QuerySet(Whole):
     names: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    kept: KeptScores = field(default_factory=KeptScores)
 
     @property
     def parents(self) -> Collection[str]:

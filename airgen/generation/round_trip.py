@@ -18,13 +18,14 @@ itself is used as the query (`apart`). Of 93 passages in four collections, 12 ha
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from airgen.control.kept_scores import KeptScores
 from airgen.control.text_pool import Pool
 from airgen.control.votes import DEPTH, lead
 from airgen.records import flat_text
@@ -52,6 +53,7 @@ class RoundTrip:
     plan: Plan
     embeddings: Path
     display: Display
+    scores: KeptScores = field(default_factory=KeptScores)
 
     def __post_init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
@@ -93,10 +95,12 @@ class RoundTrip:
             pairs = [(text, passage) for passage in (*own.values(), *passages)]
             ids = [*own, *(corpus.ids[place] for place in near)]
             least = 1.0
-            for voter in self._voters:
+            for place, voter in self._voters:
                 if vectors_only and not isinstance(voter, DenseReranker):
                     break  # vector re-rankers come first
-                scores = np.asarray(voter.score(pairs), np.float64).round(6).tolist()
+                given = voter.score(pairs)
+                self.scores.keep(place, voter, pairs, given)
+                scores = np.asarray(given, np.float64).round(6).tolist()
                 least = min(least, lead(scores, ids, own))
                 if least < 0 and self._votes:
                     break
@@ -122,8 +126,9 @@ class RoundTrip:
         return corpus, search
 
     @cached_property
-    def _voters(self) -> list[Any]:
+    def _voters(self) -> list[tuple[int, Any]]:
+        """Each re-ranker with its place in the pipeline, those of vectors first."""
         rerankers = [load_reranker(spec) for spec in self.pipeline.control.rerankers]
         for reranker in rerankers:
             show_corpus(reranker, self._search[0])
-        return sorted(rerankers, key=lambda reranker: not isinstance(reranker, DenseReranker))
+        return sorted(enumerate(rerankers), key=lambda voter: not isinstance(voter[1], DenseReranker))

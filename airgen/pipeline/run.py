@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from airgen.compute import computing
+from airgen.control.kept_scores import KeptScores
 from airgen.control.quality_control import control_quality
 from airgen.control.query_set import Control
 from airgen.dataset.manifest import load_manifest
@@ -227,6 +228,7 @@ async def _ask(
                     workers=workers,
                     stopping=stopping,
                     name=pipeline.name,
+                    kept=KeptScores() if find is None else find.scores,
                     names={lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
                     if ids is not None
                     else {},

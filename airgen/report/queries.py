@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlite3 import Connection
 from typing import Any
 
+from airgen.audit.sample import address_of
 from airgen.dataset.beir import BeirQuery, typed_rows
 from airgen.dataset.content import ANSWERED
 from airgen.errors import DatasetError, StoreError
@@ -31,9 +32,16 @@ LONGEST = 4000
 _SCHEMA = "CREATE TABLE document (id TEXT PRIMARY KEY, row TEXT)"  # both as JSON, which takes any text
 
 
-def _put(texts: Connection, rows: Iterable[tuple[str, str, str]]) -> None:
-    """Keep documents, given by id, title and text."""
-    every = ((id_, [title[:LONGEST], text[:LONGEST], max(0, len(text) - LONGEST)]) for id_, title, text in rows)
+Text = tuple[str, str, str, str]
+"""Id, title, text and address of a document; an empty address if it has none for a browser."""
+
+
+def _put(texts: Connection, rows: Iterable[Text]) -> None:
+    """Keep documents."""
+    every = (
+        (id_, [title[:LONGEST], text[:LONGEST], max(0, len(text) - LONGEST), address])
+        for id_, title, text, address in rows
+    )
     packed = ((json.dumps(id_), json.dumps(row)) for id_, row in every)
     texts.executemany("INSERT OR REPLACE INTO document VALUES (?, ?)", packed)
 
@@ -47,7 +55,7 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
     shown = {}
     for id_, longest in lengths.items():
         for (row,) in texts.execute("SELECT row FROM document WHERE id = ?", (json.dumps(id_),)):
-            title, text, more = json.loads(row)
+            title, text, more, address = json.loads(row)
             start = best.start(text, min(longest, _HIT_CHARACTERS))
             place = {"best": start} if start else {}
             if longest < len(text):
@@ -55,6 +63,8 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
                 place = {"before": before} if before else {}
             more += max(0, len(text) - longest)
             shown[id_] = {"title": title, "text": text[:longest], **({"more": more} if more else {}), **place}
+            if address:
+                shown[id_]["address"] = address
     return shown
 
 
@@ -163,7 +173,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
             outcome, why = "pending", "quality control has not seen it yet"
         generated = [row for row in value.get("hard_negatives", ()) if row["origin"] != "mined"]
         documents = [value[name] for name in ("document", "second") if name in value]
-        _put(texts, ((public.document(row["id"]), row["title"], row["text"]) for row in [*generated, *documents]))
+        _put(texts, ((public.document(row["id"]), row["title"], row["text"], "") for row in [*generated, *documents]))
         yield {
             "id": value["id"],
             "text": lineage.final.text if lineage.query is not None else "",
@@ -278,13 +288,13 @@ def _documents(life: Life) -> dict[str, int]:
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
 
 
-def _texts(source: ReportSource, wanted: set[str], store: Store | None) -> Iterator[tuple[str, str, str]]:
+def _texts(source: ReportSource, wanted: set[str], store: Store | None) -> Iterator[Text]:
     if source.dataset is not None:
         for row in source.dataset.passages():
             if row.id in wanted:
-                yield row.id, row.title, row.text
+                yield row.id, row.title, row.text, address_of(row.id, *row.metadata.values())
     elif source.job is not None and store is not None:
         public, plan = source.job.ids, source.job.plan(store)
         for passage in store.passages(plan["corpus"]):
             if (id_ := public.document(passage.id)) in wanted:
-                yield id_, passage.title, passage.text
+                yield id_, passage.title, passage.text, ""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _LISTED_HOLES = 50  # unlabelled passages that are listed
 _LISTED_MISSED_PASSAGES = 200  # relevant passages that no system finds, at most
 _NUMBERS = frozenset({"judged", "count"})  # attributes of human queries that are numbers, not kinds
+_MOST_SINGLE = 8  # an attribute with more values, most of them of one query, names queries and not kinds
 _LISTED_WORST_QUERIES = 30  # queries of a system that are listed
 
 Labels = Mapping[str, Mapping[str, float]]
@@ -222,7 +223,12 @@ def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:
         count = next(group.queries for group in groups if group)
         row = {"value": value, "queries": count, "means": [group.mean if group else None for group in groups]}
         rows_of.setdefault(attribute, []).append(row)
-    return [{"attribute": attribute, "values": rows} for attribute, rows in rows_of.items()]
+    return [{"attribute": name, "values": rows} for name, rows in rows_of.items() if not _names_queries(rows)]
+
+
+def _names_queries(values: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an attribute, such as the address of a passage, has a value of its own for almost every query."""
+    return len(values) > _MOST_SINGLE and 2 * sum(value["queries"] == 1 for value in values) > len(values)
 
 
 def _holes(board: Board, source: ReportSource, labels: Labels, rankings: Rankings, *, linked: bool) -> dict[str, Any]:

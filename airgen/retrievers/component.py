@@ -41,7 +41,8 @@ class Component:
     settings: Settings
     positional: ClassVar[tuple[str, ...]] = ()
     travels: ClassVar[bool] = False  # defined only by its settings, so that a worker elsewhere can build it
-    progress: IndexProgress | None = None  # if set, called with the number of encoded passages
+    alone: ClassVar[bool] = False  # whether a re-ranker's score depends only on its pair, to the last bit
+    progress: IndexProgress | None = None  # if set, called with the number of encoded passages or scored pairs
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -164,7 +165,7 @@ class SettingsWithModel(Component.Settings):
 
 
 def watch(part: Any, progress: IndexProgress) -> None:
-    """Report the number of encoded passages of a component and its parts to `progress`."""
+    """Report the number of encoded passages, or scored pairs, of a component and its parts to `progress`."""
     if isinstance(part, Component):
         part.progress = progress
         for held in part.components():

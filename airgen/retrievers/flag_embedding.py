@@ -33,6 +33,7 @@ from airgen.retrievers.encoding_cache import Arrays
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import checked_scores, finite, half, unit_rows
+from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
 
@@ -451,7 +452,7 @@ class FlagReranker(FlagModel):
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
-        with _quietly():
+        with _quietly(), counted_rows(getattr(model, "model", None), len(pairs), self.progress):
             scores = model.compute_score([list(pair) for pair in pairs])
         return checked_scores(scores, len(pairs), self.name)
 

@@ -18,6 +18,7 @@ from airgen.retrievers.component import Component
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encoding_cache import Memo
 from airgen.retrievers.model_output import checked_scores, half
+from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
@@ -78,15 +79,18 @@ class CrossEncoder(LibraryModel):
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
+        with counted_rows(getattr(model, "model", None), len(pairs), self.progress):
+            return checked_scores(self._scores(model, pairs), len(pairs), self.name)
+
+    def _scores(self, model: Any, pairs: Sequence[tuple[str, str]]) -> Any:
         pool = self.pool_of(model)
         if self.gpu or pool or self.settings.batch_size is not None or not _is_plain_classifier(model):
             texts = [list(pair) for pair in pairs]
-            scores = self.in_batches(
+            return self.in_batches(
                 lambda size: model.predict(texts, batch_size=size, show_progress_bar=False, **pool),
                 self.batch_for([query + passage for query, passage in pairs], model),
             )
-            return checked_scores(scores, len(pairs), self.name)
-        return checked_scores(self._classified(model, pairs), len(pairs), self.name)
+        return self._classified(model, pairs)
 
     def _classified(self, model: Any, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         torch = load_extra("torch", f"the re-ranker {self.name!r}")

@@ -92,17 +92,26 @@ def run_whole(step: Step, whole: W) -> W:
     pending = step.pending(whole, fingerprint)
     if source and not pending:
         return whole
-    total, done, note = len(whole.parents), len(whole.parents) - len(pending), step.note(model)
+    total, note = step.pieces(whole, whole.parents), step.note(model)
+    done = total - step.pieces(whole, pending)
     with whole.display.stage(step.label, None if source else total, done, note) as bar:
-        working = replace(whole, fingerprint=fingerprint, pending=pending, encoding=partial(bar.encoding, note))
+        working = replace(
+            whole,
+            fingerprint=fingerprint,
+            pending=pending,
+            encoding=partial(bar.encoding, note),
+            partly=partial(bar.partly, note),
+        )
         try:
             for batch in step.batches(working, model) if pending else ():
                 step.write(working, batch)
                 parents = len({row.parent for row in batch.rows}) if batch.done is None else batch.done
+                bar.partly(note, 0)
                 bar.advance(parents, note if batch.note is None else batch.note)
                 if whole.stopping.is_set():
                     raise Stopped("stopped by the user: run the same command again to continue")
         finally:
+            bar.partly(note, 0)  # what is not on the disk will be done again
             if isinstance(model, Component):
                 model.release()  # the models of the next step need the memory
     return replace(whole, plan={**whole.plan, step.name: fingerprint})

@@ -212,7 +212,7 @@ class Bar:
         self._display, self._progress, self._task = display, progress, task
         self.name, self.total, self.done, self.note = name, total, done, ""
         self.began = display.clock()
-        self._start = done
+        self._start, self._part = done, 0
 
     def line(self, bill: str = "") -> str:
         """Return the stage's progress: count, rate, cost, time left, and the last note."""
@@ -233,6 +233,12 @@ class Bar:
         rate = (self.done - self._start) / max(self._display.clock() - self.began, 1e-6)
         self._progress.update(self._task, advance=count, rate=_rate(rate), note=self.note)
         self._display.update(self.name, done=self.done, total=self.total, rate=round(rate, 4), note=self.note, **values)
+
+    def partly(self, note: str, done: int) -> None:
+        """Show that `done` items of the next batch are finished, before they count as done for good."""
+        if done != self._part:
+            count, self._part = done - self._part, done
+            self.advance(count, note)
 
     def encoding(self, note: str, done: int, total: int) -> None:
         """Show how many passages a model has encoded for the next item, followed by `note`."""

@@ -119,6 +119,7 @@ class Whole:
         plan: The fingerprints of finished steps.
         stopping: Set when the user stops the job.
         encoding: Called with the number of passages that a model has encoded.
+        partly: Called with the number of finished pieces of the current batch.
         fingerprint, pending: Fingerprint of the running step, and the keys of its parents without a row.
     """
 
@@ -127,6 +128,7 @@ class Whole:
     plan: Plan = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     encoding: IndexProgress = lambda done, total: None
+    partly: Callable[[int], None] = lambda done: None
     fingerprint: str = ""
     pending: Sequence[str] = ()
 
@@ -217,6 +219,8 @@ class Step:
             progress bar.
         always: Whether all parents of a whole step are always pending, because what it reads may have grown.
         complete: Function that returns whether a source was read to its end.
+        pieces: Function that returns how many pieces of work some parents of a whole step are, by default one each: the
+            unit of the progress bar.
         write: Function that writes a batch of a whole step.
     """
 
@@ -244,6 +248,7 @@ class Step:
     note: Callable[[Any], str] = lambda model: ""
     always: bool = False
     complete: Callable[[Store, str], bool] | None = None
+    pieces: Callable[[Any, Collection[str]], int] = lambda whole, keys: len(keys)
     write: Callable[[Any, RowBatch], None] = put_rows
 
     def fingerprint(self, *given: Any, **named: Any) -> str:

@@ -1,5 +1,6 @@
 """Table 2 and mined negatives, by hand."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.control.judge import Levels, Verdict, YesNo, level_of_probability
+from airgen.control.kept_scores import KeptScores
 from airgen.control.mined_negative import mine
 from airgen.control.prelabel import Unscored
 from airgen.control.table2 import Pair, decide, pairs_to_judge, votes
@@ -143,6 +145,21 @@ def test_scores_go_to_their_own_query_and_are_taken_over_for_pairs_that_stayed()
     assert asked == [("x", "three"), ("x", "two, edited")]
     assert second == prelabelled(after, texts, "g")[0]
     assert len(prelabelled(after, texts, "g", "another", first)[1]) == 4  # another scorer's rows say nothing
+
+
+def test_scores_that_are_kept_are_not_asked_for_and_give_the_same_rows() -> None:
+    texts = {"a": "one", "b": "two two"}
+    kept = KeptScores(most=2)
+    kept.keep(
+        0, SimpleNamespace(alone=True), [("", "ab"), ("x", "one"), ("x", "two two")], np.float32([9, 1.0234376, 2])
+    )
+    kept.keep(0, SimpleNamespace(), [("yy", "one")], np.zeros(1, np.float32))
+    assert kept.find(0, "", "ab") is None and kept.find(1, "x", "one") is None  # forgotten; another re-ranker
+    find = lambda query, text: kept.find(0, query, text) if text == "one" else None  # noqa: E731
+    unscored = Unscored.of(recalls(q1="ab", q2="a"), {"q1": "x", "q2": "yy"}, texts.__getitem__, kept=find)
+    assert unscored.pairs == [("x", "two two"), ("yy", "one")] and unscored.size == 3
+    rows = unscored.rows(np.asarray([1 + 7 / 128, 2 + 3 / 128], np.float32), "m", 0, "f", "s")
+    assert rows == prelabelled(recalls(q1="ab", q2="a"), texts)[0]
 
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0, float("nan")], [1.0, float("inf")], [1.0, 2.0, 3.0]])

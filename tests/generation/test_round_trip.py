@@ -21,7 +21,7 @@ class Voter:
     """Scores passages by their third word, and counts the pairs that it is asked about."""
 
     def __init__(self, **scores: float) -> None:
-        self.scores, self.pairs = scores, 0
+        self.scores, self.pairs, self.alone = scores, 0, False
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Any:
         self.pairs += len(pairs)
@@ -43,7 +43,7 @@ def round_trip(*voters: Voter, judges: bool = False) -> RoundTrip:
     control = SimpleNamespace(recall=SimpleNamespace(top_k=50), judge=SimpleNamespace(members=["one"] * judges))
     unused: Any = None
     trip = RoundTrip(unused, SimpleNamespace(control=control), unused, unused, unused)  # type: ignore[arg-type]
-    trip.__dict__.update(_search=(corpus, search), _voters=list(voters))
+    trip.__dict__.update(_search=(corpus, search), _voters=list(enumerate(voters)))
     return trip
 
 
@@ -65,6 +65,16 @@ def test_the_least_lead_counts_where_all_voters_find_it() -> None:
     assert second.pairs == 3
 
 
+def test_scores_that_depend_on_their_pair_alone_are_kept_for_the_pre_labels() -> None:
+    first, second = Voter(cracks=4.0, **{"is": 1.0}), Voter(cracks=2.0)
+    first.alone = True
+    trip = round_trip(first, second)
+    leads(trip)
+    assert trip.scores.find(0, QUERY, TEXTS[0]) == 4.0 and trip.scores.find(0, QUERY, TEXTS[1]) == 1.0
+    assert trip.scores.find(0, f"{QUERY} ", TEXTS[0]) is None  # another query
+    assert trip.scores.find(1, QUERY, TEXTS[0]) is None  # its scores depend on their neighbours
+
+
 def test_all_are_asked_where_drafts_are_compared_for_a_judge() -> None:
     first, second = Voter(cracks=1.0, **{"is": 2.0}), Voter(**{"is": 2.0})
     assert leads(round_trip(first, second, judges=True)) == [-1.0]
@@ -78,7 +88,7 @@ def test_models_of_vectors_vote_first(monkeypatch: pytest.MonkeyPatch) -> None:
     trip = round_trip()
     del trip.__dict__["_voters"]
     trip.pipeline.control.rerankers = list(made)
-    assert trip._voters == [vectors, made["reads pairs"], made["reads, too"]]
+    assert trip._voters == [(1, vectors), (0, made["reads pairs"]), (2, made["reads, too"])]
 
 
 def test_a_passage_with_a_near_copy_is_not_apart() -> None:

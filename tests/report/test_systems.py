@@ -385,3 +385,22 @@ def test_pairs_that_differ_lead_to_their_comparison(tmp_path: Path, browse: Any)
     page.wait_for_selector("#wins")
     assert page.inner_text("h1") == "Two systems compared" and page.inner_text("#losses") == "12"
     assert page.locator("tbody tr").first.inner_text().split("\t")[1:] == ["0.000", "1.000", "-1.000", "–", "1"]
+
+
+def test_kinds_are_those_of_passages_too_and_an_address_is_no_kind(tmp_path: Path, browse: Any) -> None:
+    corpus = [
+        {"_id": f"p{n}", "title": "", "text": f"page {n}",
+         "metadata": {"product": "AB"[n % 2], "url": f"https://docs.example.com/{n}"}}
+        for n in range(12)
+    ]  # fmt: skip
+    queries = [{"_id": f"q{n}", "text": f"query {n}"} for n in range(12)]
+    labels = [(f"q{n}", f"p{n}", 1) for n in range(12)]
+    dataset = write_beir(tmp_path / "data", corpus, queries, {"test": labels}, name="data")
+    out = results_of(dataset, tmp_path / "out", {"even": {f"q{n}": [f"p{n}"] for n in range(0, 12, 2)}})
+    index = make_report([dataset, out], tmp_path / "report")
+    data = read_report(index)
+    (kind,) = board_of(data)["attributes"]
+    assert kind["attribute"] == "metadata.product" and cells(kind["table"]) == [("1", "even", "1.0000", "0.0000")]
+    assert data["d0/lives-000"][0]["docs"]["p0"]["address"] == "https://docs.example.com/0"
+    page = browse(f"{index.resolve().as_uri()}#/d0/query/q0")
+    page.get_by_role("link", name="https://docs.example.com/0").wait_for()

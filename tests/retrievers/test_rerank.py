@@ -10,7 +10,9 @@ from airgen import models
 from airgen.errors import ModelError
 from airgen.retrievers import Corpus, Hits, load_reranker
 from airgen.retrievers.combine import RerankedRetriever
+from airgen.retrievers.component import watch
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder
+from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.rerank import CrossEncoder, token_batches
 
 QUERIES = ["how do cells get energy", "the rings of a planet", "in python"]
@@ -218,3 +220,19 @@ def test_the_shipped_cross_encoder(minilm: str, corpus: Corpus) -> None:
         OnnxCrossEncoder(minilm).score(pairs[:2])
     assert ours.score(pairs[5:2:-1]).tolist() == scores[5:2:-1].tolist()
     assert ours.score([]).shape == (0,)
+    told: list[tuple[int, int]] = []
+    watch(ours, lambda done, total: told.append((done, total)))
+    assert ours.score(pairs[:9]).tolist() == scores[:9].tolist() and told == [(8, 9), (9, 9)]
+
+
+def test_what_a_torch_model_has_read_is_told_after_each_batch() -> None:
+    torch = pytest.importorskip("torch")
+    module, told = torch.nn.Linear(3, 1), list[tuple[int, int]]()
+    with counted_rows(module, 5, lambda done, total: told.append((done, total))):
+        for rows in (2, 2, 3):  # a library may try a batch first, so there are more than in all
+            module(torch.zeros(rows, 3))
+    module(torch.zeros(1, 3))
+    assert told == [(2, 5), (4, 5), (5, 5)]
+    with counted_rows(None, 5, lambda done, total: told.append((done, total))), counted_rows(module, 5, None):
+        module(torch.zeros(1, 3))
+    assert len(told) == 3

@@ -171,6 +171,29 @@ def test_a_stopped_whole_step_keeps_its_batches_and_goes_on(store: Store, tmp_pa
     assert {row.parent for row in store.rows(Recall)} == {"a", "b", "c"}
 
 
+def test_a_bar_moves_within_a_batch_and_counts_only_what_is_on_the_disk(store: Store, tmp_path: Path) -> None:
+    """Each parent is ten pieces; what a batch that fails had begun is taken back."""
+    display = Display(tmp_path / "status.json", Console(quiet=True))
+    seen: list[Any] = []
+
+    def work(names: Names, model: Any) -> Iterator[RowBatch]:
+        stage = display.state["stages"]["slow"]
+        for key in names.pending:
+            for part in (4, 7, 7):
+                names.partly(part)
+                seen.append((key, stage["done"], stage["total"]))
+            if key == "c":
+                raise LlmError("the model is gone")
+            yield RowBatch([Recall(key, key, names.fingerprint, 0, "m", [], [])], done=10)
+
+    slow = replace(RECALLS, work=work, label="slow", pieces=lambda names, keys: 10 * len(keys))
+    with pytest.raises(LlmError):
+        run_whole(slow, Names(store=store, display=display))
+    assert seen == [("a", 4, 30), ("a", 7, 30), ("a", 7, 30), ("b", 14, 30), ("b", 17, 30), ("b", 17, 30),
+                    ("c", 24, 30), ("c", 27, 30), ("c", 27, 30)]  # fmt: skip
+    assert display.state["stages"]["slow"]["done"] == 20
+
+
 def test_a_source_is_read_again_until_it_says_that_it_is_complete(store: Store, tmp_path: Path) -> None:
     read: list[str] = []
     ended = [False]

@@ -250,6 +250,7 @@ function labelOf(life, row, about) {
   return el("article", { class: isPositive(row) ? "doc good" : "doc", dataset: { document: row.id } },
     el("h3", { dir: "auto" }, titleOf(life, row.id)),
     documentOf(life, row.id, about, life.text),
+    life.docs[row.id] && life.docs[row.id].address && el("p", { class: "small" }, el("a", { href: life.docs[row.id].address, rel: "noreferrer", target: "_blank" }, foreign(life.docs[row.id].address))),
     row.words && foreign(row.words, "blockquote"),
     el("dl", { class: "line" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     row.own_id && row.own_id !== row.id && el("p", { class: "quiet small" }, el("code", {}, row.own_id)));

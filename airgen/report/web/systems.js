@@ -75,7 +75,8 @@ function scoreAgainstTime(board, heading = "h3") {
     if (!board.attributes.length) return [];
     const box = el("div", {});
     const show = (name) => box.replaceChildren(drawnTable(board.attributes.find((each) => each.attribute === name).table));
-    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind, with the number of queries in brackets. Within a column, a stronger colour is better.`),
+    return [el("p", { class: "lead" }, `The mean ${board.headline} over the queries of each kind, with the number of queries in brackets. Within a column, a stronger colour is better.`,
+      board.attributes.some((one) => one.attribute.startsWith("metadata.")) ? " An attribute that begins with metadata is that of the passages that answer a query." : ""),
       figures.choice("Attribute", board.attributes.map((one) => [one.attribute, one.attribute]), "", show), box];
   }
 
@@ -193,7 +194,7 @@ function scoreAgainstTime(board, heading = "h3") {
 
   /* One system's mean on each kind of query, beside the mean of all systems. */
   function kinds(board, at) {
-    return board.attributes.length ? el("div", { class: "coverage" }, board.attributes.map((one) => el("div", { class: "covered" }, el("h3", {}, one.attribute), el("ul", {}, one.values.map((value) => {
+    return board.attributes.length ? el("div", { class: "coverage" }, board.attributes.map((one) => el("div", { class: "covered" }, el("h3", { class: one.attribute.includes(".") ? "exact" : null }, one.attribute), el("ul", {}, one.values.map((value) => {
       const known = value.means.filter(isNumber);
       const all = known.reduce((sum, each) => sum + each, 0) / (known.length || 1);
       return el("li", {}, foreign(value.value), figures.bar(value.means[at] || 0, null, all),

@@ -7,7 +7,7 @@ which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -26,12 +26,13 @@ from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
-from airgen.retrievers.protocols import TextKind
+from airgen.retrievers.protocols import IndexProgress, TextKind
 from airgen.settings.base import MODEL
 from airgen.settings.needs import located
 from airgen.text.normal_form import encodable
 from airgen.text.token_counts import plain_tokenizer
 
+_TOLD_TEXTS = 8  # texts between two words about progress: a quarter of a second of a cross-encoder
 _CHARS_PER_TOKEN = 100  # the longest word of WordPiece; more characters per token would be truncated anyway
 
 
@@ -40,6 +41,14 @@ def load_tokenizer(path: Path, max_length: int) -> Any:
     tokenizer = plain_tokenizer(path)
     tokenizer.enable_truncation(max_length)
     return tokenizer
+
+
+def _told(values: Iterable[Any], total: int, tell: IndexProgress | None) -> Iterator[Any]:
+    """Yield the values; `tell` learns now and then how many there were, and how many there are in all."""
+    for number, value in enumerate(values, 1):
+        if tell is not None and (number % _TOLD_TEXTS == 0 or number == total):
+            tell(number, total)
+        yield value
 
 
 def load_weights(folder: Path) -> dict[str, Any]:
@@ -101,12 +110,12 @@ class EmbeddedModel(Component):
         self.name, self._max_length = self.settings.model, self.settings.max_length
         self.threads = cores()
 
-    def _beside(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Apply `work` to each item, in `threads` threads of one core each."""
+    def _beside(self, work: Callable[[Any], Any], items: Sequence[Any], tell: IndexProgress | None = None) -> list[Any]:
+        """Apply `work` to each item, in `threads` threads of one core each. tell: is told how many are done."""
         if self.threads == 1 or len(items) < 2:
-            return [work(item) for item in items]
+            return list(_told(map(work, items), len(items), tell))
         with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(work, items))
+            return list(_told(pool.map(work, items), len(items), tell))
 
     @cached_property
     def _folder(self) -> Path:
@@ -206,14 +215,19 @@ class OnnxModel(EmbeddedModel):
 
         return run
 
-    def _each(self, encoded: Sequence[Any], keep: Callable[[NDArray[np.float32]], Any]) -> list[Any]:
-        """Run the model on each encoding alone, and return `keep` of each output."""
+    def _each(
+        self,
+        encoded: Sequence[Any],
+        keep: Callable[[NDArray[np.float32]], Any],
+        tell: IndexProgress | None = None,
+    ) -> list[Any]:
+        """Run the model on each encoding alone, and return `keep` of each output. tell: see `_beside`."""
         run = self._run
 
         def process(item: Any) -> Any:
             return keep(run(np.array([item.ids], np.int64), np.array([item.type_ids], np.int64)))
 
-        return self._beside(process, encoded)
+        return self._beside(process, encoded, tell)
 
 
 class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
@@ -282,13 +296,16 @@ class OnnxCrossEncoder(OnnxModel):
 
     settings: Settings
     output = "logits"
+    alone = True
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return one logit per pair, shape (n,). Raises ModelError for NaN or several outputs per pair."""
         if not pairs:
             return np.zeros(0, np.float32)
         logits = self._each(
-            encode_batch(self._tokenizer, pairs, self._max_length), lambda logits_of_pair: logits_of_pair
+            encode_batch(self._tokenizer, pairs, self._max_length),
+            lambda logits_of_pair: logits_of_pair,
+            self.progress,
         )
         return checked_scores(np.stack(logits), len(pairs), self.name)
 
