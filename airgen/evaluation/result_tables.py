@@ -1,4 +1,4 @@
-"""Results as tables, with notes on one split of one dataset or on many datasets.
+"""Format results as tables with notes, for one split of a dataset or for many datasets.
 
 compare_results(results).ranks                   # intervals of the ranks
 write_report(Path("results/scifact/test"), results)
@@ -20,7 +20,7 @@ SYSTEM = Column("system", lambda result: result.name)
 
 
 def results_csv(results: Sequence[Result]) -> str:
-    """Format every mean with its interval as CSV; one row per dataset, split, system and measure."""
+    """Format every mean with its interval as CSV, with one row per dataset, split, system and measure."""
     rows: list[list[object]] = []
     for result in results:
         about = (result.dataset, result.split, result.name)
@@ -37,9 +37,9 @@ def results_csv(results: Sequence[Result]) -> str:
 def _ranked(
     results: Sequence[Result], comparison: Comparison, measures: Sequence[Column], *, kept: bool = False
 ) -> Table:
-    """Tabulate the systems, best first, with the intervals of score and rank.
+    """Tabulate the systems, best first, with intervals for scores and ranks.
 
-    `kept` marks those that did not run again.
+    `kept` marks systems that did not run again.
     """
     headline = results[0].headline
     by_name = {result.name: result for result in results}
@@ -60,7 +60,7 @@ def _ranked(
 
 
 def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
-    """Format the systems for a terminal, best first, with the intervals of score and rank."""
+    """Format the systems for a terminal, best first, with intervals for scores and ranks."""
     more = [
         Column("missing", lambda result: result.missing),
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f"),
@@ -73,7 +73,7 @@ def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
 
 
 def needed_between(pair: SystemPair) -> str:
-    """Format the interval of `queries_needed`; empty if there is none."""
+    """Format the interval of `queries_needed`, or "" if there is none."""
     if pair.queries_needed is None:
         return ""
     high = "no upper end" if pair.needed_high is None else f"{pair.needed_high:,}"
@@ -101,7 +101,7 @@ _RARE = {"ANN recall": "ann_recall", "$ per 1,000": "usd_per_1000"}
 
 
 def cost_columns(results: Sequence[Result]) -> list[Column]:
-    """Return the columns of costs in which these results have a value."""
+    """Return the cost columns for which these results have values."""
     known = {title: any(getattr(result.costs, name) is not None for result in results) for title, name in _RARE.items()}
     return [column for column in COSTS if known.get(column.title, True)]
 
@@ -145,7 +145,7 @@ BIASES = (
 
 
 def _rank(ranks: Mapping[str, float]) -> str:
-    """Format the median rank of passages judged not relevant; a dash for results that lack it."""
+    """Format the median rank of passages judged not relevant, or a dash if it is missing."""
     if not ranks.get("pairs"):
         return "–"
     return f"{ranks['median']:g}" if "median" in ranks else "not found"
@@ -156,9 +156,9 @@ def _above(counts: Mapping[str, float]) -> str:
 
 
 def overview_table(results: Sequence[Result]) -> str:
-    """Tabulate many datasets: each system's headline score, the mean, and means by task, domain and language.
+    """Tabulate many datasets: each system's main score, the mean, and means by task, domain and language.
 
-    A system gets a mean only if it was evaluated on all datasets of that mean.
+    A system has a mean only if it was evaluated on all of its datasets.
     """
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
     score_of = {(result.name, result.dataset, result.split): result.score for result in results}
@@ -198,7 +198,7 @@ _DOUBTS = {
 
 
 def note_lines(results: Sequence[Result]) -> str:
-    """List each system for which something unusual was counted, such as queries without a result."""
+    """Return a line for each system with irregularities, such as queries without results."""
     lines = [f"- {md(sentence)}" for sentence in fairness_lines(results)]
     for result in results:
         counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
@@ -214,7 +214,7 @@ def rank_text(comparison: Comparison) -> dict[str, str]:
 
 
 def places_text(comparison: Comparison) -> dict[str, str]:
-    """Return, for each system, the places of the systems that it does not differ from significantly: `1, 3–7`."""
+    """Return, for each system, the ranks of the systems that do not differ from it significantly: `1, 3–7`."""
     place = {name: at for at, name in enumerate(comparison.names, 1)}
     texts = {}
     for name, others in zip(comparison.names, comparison.together, strict=True):
@@ -229,7 +229,7 @@ def places_text(comparison: Comparison) -> dict[str, str]:
 
 
 def fairness_lines(results: Sequence[Result]) -> list[str]:
-    """Return a sentence for each reason why some of the systems have an unfair advantage."""
+    """Return a sentence for each reason why some systems have an unfair advantage."""
     lines = []
     if marked := [f"{result.name} ({', '.join(result.made_labels)})" for result in results if result.made_labels]:
         lines.append(f"† helped to make the labels, so its score may be too high: {', '.join(marked)}")
@@ -273,7 +273,7 @@ def write_report(folder: Path, results: Sequence[Result]) -> None:
 
 
 def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
-    """Build the report of one split for people."""
+    """Build the report on one split."""
     first = results[0]
     # Hole and Judged show how far the other measures can be trusted, so they have no best value.
     measures = [
@@ -307,7 +307,7 @@ def _mean_of(measure: str, result: Result) -> float:
 
 
 def _by_document(results: Sequence[Result]) -> list[str | Table]:
-    """Tabulate scores by document. A document is as good as its best chunk."""
+    """Tabulate scores by document, where a document counts as its best chunk."""
     headline = results[0].headline
     ranked = sorted(
         (result for result in results if result.by_document),
@@ -370,12 +370,12 @@ def _by_refusal(results: Sequence[Result]) -> list[str | Table]:
 
 
 def compare_results(results: Sequence[Result]) -> Comparison:
-    """Compare all pairs of one dataset's systems on the headline measure."""
+    """Compare all pairs of a dataset's systems by the main measure."""
     return compare([result.name for result in results], as_matrix(results, results[0].headline)[1])
 
 
 def write_overview(out: Path, results: Sequence[Result]) -> None:
-    """Write `results.md` and `results.csv` of many datasets."""
+    """Write `results.md` and `results.csv` for many datasets."""
     headlines = ", ".join(sorted({result.headline for result in results}))
     parts = ["Best bold, second underlined.", overview_table(results)]
     Study(f"Results ({headlines})", parts).write(out / "results.md")

@@ -1,11 +1,11 @@
-"""A run: what one system returned for each query, on integer ids.
+"""A run, that is, one system's hits for each query, with integer ids.
 
     run = read_run("bm25.run")
     run = run_from_hits(query_ids, corpus_ids, retriever.search(queries, 1000))
     run.ranked()            # trec_eval's order: score descending as float32, then passage id descending
 
-Passage ids are numbered in sorted order, so the order of two integers is the order of their ids. A hit fits into one
-64-bit key (the score in the upper half, the id in the lower), and ranking with ties is one sort of integers.
+Passage ids are numbered in sorted order, so integers are ordered like their ids. A hit fits into one 64-bit key (the
+score in the upper half, the id in the lower), so that ranking, including ties, is a single sort of integers.
 """
 
 import gzip
@@ -31,15 +31,15 @@ _LONGEST_LINE_BYTES = 1 << 20  # maximum bytes per line that it reads
 
 @dataclass(frozen=True)
 class Run:
-    """Hits of n queries, compressed by row: those of query i are at offsets[i]:offsets[i + 1].
+    """The hits of n queries in compressed row format: the hits of query i are at offsets[i]:offsets[i + 1].
 
     Attributes:
         query_ids: n strings.
-        passage_ids: The vocabulary, sorted, without repetition.
+        passage_ids: The sorted, distinct passage ids.
         offsets: int64 (n + 1,).
         passages: int32 (hits,), indices into passage_ids.
         scores: float32 (hits,), finite.
-        notes: Oddities that `read_run` counted.
+        notes: Counts of irregularities found by `read_run`.
     """
 
     query_ids: Sequence[str]
@@ -54,15 +54,15 @@ class Run:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Return how many hits each query has, int64 (n,)."""
+        """Return the number of hits per query, int64 (n,)."""
         return np.diff(self.offsets)
 
     def rows(self) -> NDArray[np.int64]:
-        """Return the place of each hit's query, int64 (hits,)."""
+        """Return the index of each hit's query, int64 (hits,)."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
 
     def ranked(self) -> "Run":
-        """Return the same hits in trec_eval's order; the run itself if they already are in it."""
+        """Return the hits in trec_eval's order, or the run itself if they already are."""
         keys = self._keys()
         later = keys[1:] < keys[:-1]
         starts = self.offsets[:-1][self.lengths > 0]
@@ -83,7 +83,8 @@ class Run:
         return replace(self, passages=passages, scores=bits.view(np.float32))
 
     def _keys(self) -> NDArray[np.uint64]:
-        """Return sort keys, uint64 (hits,): smaller is better. Adding zero makes -0.0 equal 0.0, as floats compare."""
+        """Return sort keys, uint64 (hits,); smaller is better. Adding zero makes -0.0 equal to 0.0, as in float
+        comparisons."""
         bits = (self.scores + np.float32(0)).view(np.uint32)
         bits = np.where(bits & _SIGN, ~bits, bits | _SIGN)
         keys = bits.astype(np.uint64)
@@ -92,7 +93,7 @@ class Run:
         return np.invert(keys, out=keys)
 
     def without_identical_ids(self) -> "Run":
-        """Drop hits whose passage id is the query's own id (BEIR's `ignore_identical_ids`)."""
+        """Drop hits whose passage id equals the query's id (BEIR's `ignore_identical_ids`)."""
         places = {key: place for place, key in enumerate(self.passage_ids)}
         own_places = np.array([places.get(key, -1) for key in self.query_ids], dtype=np.int64)
         return self._only(self.passages != own_places[self.rows()])
@@ -107,7 +108,7 @@ class Run:
         return replace(self, offsets=_offsets(counts), passages=self.passages[keep], scores=self.scores[keep])
 
     def renamed(self, find: Callable[[str], str | None]) -> "Run":
-        """Rename passages by `find`; an id for which it returns None stays.
+        """Rename passages with `find`. An id for which it returns None is kept.
 
         Raises DatasetError if two passages of a query get the same id.
         """
@@ -120,7 +121,7 @@ class Run:
         return _checked(replace(self, passage_ids=vocabulary, passages=new[self.passages]))
 
     def items(self) -> Iterator[tuple[str, list[tuple[str, float]]]]:
-        """Yield (query id, [(passage id, score), ...]) of all queries, as stored."""
+        """Yield (query id, [(passage id, score), ...]) for all queries, as stored."""
         for place, key in enumerate(self.query_ids):
             span = slice(self.offsets[place], self.offsets[place + 1])
             ids = [self.passage_ids[passage] for passage in self.passages[span]]
@@ -128,10 +129,10 @@ class Run:
 
 
 def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hits) -> Run:
-    """Turn a retriever's hits into a run.
+    """Convert a retriever's hits to a run.
 
-    Raises DatasetError for a hit outside the corpus, a passage that a query has twice, or a score that is not finite:
-    the retriever is broken.
+    Raises DatasetError if the retriever is faulty: a hit outside the corpus, the same passage twice for a query, or a
+    score that is not finite.
     """
     order = np.array(sorted(range(len(corpus_ids)), key=corpus_ids.__getitem__), dtype=np.int64)
     place = np.empty(len(order), dtype=np.int32)
@@ -153,7 +154,7 @@ def run_from_hits(query_ids: Sequence[str], corpus_ids: Sequence[str], hits: Hit
 
 
 def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
-    """Build a run from {query id: {passage id: score}}, the form of pytrec_eval and BEIR.
+    """Build a run from {query id: {passage id: score}}, as in pytrec_eval and BEIR.
 
     Raises DatasetError for NaN.
     """
@@ -175,8 +176,8 @@ def read_run(path: str | Path) -> Run:
 
     Columns are separated by white space, or by tabs if an id contains spaces. The rank column is ignored: ranks follow
     from the scores, and `notes["unsorted_queries"]` counts the queries whose lines are in another order. Raises
-    DatasetError, with file and line, for a wrong number of columns, a score that is not a finite number, a passage that
-    comes twice for one query, or an empty file.
+    DatasetError, with file and line, for a wrong number of columns, a score that is not a finite number, a repeated
+    passage for a query, or an empty file.
     """
     path = Path(path)
     if (clean := _read_clean(path)) is not None:
@@ -209,10 +210,10 @@ def read_run(path: str | Path) -> Run:
 
 
 def _read_clean(path: Path) -> Run | None:
-    """Read a large run with DuckDB. Return None for a small file, or if a line is unusual or wrong.
+    """Read a large run with DuckDB. Returns None for a small file, or if a line is unusual or wrong.
 
-    The line-by-line parser then reports that line. In a clean line, single spaces or single tabs separate six cells;
-    none is empty, and no id begins or ends with a space.
+    The line-by-line parser then reports that line. In a clean line, single spaces or tabs separate six non-empty cells,
+    and no id begins or ends with a space.
     """
     import duckdb
 
@@ -276,8 +277,8 @@ def _read_clean(path: Path) -> Run | None:
 def write_run(path: str | Path, run: Run, tag: str) -> None:
     """Write a TREC run file, best first, gzipped if the name ends in .gz; byte-identical for equal runs.
 
-    Scores are written so that they read back as the same float32. Columns are tabs where an id holds a space. Raises
-    DatasetError for an id with a tab or a line break, which no run file can hold.
+    Scores are written so that they read back as the same float32. Columns are separated by tabs if an id contains a
+    space. Raises DatasetError for an id with a tab or line break, which a run file cannot represent.
     """
     ranked = run.ranked()
     ids = [*run.query_ids, *run.passage_ids]

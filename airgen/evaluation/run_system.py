@@ -1,9 +1,10 @@
-"""Run one system: build it, index, search, and measure the time.
+"""Run one system: build it, index the corpus, search, and measure the time.
 
     finished = run_system(system, context)      # finished.run, finished.description, finished.costs
 
-A system that builds on others (`rerank`, `fuse`) gets their finished runs as retrievers that only look up hits. Systems
-that build on none and run no model can run in parallel on workers, which read the dataset from the same path.
+A system that builds on others (`rerank`, `fuse`) receives their finished runs as retrievers that only look up hits.
+Systems that do not build on others and use no model can run in parallel on workers, which read the dataset from the
+same path.
 """
 
 import time
@@ -44,7 +45,7 @@ from airgen.settings.user_function import PYTHON
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A system's run, its description and its costs. `notes` counts oddities."""
+    """A system's run, description and costs. `notes` counts irregularities."""
 
     run: Run
     description: Mapping[str, Any]
@@ -54,21 +55,21 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a system is run on.
+    """The context in which a system runs.
 
     Attributes:
         corpus: The passages.
         queries: {id: text}.
         top: Number of hits per query.
-        dataset: Name of the dataset, for the paths of run files.
-        split: Name of the split, for the same.
+        dataset: Name of the dataset, used in the paths of run files.
+        split: Name of the split, used in the paths of run files.
         finished: The runs of finished systems.
-        ids: Finds a passage by its id, or by the id that it had in the corpus.
-        indexes: Indexes of the same corpus that were built for other queries; a run on such an index has no index time.
-        timed: Also send queries only to measure time.
+        ids: Lookup of passages by their ids, or by their ids in the original corpus.
+        indexes: Existing indexes of the same corpus. A run on such an index has no index time.
+        timed: Whether to send additional queries to measure time.
         encoding: Called with the number of encoded passages.
         parents: Parents of passages, for systems whose hits are pages.
-        labels: Labels, for the same.
+        labels: Labels, for systems whose hits are pages.
         filters: Filters by query id.
     """
 
@@ -87,12 +88,12 @@ class RunContext:
     filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def pages(self, level: str) -> PageLookup | None:
-        """Return the pages of the corpus, for a system whose hits are pages. Raises DatasetError if it has none."""
+        """Return the pages of the corpus for a system whose hits are pages. Raises DatasetError if it has none."""
         return PageLookup(self.corpus, self.parents, self.labels) if level == "document" else None
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
-    """Run one system. Raises AirgenError if it fails, UsageError for wrong settings."""
+    """Run one system. Raises AirgenError if it fails, and UsageError for wrong settings."""
     with guarded(system.kind):
         finished = _run(system, context)
     return _filtered(finished, context) if context.filters else finished
@@ -101,7 +102,7 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
 def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
     """Keep the hits that match their query's filter, for a system that does not filter.
 
-    A search that returns few hits should filter itself: the hits that it did not return are lost.
+    A search that returns only a few hits should filter them itself, since the hits that it did not return are lost.
     """
     places = {key: place for place, key in enumerate(context.corpus.ids)}
     metadata = context.corpus.metadata
@@ -189,10 +190,10 @@ class _Lookup(Component):
                 self._hits[text] = sorted(retrieved, key=lambda hit: (-hit[1], hit[0]))
 
     def index(self, corpus: Corpus) -> None:
-        """Do nothing: the run is finished."""
+        """Do nothing, because the run is finished."""
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the finished hits; a query that the run does not contain has none."""
+        """Return the hits in the run; none for a query that it does not contain."""
         hits = Hits.none(len(queries), k)
         for row, text in enumerate(queries):
             retrieved = self._hits.get(text, [])[:k]
@@ -218,7 +219,8 @@ class _Lookup(Component):
 def _searched(
     retriever: Retriever, context: RunContext, after: Sequence[str] = (), indexed: bool = False
 ) -> FinishedRun:
-    """Index, unless that was done, and search; measure the time. The times of the systems in `after` are added."""
+    """Index the corpus unless it is already indexed, search, and measure the time, adding that of the systems in
+    `after`."""
     ids, texts = list(context.queries), list(context.queries.values())
     memory = resident_bytes()
     if context.encoding:
@@ -270,13 +272,13 @@ def _searched(
 
 
 def _equal_scores(run: Run) -> dict[str, int]:
-    """Note if every hit of every query has the same score: vectors of zeros, or a useless re-ranker."""
+    """Add a note if all hits of all queries have the same score, as with zero vectors or a useless re-ranker."""
     several = bool((run.lengths > 1).any()) and bool(np.all(run.scores == run.scores[0]))
     return {"queries_with_equal_scores": int((run.lengths > 1).sum())} if several else {}
 
 
 def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence[Costs] = ()) -> Costs:
-    """Return milliseconds of single queries and of all at once, plus those of the systems that ran before."""
+    """Return the milliseconds per query, singly and all at once, including the systems that ran before."""
     p50, p95 = np.quantile(single, [0.5, 0.95]).tolist() if len(single) else (None, None)
     batch_ms = _sum([batch_ms, *(cost.batch_ms for cost in before)])
     return Costs(
@@ -288,7 +290,7 @@ def _speed(single: NDArray[np.float64], batch_ms: float | None, before: Sequence
 
 
 def _sum(parts: Sequence[Any]) -> Any:
-    """Sum the parts; None if one is unknown."""
+    """Sum the parts, or return None if one is unknown."""
     return None if any(part is None for part in parts) else sum(parts)
 
 
@@ -327,7 +329,7 @@ def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> Fini
 
 
 def rehearse(system: SystemSettings, context: RunContext) -> None:
-    """Try the user's own components in a system on two queries and two texts. Raises what running it would raise."""
+    """Try out the user's own components in a system on two queries and two texts. Raises the errors of a real run."""
     options = system.options
     sample = dict(list(context.queries.items())[:2])
     if isinstance(options, OwnSystem):
@@ -341,7 +343,7 @@ def rehearse(system: SystemSettings, context: RunContext) -> None:
 
 
 def _own_parts(value: Any) -> Iterator[Own]:
-    """Yield the functions and foreign models in a component, at any depth."""
+    """Yield the user's functions and models in a component, at any depth."""
     if isinstance(value, Own):
         yield value
     elif isinstance(value, Component):
@@ -359,7 +361,7 @@ def _try(part: Own, queries: Mapping[str, str]) -> None:
 
 
 def _to_sections(run: Run, pages: PageLookup, queries: Mapping[str, str]) -> Run:
-    """Turn a run of pages into one of sections. The better of two hits on a page counts; a hit on no page stays."""
+    """Convert a run of pages to a run of sections. The better of two hits on a page counts, and other hits are kept."""
     results: dict[str, dict[str, float]] = {}
     for query, hits in run.items():
         sections = results.setdefault(query, {})
@@ -384,7 +386,7 @@ def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any 
 def _worker(
     *, place: Path, called: str, split: str, language: str, digest: str, top: int
 ) -> Callable[[SystemSettings], FinishedRun | None]:
-    """Return the function of a worker, which holds the corpus. It returns None for a system that fails."""
+    """Return a worker's function, which holds the corpus, and returns None for a failing system."""
     try:
         dataset = replace(BeirDataset.open(place), called=called)
     except AirgenError as error:
@@ -404,7 +406,7 @@ def _worker(
 
 
 def context_of(task: DatasetSplit, top: int) -> RunContext:
-    """Return the context in which systems that build on no other are run."""
+    """Return the context for systems that do not build on others."""
     texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
     labels = {} if task.split in task.dataset.withheld else task.qrels.labels
     return RunContext(

@@ -1,10 +1,10 @@
-"""Scores of systems on benchmarks, from airgen's results, MTEB's results, or a table.
+"""Read scores of systems on benchmarks from airgen's results, MTEB's results or a table.
 
     rows = read_system_scores(Path("mteb-results"))         # one ScoreRow for each model, task and subset
     sets = benchmarks({"mteb": rows}, by="folder")          # the mean of each system over the folder's datasets
 
-MTEB writes `MODEL/REVISION/TASK.json` beside a `model_meta.json`; its earlier versions wrote the same folders with
-another form of the file. The content shows which form it is, so a clone of MTEB's results repository can be read as is.
+MTEB writes `MODEL/REVISION/TASK.json` next to a `model_meta.json`. Earlier versions used another file format, which is
+recognised by its content, so a clone of MTEB's results repository can be read as is.
 """
 
 import json
@@ -38,11 +38,11 @@ _META = "model_meta.json"
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """One mean of one system.
+    """One mean score of a system.
 
     Attributes:
-        part: The subset of a dataset with several, such as a language of MIRACL; else "".
-        by_query: Reads {query id: score}, if the source has them.
+        part: The subset of a dataset with several subsets, such as a language in MIRACL, or "".
+        by_query: Function that reads {query id: score}, if the source has these scores.
     """
 
     system: str
@@ -57,17 +57,17 @@ class ScoreRow:
 
     @property
     def where(self) -> tuple[str, str, str]:
-        """Return what the system was scored on."""
+        """Describe what the system was scored on."""
         return self.dataset, self.split, self.part
 
 
 @dataclass(frozen=True)
 class BenchmarkMeans:
-    """The mean of each system over some datasets.
+    """The mean score of each system over some datasets.
 
     Attributes:
-        incomplete: {system: number of missing datasets}; such a system has no mean.
-        rows: {dataset: {part: {system: its score}}}, of the systems with a mean.
+        incomplete: {system: number of missing datasets} for systems that have no mean.
+        rows: {dataset: {part: {system: score}}} for the systems with a mean.
     """
 
     name: str
@@ -76,7 +76,7 @@ class BenchmarkMeans:
     rows: Mapping[str, Mapping[tuple[str, str, str], Mapping[str, ScoreRow]]]
 
     def queries(self, systems: Sequence[str]) -> list[list[NDArray[np.float64]]] | None:
-        """Read the scores by query, (systems, queries), of each part of each dataset; None if one is unknown."""
+        """Read the scores per query, (systems, queries), for each part of each dataset, or None if any are unknown."""
         matrices: list[list[NDArray[np.float64]]] = []
         for parts in self.rows.values():
             matrices.append([])
@@ -92,16 +92,16 @@ class BenchmarkMeans:
 
 
 def read_system_scores(source: Path, *, measure: str | None = None, split: str | None = None) -> list[ScoreRow]:
-    """Read every score in a folder of results, or in a CSV or TSV table with a row per system.
+    """Read all scores in a folder of results, or in a CSV or TSV table with a row per system.
 
     Args:
         source: The folder or table.
-        measure: A measure of airgen's results. Default: the one that ranks systems on the dataset. MTEB's files have a
+        measure: A measure in airgen's results. Default: the one that ranks systems on the dataset. MTEB's files have a
             main score.
-        split: The split to use of a dataset with several. Default: test, dev, validation, or the first.
+        split: The split to use if a dataset has several. Default: test, dev, validation, or the first.
 
     Raises:
-        DatasetError: The source cannot be read, or has no score.
+        DatasetError: The source cannot be read, or has no scores.
     """
     if source.is_file():
         rows = _table(source)
@@ -134,7 +134,7 @@ def read_system_scores(source: Path, *, measure: str | None = None, split: str |
 
 
 def _file_scores(path: Path, measure: str | None) -> list[ScoreRow]:
-    """Read the scores of one JSON file; none if it is something else."""
+    """Read the scores in a JSON file; none if it contains something else."""
     value = _read_json(path)
     if not isinstance(value, dict):
         return []
@@ -174,7 +174,7 @@ def _airgen_scores(path: Path, measure: str | None) -> list[ScoreRow]:
 
 
 def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
-    """Yield the main scores of one task, by split and subset; none if it is not in MTEB's form."""
+    """Yield the main scores of a task by split and subset; none if it is not in MTEB's format."""
     if "task_name" in value:
         scores = value.get("scores")
         splits = scores if isinstance(scores, dict) else {}
@@ -269,7 +269,8 @@ def read_names(path: Path) -> dict[str, str]:
 
 
 def _common_name(name: str, names: Mapping[str, str]) -> str:
-    """Return the name that matches systems of two sources: the mapping's, else the part after the owner."""
+    """Return the name that matches systems across sources: the name in the mapping, or else the part after the
+    owner."""
     return (names.get(name) or name.rpartition("/")[2]).casefold()
 
 
@@ -283,19 +284,19 @@ def benchmarks(
 ) -> list[BenchmarkMeans]:
     """Group scores into columns to compare: each source as a whole, or by task, domain, language or dataset.
 
-    A system has a mean only if it has a score on all datasets of the column: the mean over datasets, where a dataset of
-    several parts is the mean over these.
+    A system has a mean only if it has scores on all datasets in the column. A dataset with several parts counts with
+    their mean.
 
     Args:
         sources: Scores by source.
         by: How to group the datasets of a source.
-        names: {name in a source: common name}. Without one, systems are matched by the name after the owner
-            (`intfloat/e5-large-v2` is `e5-large-v2`), whatever the case.
+        names: {name in a source: common name}. Other systems are matched by the name after the owner, ignoring case
+            (`intfloat/e5-large-v2` is `e5-large-v2`).
         only: The systems to include. Default: all.
         datasets: The datasets to include. Default: all.
 
     Raises:
-        UsageError: Two systems of a source get the same name, or a system of `only` or a dataset is in no source.
+        UsageError: Two systems in a source get the same name, or a system in `only` or a dataset is not in any source.
     """
     names, wanted = dict(names or {}), [_common_name(name, names or {}) for name in only]
     columns: dict[str, dict[str, dict[tuple[str, str, str], dict[str, ScoreRow]]]] = {}

@@ -1,11 +1,11 @@
-"""Whether a difference is more than chance: intervals of scores and ranks, paired tests, queries needed.
+"""Statistical significance: intervals for scores and ranks, paired tests, and the number of queries needed.
 
     scores: float64 (systems, queries); a column is one query, so all comparisons are paired
     compare(["bm25", "dense"], scores).ranks                             # [(1, 1), (2, 2)]: they differ
     against_baseline("new", new, old, measure="nDCG@10").verdict         # worse, better, "not worse" or unsure
 
-Resampling is seeded: equal scores give equal intervals and p-values on any machine. P-values of all pairs are
-corrected after Holm (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
+Resampling is seeded, so equal scores give equal intervals and p-values on any machine. The p-values of all pairs are
+corrected by Holm's method (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
 """
 
 import math
@@ -29,7 +29,7 @@ _SIGN_PATTERNS = 10_000  # random sign patterns of Fisher's test
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure and its 95 % interval; NaN if there is none."""
+    """A value and its 95% interval, or NaN if there is none."""
 
     value: float
     low: float
@@ -37,12 +37,12 @@ class Interval:
 
     @classmethod
     def of(cls, value: float, drawn: Matrix, scores: Matrix | None = None) -> "Interval":
-        """Return the range of the middle 95 % of the resampled values. NaN is left out.
+        """Return the range of the middle 95% of the resampled values, ignoring NaN.
 
         Args:
             value: The observed value.
             drawn: Resampled values.
-            scores: If the value is their mean, float64 (queries,); the range is then corrected as by
+            scores: The scores, float64 (queries,), if the value is their mean. The range is then corrected as in
                 `bootstrap_interval`.
         """
         known = drawn[~np.isnan(drawn)]
@@ -55,14 +55,15 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SystemPair:
-    """System `first` against `second`: difference of means, p-values before and after Holm's correction, effect size.
+    """A comparison of system `first` with `second`: the difference of means, p-values before and after Holm's
+    correction, and the effect size.
 
     Attributes:
         effect: Cohen's d of the paired differences.
-        queries_needed: Queries that a t-test would need to find this difference with a power of .8; None for equal
-            scores.
-        needed_low, needed_high: Its 95 % interval by bootstrap over queries; no upper end if the difference may have
-            the other sign.
+        queries_needed: Number of queries that a t-test needs to detect this difference with a power of .8, or None for
+            equal scores.
+        needed_low, needed_high: Its 95% interval by bootstrap over queries, without an upper end if the difference may
+            have the other sign.
     """
 
     first: str
@@ -80,13 +81,13 @@ class SystemPair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All pairs, and the ranking at `alpha`; `names`, `means`, `ranks` and `together` are best first.
+    """The comparison of all pairs, and the ranking at `alpha`. `names`, `means`, `ranks` and `together` are best first.
 
     Attributes:
-        together: For each system, those that do not differ significantly (Fisher's test, Holm's correction over all
-            pairs).
-        ranks: The possible places of each system by these tests, from one below all that are better to one above all
-            that are worse; so both say the same.
+        together: For each system, the systems that do not differ from it significantly (Fisher's test with Holm's
+            correction over all pairs).
+        ranks: The possible ranks of each system according to these tests: below all systems that are significantly
+            better, and above all that are significantly worse.
     """
 
     names: list[str]
@@ -99,21 +100,21 @@ class Comparison:
 
 
 def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Compute intervals of the means over queries: scores (systems, queries) -> (systems, 2).
+    """Compute intervals for the means over queries: scores (systems, queries) -> (systems, 2).
 
-    Queries are resampled together for all rows. One query gives an interval of width zero.
+    Queries are resampled jointly for all rows. A single query gives an interval of width zero.
 
-    The percentiles of the resampled means are too narrow for few queries, and off for skewed scores with many zeros and
-    ones. So they are corrected for bias and skewness (BCa: Efron 1987), from levels that are as far out as Student's t
-    and the divisor n - 1 ask for (Hesterberg 2015). Over five kinds of scores the 95 % intervals of 20, 50, 100 and 200
-    queries hold the mean as benchmarks/intervals.py says.
+    The percentiles of the resampled means are too narrow for few queries, and biased for skewed scores with many zeros
+    and ones. They are therefore corrected for bias and skewness (BCa; Efron 1987), with levels adjusted to Student's t
+    and the divisor n - 1 (Hesterberg 2015). benchmarks/intervals.py reports the coverage of the 95% intervals with 20,
+    50, 100 and 200 queries for five kinds of scores.
     """
     scores = _matrix(scores)
     return _corrected(resampled_means(scores, samples=samples, seed=seed), scores, level)
 
 
 def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
-    """Correct percentiles of resampled means: (samples, systems) and scores (systems, queries) -> (systems, 2)."""
+    """Correct the percentiles of resampled means: (samples, systems) and scores (systems, queries) -> (systems, 2)."""
     from scipy.special import ndtr, ndtri, stdtrit
 
     total = scores.shape[1]
@@ -143,7 +144,8 @@ def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
 
 
 def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Average over queries drawn with replacement, the same for all rows: (systems, queries) -> (samples, systems)."""
+    """Average over queries drawn with replacement, the same ones for all rows: (systems, queries) -> (samples,
+    systems)."""
     scores = _matrix(scores)
     total = scores.shape[1]
     scores = summable(scores, total)
@@ -160,14 +162,15 @@ def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Ma
 
 
 def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> NDArray[np.int64]:
-    """Compute intervals of the ranks, 1 for the best mean: scores (systems, queries) -> int (systems, 2), inclusive.
+    """Compute inclusive intervals for the ranks, with 1 for the best mean: scores (systems, queries) -> int (systems,
+    2).
 
-    Each system is compared with all others. Those that differ significantly bound its rank; with probability `level`,
-    no other is wrongly called different, however close the systems are. The critical value is the quantile of the
-    largest studentised difference over the resampled means, stepped down (Romano and Wolf 2005; Mogstad, Romano, Shaikh
-    and Wilhelm, "Inference for Ranks", 2024). Student's t-test has to agree, which matters below ten queries. The plain
-    percentiles of resampled ranks are not used: for close systems they contain the true rank far too seldom
-    (benchmarks/rank_intervals.py).
+    Each system is compared with all others. Those that differ significantly limit its rank. With probability `level`,
+    no pair is wrongly called different, however close the systems are. The critical value is the quantile of the
+    largest studentised difference over the resampled means, with step-down (Romano and Wolf 2005; Mogstad, Romano,
+    Shaikh and Wilhelm, "Inference for Ranks", 2024). Student's t-test must agree, which matters for fewer than ten
+    queries. Plain percentiles of resampled ranks are not used, because they contain the true ranks of close systems far
+    too rarely (benchmarks/rank_intervals.py).
     """
     scores = _matrix(scores)
     resampled = resampled_means(scores, samples=samples, seed=seed)
@@ -178,7 +181,7 @@ def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, 
 def rank_bounds(
     means: Matrix, resampled: Matrix, can_differ: NDArray[np.bool_] | None = None, *, level: float = 0.95
 ) -> NDArray[np.int64]:
-    """Compute the same for any means (systems,) with draws of their noise (samples, systems) around them.
+    """Compute rank intervals for any means, (systems,), with resampled values around them, (samples, systems).
 
     `can_differ`, bool (systems, systems), restricts the pairs that may differ significantly.
     """
@@ -209,8 +212,8 @@ def rank_bounds(
 def fisher_test(differences: Matrix, *, samples: int = _SIGN_PATTERNS, seed: int = 0) -> Matrix:
     """Run a two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
-    Under the null hypothesis the sign of each query's difference is random. All sign patterns are tried if there are at
-    most `samples` of them. Otherwise `samples` random ones are tried, and p = (1 + hits) / (1 + n).
+    Under the null hypothesis, the sign of each query's difference is random. All sign patterns are tried if there are
+    at most `samples` of them; otherwise, `samples` random patterns are tried, and p = (1 + hits) / (1 + n).
     """
     differences = _matrix(differences)
     total = differences.shape[1]
@@ -233,7 +236,7 @@ def fisher_test(differences: Matrix, *, samples: int = _SIGN_PATTERNS, seed: int
 
 
 def t_test(differences: Matrix) -> Matrix:
-    """Run a two-sided paired t-test: differences (pairs, queries) -> p (pairs,); 1 for equal pairs."""
+    """Run a two-sided paired t-test: differences (pairs, queries) -> p (pairs,), 1 for equal pairs."""
     differences = _matrix(differences)
     total = differences.shape[1]
     if total < 2:
@@ -245,7 +248,7 @@ def t_test(differences: Matrix) -> Matrix:
 
 
 def t_tails(t: Matrix | float, freedom: int) -> Matrix:
-    """Compute P(|T| > |t|) for Student's t, rounded because the last bits depend on the machine."""
+    """Compute P(|T| > |t|) for Student's t distribution, rounded because the last bits depend on the machine."""
     from scipy.special import stdtr  # a third of a second
 
     tails: Matrix = np.round(2 * stdtr(freedom, -np.abs(t)), 12)
@@ -253,7 +256,7 @@ def t_tails(t: Matrix | float, freedom: int) -> Matrix:
 
 
 def sign_test(better: int, worse: int) -> float:
-    """Return the two-sided exact p-value of wins and losses that are equally likely; 1 without any.
+    """Return the exact two-sided p-value of wins and losses under equal probabilities, or 1 if there are none.
 
     >>> sign_test(8, 1)
     0.0390625
@@ -264,7 +267,8 @@ def sign_test(better: int, worse: int) -> float:
 
 
 def holm(p: Sequence[float] | Matrix) -> Matrix:
-    """Correct p-values for many tests by Holm's method: never smaller than before, never above 1. NaN is not a test."""
+    """Correct p-values for multiple tests by Holm's method. They never decrease, and never exceed 1. NaN does not count
+    as a test."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted last
     stepped = np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1))
@@ -274,10 +278,10 @@ def holm(p: Sequence[float] | Matrix) -> Matrix:
 
 
 def queries_needed(difference: float, deviation: float) -> int | None:
-    """Return how many queries a two-sided paired t-test needs to detect `difference` with a power of .8.
+    """Return the number of queries that a two-sided paired t-test needs to detect `difference` with a power of .8.
 
-    `deviation` is that of the differences. Normal approximation with Guenther's correction for t (+ z^2 / 2). None if
-    the difference is 0.
+    `deviation` is the standard deviation of the differences. Uses the normal approximation with Guenther's correction
+    for t (+ z^2 / 2). Returns None if the difference is 0.
     """
     if difference == 0:
         return None
@@ -287,7 +291,7 @@ def queries_needed(difference: float, deviation: float) -> int | None:
 
 
 def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -> list[tuple[int | None, int | None]]:
-    """Return the 95 % interval of `queries_needed` for each row of differences, float64 (pairs, queries)."""
+    """Return the 95% interval of `queries_needed` for each row of differences, float64 (pairs, queries)."""
     draws = resampled_means(differences, samples=samples, seed=seed)
     squares = resampled_means(differences * differences, samples=samples, seed=seed)  # of the same draws
     deviations = np.sqrt(np.maximum(squares - draws * draws, 0.0))
@@ -303,17 +307,17 @@ def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -
 
 
 def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None, seed: int = 0) -> Comparison:
-    """Compare every pair of systems by Fisher's test after Holm; the intervals of the ranks follow from it.
+    """Compare every pair of systems by Fisher's test with Holm's correction, and derive the intervals of the ranks.
 
     Args:
         names: The name of each system.
         scores: Scores, float64 (systems, queries).
-        samples: Sign patterns of Fisher's test. Default: 10,000; for more than 250 pairs, as many as make the smallest
-            p, after Holm, half of alpha: with fewer, no pair of many systems could be significant.
-        seed: Seed of the sign patterns and of the bootstrap.
+        samples: Number of sign patterns for Fisher's test. Default: 10,000 or, for more than 250 pairs, as many as make
+            the smallest possible corrected p-value half of alpha. With fewer, no pair could be significant.
+        seed: Seed of the sign patterns and the bootstrap.
 
     Raises:
-        UsageError: The number of names differs from that of the systems.
+        UsageError: The number of names differs from the number of systems.
     """
     scores = _matrix(scores)
     if len(names) != len(scores):
@@ -383,10 +387,10 @@ def _matrix(scores: Matrix) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class AgainstBaseline:
-    """A run's mean minus the baseline's, with its bootstrap interval over queries.
+    """The difference between a run's mean and the baseline's, with its bootstrap interval over queries.
 
     `verdict` is `worse` if the whole interval is below -margin, `better` if it is above 0, `not worse` if it is above
-    -margin, else `unsure`: there are too few queries to tell.
+    -margin, and otherwise `unsure`, because there are too few queries.
     """
 
     run: str
@@ -407,9 +411,9 @@ def against_baseline(
     margin: float = 0.0,
     level: float = 0.95,
 ) -> AgainstBaseline:
-    """Compare scores by query, float64 (queries,), of the same queries in the same order.
+    """Compare scores per query, float64 (queries,), for the same queries in the same order.
 
-    Raises UsageError for two sets of queries or a negative margin.
+    Raises UsageError if the queries differ or the margin is negative.
     """
     if scores.shape != baseline.shape:
         raise UsageError(f"{run}: {scores.size} queries, but {baseline.size} of the baseline")

@@ -1,13 +1,13 @@
-"""Systems to evaluate, as a YAML file names them.
+"""Systems to evaluate, as specified in a YAML file.
 
     systems:
       - {name: bm25, kind: bm25, k1: 0.9, b: 0.4, fields: multi}
       - {name: bm25+maxsim, kind: rerank, first: bm25, reranker: maxsim, top: 100}
       - {name: mine, kind: "my_module:MyRetriever", depth: 3}
 
-A kind is a retriever of the registry or `module:Class` (each has a settings model), a function `module:search`, or one
-of `run`, `http`, `python`, `rerank` and `fuse`. The last two name other systems of the file, whose results are computed
-once and reused. Relative paths start in the file's folder.
+A kind is a retriever in the registry or `module:Class` (each with a settings model), a function `module:search`, or one
+of `run`, `http`, `python`, `rerank` and `fuse`. The last two name other systems in the file, whose results are computed
+once and reused. Paths are relative to the file's folder.
 """
 
 import inspect
@@ -37,10 +37,10 @@ Failed = Callable[[str, AirgenError], None]
 
 
 class RunSystem(Settings):
-    """An existing TREC run file; `{dataset}` and `{split}` in the path are filled in.
+    """Settings of an existing TREC run file. `{dataset}` and `{split}` in the path are filled in.
 
     Attributes:
-        level: What a hit is. `document` is a page, which counts as the best of its sections.
+        level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
     """
 
     path: Annotated[str, FILE]
@@ -48,20 +48,21 @@ class RunSystem(Settings):
 
 
 class RerankSystem(RerankingSettings):
-    """Re-rank another system's `top` hits; the hits below them keep their order."""
+    """Settings for re-ranking another system's `top` hits. Lower hits keep their order."""
 
     first: str
     reranker: Annotated[Any, Part("reranker")]
 
 
 class FuseSystem(FusionSettings):
-    """Fuse other systems' rankings by reciprocal rank fusion (with its constant) or by a weighted sum of scores."""
+    """Settings for fusing other systems' rankings by reciprocal rank fusion (with its constant) or a weighted sum of
+    scores."""
 
     systems: list[str] = Field(min_length=2)
 
 
 class FunctionSystem(Settings):
-    """A function `search(queries, k)`; `settings` are its further arguments."""
+    """Settings of a function `search(queries, k)`. `settings` are its further arguments."""
 
     settings: dict[str, Any] = Field(default={})
 
@@ -76,16 +77,16 @@ _OWN: dict[str, type[Settings]] = {
 
 
 def _is_called(value: Any) -> bool:
-    """Return whether a user's object searches as it is: a function, or a Retriever of air-benchmark."""
+    """Return whether a user's object can search as it is: a function, or an air-benchmark Retriever."""
     return inspect.isfunction(value) or is_retriever_class(value)
 
 
 class SystemSettings(Settings):
-    """A system: a name, a kind, and the settings of the kind next to them.
+    """The settings of a system: its name, its kind, and the settings of the kind.
 
     Attributes:
-        datasets: Settings that replace the system's own on a dataset, such as {quora: {embedder: {passage_prefix:
-            "query: "}}}, because E5 has other prefixes there.
+        datasets: Settings that override the system's own on a dataset, such as {quora: {embedder: {passage_prefix:
+            "query: "}}}, because E5 needs other prefixes on Quora.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -107,17 +108,17 @@ class SystemSettings(Settings):
 
     @property
     def spec(self) -> Spec:
-        """Kind and settings, checked."""
+        """Return the validated kind and settings."""
         return self._spec
 
     @property
     def options(self) -> Settings:
-        """Return the kind's own settings, checked."""
+        """Return the kind's own settings, validated."""
         return self._spec.settings
 
     @property
     def folder(self) -> Path:
-        """Where relative paths start: at the folder of the YAML file, or at the working directory."""
+        """Return the folder to which paths are relative: that of the YAML file, or the working directory."""
         return self._spec.folder or Path()
 
     def on(self, dataset: str) -> "SystemSettings":
@@ -125,11 +126,11 @@ class SystemSettings(Settings):
         return self._on.get(dataset, self)
 
     def below(self, folder: Path | None) -> "SystemSettings":
-        """Return the same system; one that was made without a file gets this folder for its relative paths."""
+        """Return the same system. If it was not read from a file, its paths become relative to this folder."""
         return self if folder is None or self._spec.folder is not None else self._read_again({}, folder)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "SystemSettings":
-        """Return a copy with other settings, which are validated, too."""
+        """Return a copy with other settings, which are also validated."""
         return self._read_again(update or {}, self._spec.folder)
 
     def _read_again(self, update: Mapping[str, Any], folder: Path | None) -> "SystemSettings":
@@ -138,14 +139,14 @@ class SystemSettings(Settings):
 
     @property
     def uses(self) -> list[str]:
-        """Return the names of the systems that this one builds on."""
+        """Return the names of the systems on which this system builds."""
         options = self.options
         if isinstance(options, RerankSystem):
             return [options.first]
         return list(options.systems) if isinstance(options, FuseSystem) else []
 
     def parts(self) -> Iterator[tuple[str, Spec]]:
-        """Yield (place, spec) of the system itself and of every part in it."""
+        """Yield (location, spec) for the system itself and every part in it."""
         return self._spec.all_parts()
 
     @model_validator(mode="after")
@@ -176,7 +177,7 @@ def _spec_of(name: str, kind: str, given: dict[str, Any], folder: Path | None) -
 
 
 class SystemsFile(Settings):
-    """A systems YAML."""
+    """The contents of a systems YAML."""
 
     systems: list[SystemSettings] = Field(min_length=1)
 
@@ -187,15 +188,15 @@ class SystemsFile(Settings):
 
 
 def load_systems(path: str | Path) -> list[SystemSettings]:
-    """Load the systems of a YAML file, each after those it builds on. Raises SettingsError with every problem."""
+    """Load the systems in a YAML file, each after those on which it builds. Raises SettingsError with every problem."""
     return in_order(load_yaml(Path(path), SystemsFile).systems)
 
 
 @dataclass(frozen=True, slots=True)
 class SystemNeeds:
-    """What one system needs: models by name with revision and location, and a line for each missing thing.
+    """What a system needs: models by name with revision and location, and a line for each missing requirement.
 
-    A model of the Hub counts as available: whether it is in the library's cache shows when the system runs.
+    A Hub model counts as available, because only running the system shows whether it is in the library's cache.
     """
 
     name: str
@@ -223,12 +224,12 @@ def system_needs(systems: Sequence[SystemSettings]) -> list[SystemNeeds]:
 
 
 def missing_needs(systems: Sequence[SystemSettings]) -> list[str]:
-    """List the missing files, models, packages and keys that a system needs, one line each."""
+    """Return a line for each missing file, model, package and key that a system needs."""
     return [line for need in system_needs(systems) for line in need.missing]
 
 
 def _whereabouts(spec: Spec, model: str) -> str:
-    """Say where a model is: here, not fetched, missing, on the Hub, or behind an endpoint."""
+    """Describe where a model is: on this machine, not fetched, missing, on the Hub, or at an endpoint."""
     settings = spec.settings
     if any(getattr(settings, name) == model for name, _ in marked(type(settings), "served")):
         return f"served at {getattr(settings, 'base_url', '') or getattr(settings, 'url', '')}"
@@ -243,10 +244,10 @@ def _whereabouts(spec: Spec, model: str) -> str:
 def run_all(
     ordered: Sequence[SystemSettings], run: Callable[[SystemSettings], None], failed: Failed | None = None
 ) -> None:
-    """Call `run` with each system. One that fails does not stop the others, but those that build on it are left out.
+    """Call `run` with each system. A failing system does not stop the others, but systems that build on it are skipped.
 
-    `failed` gets each failure. Without it, they are raised at the end: a single one as it is, several as one error with
-    a line each. Stopped is raised at once.
+    `failed` is called with each failure. Without it, failures are raised at the end: a single one unchanged, several as
+    one error with a line each. Stopped is raised at once.
     """
     errors: dict[str, AirgenError] = {}
     for system in ordered:
@@ -270,15 +271,15 @@ def run_all(
 
 
 def named_once(names: Sequence[str], words: str) -> str:
-    """Return an error of some systems with their names before it, unless it begins with them already."""
+    """Prefix an error of some systems with their names, unless it already begins with them."""
     who = f"system {', '.join(names)}: "
     return who + words.removeprefix(who)
 
 
 def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
-    """Return {system: its parts}: the model name of a neural part, the kind (bm25, rm3, lsa) of another.
+    """Return {system: parts}, with the model name of each neural part and the kind (bm25, rm3, lsa) of other parts.
 
-    Each system must come after those that it builds on, as in the result of `load_systems`.
+    Each system must come after those on which it builds, as in the result of `load_systems`.
     """
     models_by_system: dict[str, frozenset[str]] = {}
     for system in systems:
@@ -292,7 +293,7 @@ def models_of(systems: Sequence[SystemSettings]) -> dict[str, frozenset[str]]:
 
 
 def model_or_kind(spec: Spec) -> str:
-    """Return the model that a part, or one of its own parts, runs; without a model, the part's kind."""
+    """Return the model that a part, or one of its own parts, runs, or the part's kind if there is no model."""
     return next((inner.model for _, inner in spec.all_parts() if inner.model), spec.kind)
 
 
@@ -303,21 +304,21 @@ def labelling_models(control: ControlSettings) -> frozenset[str]:
 
 
 def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the models and kinds that found or voted for a dataset's labels, by its manifest's provenance."""
+    """Return the models and kinds that retrieved or voted for a dataset's labels, according to its manifest."""
     roles = ("recall", "re-ranker (pre-label)")
     return frozenset(str(entry.get("model", "")) for entry in provenance if entry.get("role") in roles)
 
 
 def made_labels(systems: Sequence[SystemSettings], makers: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return {system: those of its parts that also made the labels}: its own opinion ranks such a system."""
+    """Return {system: its parts that also made the labels}, which have an unfair advantage."""
     named = {name for maker in makers for name in (maker, maker.rpartition(" ")[2])}
     return {name: tuple(sorted(parts & named)) for name, parts in models_of(systems).items() if parts & named}
 
 
 def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
-    """Sort the systems so that each comes after those it builds on, else in the order given.
+    """Sort the systems so that each comes after those on which it builds, otherwise keeping the given order.
 
-    Raises SettingsError for a name that occurs twice, is not in the file, or builds on itself.
+    Raises SettingsError if a name occurs twice, is not in the file, or builds on itself.
     """
     by_name = {system.name: system for system in systems}
     problems = []
@@ -346,7 +347,7 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
 
 
 def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None) -> list[SystemSettings]:
-    """Return the systems of these names and those that they build on, in order; all without a name.
+    """Return the systems with these names and those on which they build, in order; all systems if no names are given.
 
     Raises UsageError for an unknown name.
     """
@@ -363,10 +364,10 @@ def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None
 
 
 def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[SystemSettings], Path]:
-    """Return two systems to compare, after those that they build on, and the folder of their paths.
+    """Return two systems to compare, after those on which they build, and the folder of their paths.
 
-    They are systems of the file or, without a file, dense systems with these embedding models. Raises UsageError if
-    both are the same, and the errors of loading them.
+    They are systems in the file or, without a file, dense systems with these embedding models. Raises UsageError if
+    both are the same, and any errors of loading them.
     """
     if before == after:
         raise UsageError("--before and --after are the same")
@@ -384,7 +385,7 @@ def before_and_after(before: str, after: str, file: Path | None) -> tuple[list[S
 
 
 def _model_names(*models_: str) -> list[str]:
-    """Name each model by its last part, with what precedes it if these are equal."""
+    """Name each model by its last part, prefixed by what precedes it if last parts are equal."""
     for parts in (1, 2):
         names_ = [
             re.sub(r"[^A-Za-z0-9._+-]+", "-", "-".join(Path(model).parts[-parts:])).strip("-._+") for model in models_

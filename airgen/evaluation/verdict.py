@@ -1,4 +1,4 @@
-"""Advice for choosing a system, from a comparison."""
+"""Advice on choosing a system, based on a comparison."""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ FEWEST, ENOUGH = 25, 50
 
 
 def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | None = None) -> str:
-    """Say whether there are enough queries to rank the systems, and what to do next.
+    """Describe whether there are enough queries to rank the systems, and what to do next.
 
     Args:
         comparison: The comparison of all pairs of systems.
         queries: Number of queries.
-        more: How to get more queries, in words.
+        more: Text that says how to get more queries.
         passages: Number of passages in the corpus, which limits the number of queries.
 
     Returns:
@@ -56,9 +56,9 @@ below the second: then even the best case leaves every tenth label wrong. Set by
 
 
 def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
-    """Say what people found about the labels, and whether to correct them before trusting the scores.
+    """Describe what people found about the labels, and whether to correct them before trusting the scores.
 
-    `audit` has the figures of an audit as in a manifest; without one, nothing is said.
+    `audit` has the figures of an audit, as in a manifest. Returns "" without an audit.
     """
     match = re.match(
         r"[\d.]{1,9} \(([\d.]{1,9})–([\d.]{1,9})\), (\d{1,9}) of (\d{1,9})$", str((audit or {}).get(CONFIRMED, ""))
@@ -73,9 +73,9 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
 
 
 def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str = "") -> str:
-    """Join the verdicts on systems and labels in one line; bad labels come first.
+    """Join the verdicts on systems and labels on one line, bad labels first.
 
-    `unchecked` is what to say if no person has checked any label.
+    `unchecked` is the text if no person has checked any label.
     """
     labels, bad = labels_of(audit)
     if bad:
@@ -84,7 +84,7 @@ def whole_verdict(systems: str, audit: Mapping[str, Any] | None, unchecked: str 
 
 
 def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:
-    """Say how many queries are needed to separate two systems, with an interval."""
+    """Describe how many queries are needed to distinguish two systems, with an interval."""
     needed, high = pair.queries_needed or 0, pair.needed_high
     limit = passages or 1_000_000
     # The estimate is from a t-test. With few queries, a distribution-free test can need more queries than this.

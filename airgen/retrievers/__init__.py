@@ -1,4 +1,4 @@
-"""Retrievers, embedders and re-rankers. Each family is a module of its own, which is imported at its first use."""
+"""Retrievers, embedders and re-rankers. Each family is in its own module, which is imported on first use."""
 
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits

@@ -123,7 +123,7 @@ DEPTH = 1000
 
 
 class FusionSettings(Component.Settings):
-    """How rankings are fused."""
+    """Settings for fusing rankings."""
 
     method: Literal["rrf", "sum"] = "rrf"
     weights: list[float] = Field(default=[])

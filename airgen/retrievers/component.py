@@ -35,7 +35,7 @@ class Component:
     """
 
     class Settings(BaseSettings):
-        """No settings."""
+        """Settings of a component without settings."""
 
     name: str
     settings: Settings
@@ -75,7 +75,7 @@ class Component:
         """Initialise the component. Heavy models are loaded on first use."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the class and the settings only: do not pickle fitted components."""
+        """Pickle only the class and the settings. Do not pickle fitted components."""
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         folder = None if self.folder is None else self.folder.absolute()
         return _made, (f"{type(self).__module__}:{type(self).__qualname__}", folder, given)
@@ -98,11 +98,11 @@ class Component:
 
     @property
     def texts_at_once(self) -> int | None:
-        """Preferred number of texts or pairs per call. None for the default."""
+        """Return the preferred number of texts or pairs per call, or None for the default."""
         return None
 
     def release(self) -> None:
-        """Free the memory of the models. They are loaded again on next use."""
+        """Free the memory of the models, which are reloaded on next use."""
         for part in self.components():
             if isinstance(part, Component):
                 part.release()
@@ -112,22 +112,22 @@ class Component:
         return model_place(model, self.folder)
 
     def described(self, family: str, *names: str) -> dict[str, object]:
-        """Return the family and the settings with these names, for `describe`."""
+        """Return the family and the named settings, for `describe`."""
         return {"family": family, **self.settings.model_dump(include=set(names))}
 
     @property
     def facts(self) -> ModelFacts:
-        """Parameters, device and threads of the models. Default: those of the parts, combined."""
+        """Return the parameters, device and threads of the models. Default: the combined facts of the parts."""
         known = [part.facts for part in self.components() if isinstance(part, Component)]
         return reduce(add, known) if known else ModelFacts()
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
-        """Return the recall of an approximate search, from 0 to 1. None if the search is exact."""
+        """Return the recall of an approximate search, from 0 to 1, or None if the search is exact."""
         return None
 
     @property
     def index_bytes(self) -> int | None:
-        """Size of the index in bytes, None if there is no index. Default: that of the parts, summed."""
+        """Return the size of the index in bytes, or None if there is no index. Default: the sum over the parts."""
         return sum(part.index_bytes or 0 for part in self.components() if isinstance(part, Component)) or None
 
 
@@ -136,7 +136,7 @@ def _made(kind: str, folder: Path | None, settings: Mapping[str, Any]) -> Any:
 
 
 def _named(component: Component) -> str:
-    """Return a name for messages, as a user's class may have none."""
+    """Return a name for messages, since a user's class may have none."""
     return str(getattr(component, "name", "") or f"{type(component).__module__}:{type(component).__qualname__}")
 
 

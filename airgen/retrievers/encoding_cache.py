@@ -1,18 +1,18 @@
-"""Stored encodings of texts: the latest in memory, all on disk, where the steps of a run share them.
+"""The cache of encodings of texts: the latest in memory, and all on disk, where the steps of a run share them.
 
     store = EncodingStore(root, model.describe(), "tokens", "passage")
     store.find(texts)                   # {text: arrays} of those that are stored
     store.keep({text: (array,), ...})
 
-A folder belongs to one model with its settings, one form and one kind of text. It contains `data.bin` (arrays, one
-encoding after another) and `keys.bin` (a record per encoding: the text's 128-bit key, where its data begins, its size,
-the columns of its arrays, a CRC-32 of both). Both only grow, and data is written before its keys. What a crash left
-incomplete is cut off before the next write. An encoding that does not match its CRC counts as missing. Several
+A folder belongs to one model with its settings, one form and one kind of text. It contains `data.bin` (the arrays of
+each encoding) and `keys.bin` (a record per encoding: the text's 128-bit key, where its data begins, its size, the
+columns of its arrays, and a CRC-32 of both). Both files only grow, and data is written before its keys. Incomplete data
+left by a crash is truncated before the next write. An encoding that does not match its CRC counts as missing. Several
 processes can share a folder.
 
 Inside `shared_encodings(folder)`, recall, voters and evaluation share the encodings of passages, for models that encode
-each text on its own and so give the same encodings with and without sharing. Times measured while encodings are reused
-are meaningless: `reused` tells whether there were any.
+each text on its own, so that sharing does not change the encodings. Times measured while encodings are reused are
+meaningless; `reused` returns whether there were any.
 
 Batches of texts are encoded, and pairs are scored, on the configured workers (`airgen.compute`):
 
@@ -20,7 +20,7 @@ Batches of texts are encoded, and pairs are scored, on the configured workers (`
     for scores in scored(reranker, batches_of_pairs): ...
 
 A component is sent as its class and settings (`Component.__reduce__`), so its class must declare that nothing else is
-needed (`travels`). Any other component works in this process.
+needed (`travels`). Any other component runs in this process.
 """
 
 import math
@@ -56,19 +56,19 @@ Arrays = tuple[NDArray[Any], ...]
 
 @runtime_checkable
 class SeveralOutputs(Protocol):
-    """A model whose passes give encodings in several forms, of which a component of it gives one."""
+    """A model that computes encodings in several forms in one pass, of which a component returns one."""
 
     form: str
 
     @property
     def beside(self) -> frozenset[str]:
-        """Return the other forms that a pass is to keep."""
+        """Return the other forms that a pass should keep."""
 
     def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-        """Return this form and those in `beside`, each for every text."""
+        """Return the encodings of every text in this form and in the forms in `beside`."""
 
     def kept(self, form: str, value: Any) -> Arrays:
-        """Return the arrays of an output that are stored."""
+        """Return the arrays of an output to store."""
 
     def describe(self) -> Mapping[str, object]:
         """Return the same description for the components of all forms."""
@@ -83,7 +83,7 @@ _BATCH_TEXTS = 64  # texts encoded between two progress messages
 
 
 class EncodingStore:
-    """The encodings of one kind of text by one model in one form. 36 bytes of memory for each."""
+    """The encodings of one kind of text by one model in one form. Each takes 36 bytes of memory."""
 
     def __init__(self, root: Path, model: Mapping[str, object], form: str, kind: str) -> None:
         self.root, self._kinds = root, _FORMS[form]
@@ -100,7 +100,7 @@ class EncodingStore:
             raise ModelError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
 
     def find(self, texts: Iterable[str]) -> dict[str, Arrays]:
-        """Return the encodings of those texts that have an undamaged one."""
+        """Return the undamaged encodings of these texts."""
         wanted = list(dict.fromkeys(texts))
         rows = self._rows(keys_of(wanted))
         of_row = {row: text for row, text in zip(rows.tolist(), wanted, strict=True) if row >= 0}
@@ -109,7 +109,7 @@ class EncodingStore:
         return {of_row[row]: self._arrays(data, int(columns[row])) for row, data in stored if data is not None}
 
     def check(self, width: int) -> None:
-        """Forget encodings that are damaged, or not rows of `width` bytes, so that their texts are encoded again."""
+        """Discard encodings that are damaged or not rows of `width` bytes, so that their texts are encoded again."""
         self._refresh()
         good = (self._records["size"] == width) & (self._records["start"] % width == 0)
         for row, data in self._read_data(np.flatnonzero(good)):
@@ -118,7 +118,7 @@ class EncodingStore:
         self._end = int((self._records["start"] + self._records["size"]).max(initial=0))
 
     def _read_data(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, bytes | None]]:
-        """Yield the data of some records in the order of the file; None if record and data do not match."""
+        """Yield the data of some records in file order, or None if record and data do not match."""
         if not len(rows):
             return
         rows = rows[np.argsort(self._records["start"][rows])]
@@ -135,7 +135,7 @@ class EncodingStore:
                 yield row, data if sound else None
 
     def missing(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """Return the places of keys of texts (`keys_of`) without an encoding, each key once, in order."""
+        """Return the positions of text keys (`keys_of`) without an encoding, each key once, in order."""
         absent = np.flatnonzero(self._rows(keys) < 0)
         _, first = np.unique(keys[absent], return_index=True)
         return absent[np.sort(first)]
@@ -146,7 +146,7 @@ class EncodingStore:
         return np.asarray(self._records["start"][rows], np.int64)
 
     def keep(self, encodings: Mapping[str, Arrays], limit: float = math.inf) -> None:
-        """Add encodings, as long as the data has less than `limit` bytes."""
+        """Add encodings while the data has less than `limit` bytes."""
         with locked(self.folder / "lock", wait=True):
             self._refresh()
             records: list[bytes] = []
@@ -171,14 +171,14 @@ class EncodingStore:
                     os.fsync(file.fileno())
 
     def _rows(self, keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-        """Return the place of the last record of each key, or -1."""
+        """Return the position of the last record of each key, or -1."""
         self._refresh()
         known = self._records["key"]
         at = np.searchsorted(known, keys, side="right") - 1
         return np.where((at >= 0) & (known[at] == keys), at, -1) if len(known) else np.full(len(keys), -1)
 
     def _refresh(self) -> None:
-        """Read the records that were added since."""
+        """Read the records added since the last call."""
         size = self._keys.stat().st_size if self._keys.exists() else 0
         if size - self._read < _RECORD.itemsize:
             return
@@ -199,7 +199,7 @@ class EncodingStore:
 
 
 def keys_of(texts: Sequence[str]) -> NDArray[np.bytes_]:
-    """Return the keys of texts. All have the same length, so numpy's padding by zeros makes no two equal."""
+    """Return the keys of texts. All have the same length, so numpy's zero padding does not make any two equal."""
     return np.fromiter((bytes.fromhex(text_key(text)) for text in texts), "S16", len(texts))
 
 
@@ -214,7 +214,7 @@ _CURRENT: ContextVar[_Shared | None] = ContextVar("shared encodings", default=No
 
 @contextmanager
 def shared_encodings(folder: Path) -> Iterator[None]:
-    """Share encodings among all that is done inside it, by this thread and by those that get a copy of its context."""
+    """Share encodings between everything inside the block, in this thread and in threads with a copy of its context."""
     token = _CURRENT.set(_Shared(folder.absolute()))
     try:
         yield
@@ -223,7 +223,7 @@ def shared_encodings(folder: Path) -> Iterator[None]:
 
 
 def reused() -> int:
-    """Return how many encodings were not computed because another step had computed them."""
+    """Return how many encodings were reused from another step."""
     current = _CURRENT.get()
     return current.reused if current else 0
 
@@ -235,17 +235,17 @@ def count_reused(count: int) -> None:
 
 
 def root_of(model: Any, root: Path | None) -> Path | None:
-    """Return the folder below which encodings of passages are kept: `root`, else that of `shared_encodings`, or None.
+    """Return the root folder for encodings of passages: `root`, or else that of `shared_encodings`, or None.
 
-    Models other than embedded ones may pad the texts of a batch, so that the last bits of a vector depend on its
-    neighbours: these are kept below `root` alone.
+    Models other than embedded ones may pad texts in a batch, so that the last bits of a vector depend on its
+    neighbours. Their encodings are kept only below `root`.
     """
     current = _CURRENT.get()
     return current.folder if root is None and current and isinstance(model, EmbeddedModel) else root
 
 
 class CacheSettings(SettingsWithModel):
-    """Settings shared by the retriever and the re-ranker of a kind of model.
+    """Settings shared by the retriever and the re-ranker for a kind of model.
 
     `shared_encodings` can also set the cache's root folder.
     """
@@ -255,22 +255,22 @@ class CacheSettings(SettingsWithModel):
 
 
 def cache_root(component: Component) -> Path | None:
-    """Return the folder of a component's setting `cache`, if it has one."""
+    """Return the folder in a component's `cache` setting, if it has one."""
     cache: Path | None = getattr(component.settings, "cache", None)
     return None if cache is None else located(str(cache), component.folder)
 
 
 class Memo:
-    """The encodings of the latest texts, up to about `limit` bytes; those of passages are also where `root_of` says.
+    """The encodings of the latest texts, up to about `limit` bytes. Those of passages are also saved below `root_of`.
 
-    Encodings of an embedded model, and all that are kept on disk, are computed on the workers if there are any.
+    Encodings by an embedded model, and all encodings saved on disk, are computed on the workers if there are any.
 
     Args:
-        owner: The component; its `progress` is called for passages, and its setting `cache` names a root.
+        owner: The component. Its `progress` is called for passages, and its `cache` setting names a root folder.
         encode: A method of a model.
         form: The form of the encodings.
-        keep: Function from an encoding to the arrays that are kept.
-        limit: Bytes in memory.
+        keep: Function that returns the arrays of an encoding to save.
+        limit: Maximum size in memory, in bytes.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class Memo:
         self._bytes = 0
 
     def __call__(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
-        """Return an encoding per text; a text that occurs twice is encoded once."""
+        """Return an encoding per text. A text that occurs twice is encoded once."""
         keys = [(kind, text_key(text)) for text in texts]
         encodings = {key: self._kept[key] for key in keys if key in self._kept}
         new = {text: key for key, text in zip(keys, texts, strict=True) if key not in encodings}
@@ -305,7 +305,7 @@ class Memo:
         return [encodings[key] for key in keys]
 
     def stream(self, texts: Sequence[str]) -> Iterator[Arrays]:
-        """Yield the encodings of all passages of a corpus in order; they are not kept in memory."""
+        """Yield the encodings of all passages of a corpus in order, without keeping them in memory."""
         done = 0
         for encodings in self._parts(texts):
             yield from encodings
@@ -352,7 +352,7 @@ class Memo:
         return encodings
 
     def _opened(self) -> EncodingStore | None:
-        """Return the store, opened once per folder."""
+        """Return the store, which is opened once per folder."""
         root = root_of(self._model, self._root)
         if root is None:
             return None
@@ -375,14 +375,15 @@ def travels(component: Any) -> bool:
 
 
 def _needs_this_gpu(component: Any) -> bool:
-    """Return whether it runs on a GPU that the workers of this machine share, so that each would load a copy."""
+    """Return whether it runs on a GPU shared by this machine's workers, each of which would load a copy."""
     if not isinstance(component, Component) or current().gives_gpus or current().workers < 2:
         return False
     return component.gpu or any(map(_needs_this_gpu, component.components()))
 
 
 def at_once(component: Any, usual: int) -> int:
-    """Return how many texts or pairs to give a component at once: more than `usual` if it asks for it, as on a GPU."""
+    """Return how many texts or pairs to pass to a component at once: more than `usual` if it prefers that, as on a
+    GPU."""
     wanted = getattr(component, "texts_at_once", None)
     return max(usual, wanted if isinstance(wanted, int) else 0)
 
@@ -393,7 +394,7 @@ def _method(component: Any, name: str, arguments: tuple[Any, ...]) -> Callable[[
 
 
 def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *arguments: Any) -> Iterator[Any]:
-    """Yield a bound method's result for each batch, in order; None for an empty batch, which is not sent."""
+    """Yield a bound method's result for each batch in order, or None for an empty batch, which is not sent."""
     owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
     work: Work[Any, Any] = Work(
         f"{name} of {getattr(owner, 'name', type(owner).__name__)}",
@@ -418,9 +419,9 @@ def _each(method: Callable[..., Any], batches: Iterable[Sequence[Any]], *argumen
 def encoded(
     encode: Callable[..., Any], batches: Iterable[Sequence[str]], kind: TextKind, root: Path | None = None
 ) -> Iterator[Any]:
-    """Yield the output of `encode`, a method of an embedder, for each batch of texts in order; None for no texts.
+    """Yield the output of `encode`, an embedder's method, for each batch of texts in order, or None for an empty batch.
 
-    With `root`, the other outputs of a pass over passages are kept below it (`SeveralOutputs`).
+    With `root`, the other outputs of a pass over passages are saved below it (`SeveralOutputs`).
     """
     model: Any = getattr(encode, "__self__", None)
     if root is not None and kind == "passage" and isinstance(model, SeveralOutputs):
@@ -431,7 +432,7 @@ def encoded(
 def _kept_beside(
     model: SeveralOutputs, batches: Iterable[Sequence[str]], kind: TextKind, *, beside: Sequence[str], root: Path
 ) -> Iterator[Any]:
-    """Yield the model's own output for each batch, and put the others into their stores."""
+    """Yield the model's own output for each batch, and save the others in their stores."""
     stores = {form: EncodingStore(root, model_identity(model), form, kind) for form in beside}
     sent: deque[Sequence[str]] = deque()
 
@@ -451,5 +452,5 @@ def _kept_beside(
 
 
 def scored(reranker: Reranker, batches: Iterable[Sequence[tuple[str, str]]]) -> Iterator[Any]:
-    """Yield the scores of each batch of pairs in order; None for no pairs."""
+    """Yield the scores of each batch of pairs in order, or None for an empty batch."""
     return _each(reranker.score, batches)

@@ -1,7 +1,7 @@
 """Embedding and re-ranking endpoints: OpenAI's `/v1/embeddings`, and `/v1/rerank` of Jina, Cohere and vLLM.
 
-Every answer is checked: the number of items, their ids, the dimension, finite numbers. What cannot be used ends in a
-ModelError.
+Every response is checked: the number of items, their ids, the dimension, and that numbers are finite. An invalid
+response raises a ModelError.
 """
 
 import base64
@@ -28,10 +28,10 @@ _RETRIES = 5  # attempts for a request that failed temporarily: half a minute of
 
 
 class Remote(Component):
-    """A component whose work a service does."""
+    """A component that uses a remote service."""
 
     class Settings(Component.Settings, ServiceAccess):
-        """How requests to a service are sent."""
+        """Settings for sending requests to a service."""
 
         timeout: Annotated[float, SPEED] = Field(default=60.0, gt=0)
         concurrency: Annotated[int, SPEED] = Field(default=4, ge=1, le=256)
@@ -40,13 +40,13 @@ class Remote(Component):
 
     @cached_property
     def _client(self) -> JsonClient:
-        """Made at the first request, when the keys must be set."""
+        """Create the client at the first request, when the keys must be set."""
         chosen = self.settings
         return JsonClient(chosen.access, timeout=chosen.timeout, retries=_RETRIES, connections=chosen.concurrency)
 
     @property
     def facts(self) -> ModelFacts:
-        """Return no facts: what runs elsewhere is not known."""
+        """Return no facts, since what runs elsewhere is unknown."""
         return ModelFacts(device=None)
 
 
@@ -55,8 +55,8 @@ class _Endpoint(Remote):
         """Settings of an endpoint for models.
 
         Attributes:
-            max_chars: Texts are cut to this length before they are sent, because many endpoints refuse texts longer
-                than the model's limit.
+            max_chars: Maximum length to which texts are truncated before sending, because many endpoints refuse texts
+                longer than the model's limit.
         """
 
         max_chars: int = Field(default=24_000, ge=1)
@@ -72,7 +72,7 @@ class _Endpoint(Remote):
 
 
 def _smaller(failure: HttpFailure) -> str:
-    """Return a hint if a server refuses how much it is sent at once."""
+    """Return a hint if a server refuses the amount of data sent at once."""
     many = failure.status in (400, 413, 422) and re.search(
         r"batch|too many|tokens per request|total tokens|max_num_tokens|array.*(?:long|length)",
         str(failure),
@@ -82,14 +82,15 @@ def _smaller(failure: HttpFailure) -> str:
 
 
 class HttpEmbedder(_Endpoint):
-    """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp), by the package `openai`."""
+    """An OpenAI-compatible embeddings endpoint (OpenAI, vLLM, Ollama, TEI, llama.cpp), used through the `openai`
+    package."""
 
     class Settings(_Endpoint.Settings):
         """Settings of an endpoint for embeddings.
 
         Attributes:
             base_url: The URL up to, but without, `/embeddings`.
-            dimensions: Requests shorter vectors.
+            dimensions: Length of the vectors to request, if they should be shorter.
         """
 
         model: Annotated[str, SERVED]
@@ -108,7 +109,7 @@ class HttpEmbedder(_Endpoint):
 
     @property
     def dim(self) -> int:
-        """Length of a vector; one request finds it out if it is unknown."""
+        """Return the length of a vector, with one request if it is unknown."""
         if self._dim is None:
             self.encode(["a"], "query")
         assert self._dim is not None
@@ -172,22 +173,23 @@ class HttpEmbedder(_Endpoint):
         return np.stack(vectors)
 
     def describe(self) -> Mapping[str, object]:
-        """Return model, prefixes, dimensions and cut; not the address, which does not change the vectors."""
+        """Return the model, prefixes, dimensions and maximum length, but not the URL, which does not affect the
+        vectors."""
         return self.described("http", "model", "query_prefix", "passage_prefix", "dimensions", "max_chars")
 
 
 def _vector(value: object) -> NDArray[np.float32]:
-    """Return the vector of one item: a list of numbers, or float32 in base64, which some servers always send."""
+    """Parse the vector of an item: a list of numbers, or float32 in base64, which some servers always send."""
     if isinstance(value, str):
         return np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
     return np.asarray(0.0 if value is None else value, np.float32)
 
 
 class HttpReranker(_Endpoint):
-    """A re-ranking endpoint; one request for each query and `batch_size` documents.
+    """A re-ranking endpoint, with one request per query and `batch_size` documents.
 
-    Jina, Cohere and vLLM share the form: query and documents in, `results` of (index, relevance_score) out. TEI wants
-    `texts` in place of documents, says so, and gives a bare list of (index, score).
+    Jina, Cohere and vLLM share a format: query and documents in, `results` of (index, relevance_score) out. TEI
+    requires `texts` instead of documents, says so in its error, and returns a plain list of (index, score).
     """
 
     class Settings(_Endpoint.Settings):
@@ -251,5 +253,5 @@ class HttpReranker(_Endpoint):
         return self._post(url, {"query": query, "texts": documents, "truncate": True})
 
     def describe(self) -> Mapping[str, object]:
-        """Return model and cut; not the address, which does not change the scores."""
+        """Return the model and maximum length, but not the URL, which does not affect the scores."""
         return {"family": "http", "model": self.name, "max_chars": self.settings.max_chars}

@@ -1,13 +1,13 @@
-"""BAAI's models by FlagEmbedding, their own library: bge-m3 with its three outputs, bge embedders, bge re-rankers.
+"""BAAI's models with their own library, FlagEmbedding: bge-m3 with its three outputs, bge embedders and re-rankers.
 
     {kind: dense, embedder: BAAI/bge-m3}            one vector for each text
     {kind: sparse, model: BAAI/bge-m3}              weights of the text's own tokens
     {kind: late, model: BAAI/bge-m3}                a vector for each token
     {kind: rerank, first: bm25, reranker: BAAI/bge-reranker-v2-gemma}
 
-One pass of bge-m3 gives all three outputs. Components of one process that run the same model share its weights and
-its latest passes. Where encodings are kept on disk (`cache`, or the folder of a job), a pass also keeps the outputs
-that the other components want, so that a second system of the same model encodes nothing.
+One pass of bge-m3 computes all three outputs. Components in a process that run the same model share its weights and its
+latest passes. If encodings are saved on disk (`cache`, or the folder of a job), a pass also saves the outputs that
+other components need, so that a second system with the same model encodes nothing.
 """
 
 import json
@@ -52,20 +52,20 @@ def _library(feature: str) -> Any:
 
 
 def _device(library: Any, wanted: str | None) -> str:
-    """Return one device: given several, the library would start a process for each."""
+    """Return a single device, since the library would start a process for each of several devices."""
     return wanted or str(library.abc.inference.AbsEmbedder.get_target_devices(None)[0])
 
 
 def _quietly() -> AbstractContextManager[Any]:
-    """Hide the library's warnings about what transformers calls deprecated."""
+    """Hide transformers' deprecation warnings caused by the library."""
     return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
 
 class FlagModel(TorchModel):
-    """A model that FlagEmbedding runs. Code that comes with a model is never run."""
+    """Base class of FlagEmbedding models. Code that comes with a model is never run."""
 
     class Settings(TorchModel.Settings):
-        """Settings of a model that FlagEmbedding runs.
+        """Settings of a FlagEmbedding model.
 
         Attributes:
             revision: A revision on the Hub.
@@ -80,7 +80,8 @@ class FlagModel(TorchModel):
 
     @cached_property
     def _files(self) -> Path:
-        """Return the model's folder, or that of its copy from the Hub. Raises ModelError if neither is available."""
+        """Return the model's folder, or the folder of its copy from the Hub. Raises ModelError if neither is
+        available."""
         place = self.place(self.name)
         if Path(place).exists():
             return Path(place)
@@ -98,7 +99,7 @@ class FlagModel(TorchModel):
 
     @property
     def _half(self) -> dict[str, bool]:
-        """Return the dtype as the library takes it."""
+        """Return the dtype as the library's argument."""
         dtype = self.precision.get("dtype")
         return {"use_fp16": dtype == "fp16", "use_bf16": dtype == "bf16"}
 
@@ -112,7 +113,7 @@ class FlagModel(TorchModel):
 
 
 class _Encoder:
-    """A bge-m3 in memory, and its latest passes."""
+    """A bge-m3 model in memory, with its latest passes."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -121,7 +122,7 @@ class _Encoder:
         self._bytes = 0
 
     def outputs(self, name: str, texts: Sequence[str], forms: frozenset[str], batch: int) -> list[dict[str, Any]]:
-        """Return the output of each text in these forms, with one pass for texts that are not among the latest."""
+        """Return the outputs of each text in these forms, with one pass for texts that are not among the latest."""
         with self._lock:
             outputs = {text: self._latest[text] for text in texts if forms <= self._latest.get(text, {}).keys()}
             new = list(dict.fromkeys(text for text in texts if text not in outputs))
@@ -169,15 +170,15 @@ _LIVE: "WeakSet[BgeM3]" = WeakSet()
 
 
 class BgeM3(FlagModel):
-    """A model of bge-m3's architecture; a subclass gives one of its outputs."""
+    """Base class of models with bge-m3's architecture. A subclass returns one of the outputs."""
 
     class Settings(FlagModel.Settings):
         """Settings of bge-m3.
 
         Attributes:
-            max_length: Number of tokens, at most 8,192.
-            keep: Outputs that each pass also stores in the cache, for systems of the same model that run one after the
-                other. Vectors and sparse rows are small; token vectors take 2 KB per token.
+            max_length: Maximum number of tokens, up to 8,192.
+            keep: Other outputs that each pass saves in the cache, for systems with the same model that run later.
+                Vectors and sparse rows are small, but token vectors take 2 KB per token.
         """
 
         model: Annotated[str, MODEL] = "BAAI/bge-m3"
@@ -200,7 +201,7 @@ class BgeM3(FlagModel):
 
     @cached_property
     def _encoder(self) -> _Encoder:
-        """Raises ModelError for a model that lacks the weights of a sparse or token output."""
+        """Return the encoder. Raises ModelError if the model lacks the weights of a sparse or token output."""
         if self.form != "vectors":
             self._need_heads()
         encoder = _ENCODERS.get(self._key)
@@ -222,24 +223,24 @@ class BgeM3(FlagModel):
 
     @cached_property
     def model(self) -> Any:
-        """FlagEmbedding's `BGEM3FlagModel`."""
+        """Return Return FlagEmbedding's `BGEM3FlagModel`."""
         return self._encoder.model
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector; of a token vector, too."""
+        """Return the length of a vector or a token vector."""
         return int(self._config()["hidden_size"])
 
     @property
     def beside(self) -> frozenset[str]:
-        """Return the other outputs that a pass should keep: those that live components need, and those of `keep`."""
+        """Return the other outputs that a pass should save: those that other components need, and those in `keep`."""
         wanted = {*self.settings.keep, *(other.form for other in list(_LIVE) if other._key == self._key)}
         if not all((self._files / name).is_file() for name in _HEADS):
             wanted &= {"vectors"}
         return frozenset(wanted - {self.form})
 
     def outputs(self, texts: Sequence[str], kind: TextKind, beside: Sequence[str]) -> dict[str, Any]:
-        """Return this output and those in `beside`, each for every text, from one pass."""
+        """Return this output and those in `beside` for every text, from one pass."""
         wanted = frozenset([self.form, *beside])
         passes = self._encoder.outputs(self.name, texts, wanted, self.settings.batch_size)
         outputs: dict[str, Any] = {form: [output[form] for output in passes] for form in sorted(wanted)}
@@ -248,7 +249,7 @@ class BgeM3(FlagModel):
         return outputs
 
     def kept(self, form: str, value: Any) -> Arrays:
-        """Return an output as it is stored on disk."""
+        """Return an output in the form in which it is stored on disk."""
         if form == "rows":
             terms, weights = value
             return terms, weights
@@ -259,12 +260,12 @@ class BgeM3(FlagModel):
         return self.outputs(texts, kind, sorted(live))[self.form]
 
     def describe(self) -> Mapping[str, object]:
-        """Return model, revision, maximum length, precision, and the hash of a local model's files."""
+        """Return the model, revision, maximum length, precision, and the hash of a local model's files."""
         return {**self.described("bge-m3", "model", "revision", "max_length"), "sha256": self._hash, **self.precision}
 
 
 class BgeM3Embedder(BgeM3):
-    """One unit vector for each text (an `Embedder`)."""
+    """The dense output: one unit vector per text (an `Embedder`)."""
 
     form = "vectors"
 
@@ -275,18 +276,18 @@ class BgeM3Embedder(BgeM3):
 
 
 class BgeM3Sparse(BgeM3):
-    """The lexical weights: the text's own tokens, each with the greatest weight that it has in the text."""
+    """The sparse output: the text's own tokens, each with its maximum weight in the text."""
 
     form = "rows"
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
-        """Return ascending token ids (int32) and their weights above 0 (float32) for each text."""
+        """Return ascending token ids (int32) and their positive weights (float32) for each text."""
         rows: list[Arrays] = self._own(texts, kind)
         return rows
 
 
 class BgeM3Tokens(BgeM3):
-    """A unit vector for each token but the first, for MaxSim."""
+    """The token output: a unit vector for each token except the first, for MaxSim."""
 
     form = "tokens"
 
@@ -297,15 +298,15 @@ class BgeM3Tokens(BgeM3):
 
 
 class FlagEmbedder(FlagModel):
-    """A bge embedder other than bge-m3, with the pooling and the form of instructions that the library knows for it."""
+    """A bge embedder other than bge-m3, with the library's pooling and instruction format for it."""
 
     class Settings(FlagModel.Settings):
         """Settings of a bge embedder.
 
         Attributes:
-            model_class: Class of a model whose name the library does not know.
-            pooling: Pooling of a model whose name the library does not know.
-            instruction: Put before queries, in the form that the model was trained with.
+            model_class: Class of a model that the library does not know by name.
+            pooling: Pooling of a model that the library does not know by name.
+            instruction: Instruction for queries, in the format with which the model was trained.
         """
 
         max_length: int = Field(default=512, ge=1)
@@ -357,13 +358,14 @@ class FlagEmbedder(FlagModel):
         return unit_rows(finite(np.asarray(vectors, np.float32).reshape(len(texts), -1), self.name))
 
     def describe(self) -> Mapping[str, object]:
-        """Return model, revision, maximum length, precision, instruction, class, pooling and hash of local files."""
+        """Return the model, revision, maximum length, precision, instruction, class, pooling, and the hash of local
+        files."""
         names = ("model", "revision", "max_length", "instruction", "model_class", "pooling")
         return {**self.described("flag-embedding", *names), "sha256": self._hash, **self.precision}
 
 
 def _class_name(kind: type) -> str:
-    """Return the library's own name of a class of embedders."""
+    """Return the library's own name for an embedder class."""
     mapping = load_extra("FlagEmbedding.inference.embedder.model_mapping", "FlagEmbedding").EMBEDDER_CLASS_MAPPING
     return next(str(name.value) for name, known in mapping.items() if known is kind)
 
@@ -373,17 +375,18 @@ _CPU_BATCH, _GPU_BATCH = 8, 128
 
 
 class FlagReranker(FlagModel):
-    """Cross-encoders, LLMs that answer Yes, and layer-wise LLMs, by FlagEmbedding. Scores are raw logits."""
+    """A FlagEmbedding re-ranker: a cross-encoder, an LLM that answers Yes, or a layer-wise LLM. Scores are raw
+    logits."""
 
     class Settings(FlagModel.Settings):
         """Settings of a bge re-ranker.
 
         Attributes:
-            model_class: How the model scores. Default: according to its name or its config.json.
-            max_length: Number of tokens of a pair.
-            query_max_length: Number of tokens of the query. Default: three quarters of `max_length`.
+            model_class: The model's scoring method. Default: according to its name or config.json.
+            max_length: Maximum number of tokens per pair.
+            query_max_length: Maximum number of tokens of the query. Default: three quarters of `max_length`.
             cutoff_layer: Layer whose score is used, for a layer-wise model. Default: the last.
-            prompt: The prompt for an LLM. Default: the one that it was trained with.
+            prompt: The prompt for an LLM. Default: the prompt with which it was trained.
         """
 
         model: Annotated[str, MODEL] = "BAAI/bge-reranker-large"
@@ -397,7 +400,8 @@ class FlagReranker(FlagModel):
     settings: Settings
 
     def _class(self) -> str:
-        """Return the class of the model. Raises ModelError if it is no re-ranker, or cannot run with this library."""
+        """Return the class of the model. Raises ModelError if it is not a re-ranker, or cannot run with this
+        library."""
         if self.settings.model_class is not None:
             return self.settings.model_class
         names = [str(name) for name in self._config().get("architectures") or ()]
@@ -416,7 +420,7 @@ class FlagReranker(FlagModel):
 
     @property
     def precision(self) -> dict[str, object]:
-        """Return fp16 or fp32: the library runs cross-encoders in these only."""
+        """Return fp16 or fp32, the only dtypes in which the library runs cross-encoders."""
         settings = super().precision
         names = [*(self._hub_config.get("architectures") or ()), self.settings.model_class]
         cross = any(str(name).endswith(("ForSequenceClassification", "encoder-only-base")) for name in names)
@@ -424,7 +428,7 @@ class FlagReranker(FlagModel):
 
     @cached_property
     def model(self) -> Any:
-        """FlagEmbedding's re-ranker."""
+        """Return Return FlagEmbedding's re-ranker."""
         kind, chosen = self._class(), self.settings
         library = _library(f"the re-ranker {self.name!r}")
         device = _device(library, chosen.device)
@@ -448,7 +452,7 @@ class FlagReranker(FlagModel):
             return repair(self._made(library.FlagAutoReranker.from_finetuned, **settings))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Return one logit per pair, shape (n,). Raises ModelError for NaN or another number of scores."""
+        """Return one logit per pair, shape (n,). Raises ModelError for NaN or a wrong number of scores."""
         if not pairs:
             return np.zeros(0, np.float32)
         model = self.model
@@ -457,7 +461,7 @@ class FlagReranker(FlagModel):
         return checked_scores(scores, len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
-        """Return model and class, revision, lengths, precision, layer, prompt, and the hash of local files."""
+        """Return the model and class, revision, lengths, precision, layer, prompt, and the hash of local files."""
         names = ("model", "revision", "model_class", "max_length", "query_max_length", "cutoff_layer", "prompt")
         return {**self.described("flag-reranker", *names), "sha256": self._hash, **self.precision}
 
@@ -466,9 +470,9 @@ class FlagReranker(FlagModel):
 def _layerwise_code() -> Iterator[Any]:
     """Patch FlagEmbedding's code of layer-wise MiniCPM so that it runs with transformers 5.
 
-    transformers 5 gives every config a `rope_scaling`, wants tied weights as a mapping, has lost `use_return_dict` and
-    the cache that this code knows, and leaves buffers that are not saved unset: so they are made again after loading.
-    The scores are those of transformers 4.57 (tests/retrievers/test_flag_embedding.py).
+    transformers 5 gives every config a `rope_scaling`, expects tied weights as a mapping, no longer has
+    `use_return_dict` and the cache that this code uses, and does not initialise unsaved buffers, which are therefore
+    recreated after loading. The scores are those of transformers 4.57 (tests/retrievers/test_flag_embedding.py).
     """
     code = load_extra("FlagEmbedding.inference.reranker.decoder_only.models.modeling_minicpm_reranker", "FlagEmbedding")
     attention, usual = code.MiniCPMAttention, code.MiniCPMAttention._init_rope

@@ -1,4 +1,4 @@
-"""The corpus in memory, or read on access, as retrievers index it."""
+"""The corpus for retrievers to index, in memory or read on demand."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Corpus:
         return len(self.ids)
 
     def full_text(self, position: int) -> str:
-        """Return title and text joined by a space, as BEIR passes them to models."""
+        """Return the title and text joined by a space, as BEIR passes them to models."""
         return flat_text(self.titles[position] if self.titles else "", self.texts[position])
 
     @property
     def full_texts(self) -> Sequence[str]:
-        """Return the `full_text` of every passage, built on access, so that the texts need not be in memory."""
+        """Return the `full_text` of every passage, built on demand, so that the texts need not be in memory."""
         return _FullTexts(self)
 
 

@@ -16,7 +16,7 @@ def load_embedder(spec: Spec | Written, folder: Path | None = None) -> Embedder:
 
     Args:
         spec: A model's name, or `{kind: ..., settings}`.
-        folder: Folder where relative paths start.
+        folder: Folder to which paths are relative.
 
     Returns:
         The embedder.
@@ -34,7 +34,7 @@ def load_reranker(spec: Spec | Written, folder: Path | None = None) -> Reranker:
 
     Args:
         spec: A kind (maxsim, splade, dense, bm25), a model's name, or `{kind: ..., settings}`.
-        folder: Folder where relative paths start.
+        folder: Folder to which paths are relative.
 
     Returns:
         The re-ranker.
@@ -51,8 +51,8 @@ def load_retriever(spec: Spec | Written, folder: Path | None = None) -> Retrieve
     """Load a retriever.
 
     Args:
-        spec: A kind, for its default settings, or `{kind: ..., settings}`.
-        folder: Folder where relative paths start.
+        spec: A kind, which uses its default settings, or `{kind: ..., settings}`.
+        folder: Folder to which paths are relative.
 
     Returns:
         The retriever.

@@ -1,4 +1,4 @@
-"""What is known about a model: where it is, what its encodings depend on, its size and its device."""
+"""Facts about a model: its location, what its encodings depend on, its size and its device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airgen.user_code import code_of
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Facts about the models that a component runs; None if unknown."""
+    """Facts about the models that a component runs, or None if unknown."""
 
     parameters: int | None = None
     device: str | None = "cpu"
@@ -44,7 +44,7 @@ def model_place(model: str, folder: Path | None = None) -> str:
 
     Args:
         model: A name in the catalogue, a folder, or a name on the Hub.
-        folder: Folder where relative paths start.
+        folder: Folder to which paths are relative.
 
     Raises:
         ModelError: The model is in the catalogue, but has not been downloaded.

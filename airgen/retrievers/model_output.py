@@ -1,4 +1,4 @@
-"""Checks of what models return: vectors and scores must be finite numbers, as many as were asked for."""
+"""Check the output of models: vectors and scores must be finite, and as many as requested."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What retrievers, embedders and re-rankers are: the methods that airgen calls.
+"""Protocols of retrievers, embedders and re-rankers: the methods that airgen calls.
 
 retriever.index(corpus)                 once
 retriever.search(queries, k) -> Hits    integer positions into the corpus, best first
@@ -22,13 +22,13 @@ IndexProgress = Callable[[int, int], None]
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors whose inner product is their similarity. The vectors have length 1 for most models."""
+    """Encodes texts as vectors whose inner product is their similarity. For most models, the vectors have length 1."""
 
     name: str
 
     @property
     def dim(self) -> int:
-        """Number of dimensions of a vector."""
+        """Return the number of dimensions of a vector."""
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Return the vectors of texts, float32 (len(texts), dim)."""
@@ -75,7 +75,7 @@ class Retriever(Protocol):
 
 
 def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
-    """Fit a re-ranker to the corpus if it needs that; return whether it does."""
+    """Fit a re-ranker to the corpus if necessary, and return whether it was."""
     if isinstance(reranker, CorpusReranker):
         reranker.fit(corpus)
         return True

@@ -1,6 +1,6 @@
-"""Re-rankers: cross-encoders with batches by token budget, and a dense model.
+"""Re-rankers: cross-encoders with batches limited by tokens, and dense models.
 
-A re-ranker scores (query, passage) pairs; only the order within one query has a meaning (paper 2.4, step 2).
+A re-ranker scores (query, passage) pairs. Only the order within a query is meaningful (paper 2.4, step 2).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,10 @@ from airgen.settings.spec import Part
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Group the places of `lengths` into batches whose padded size (count x longest) is at most `budget` tokens.
+    """Group the indices of `lengths` into batches whose padded size (count x longest) is at most `budget` tokens.
 
-    Longest first, so that a batch that is too large fails at once; ties in the order given. A text longer than the
-    budget is a batch of its own.
+    The longest come first, so that a batch that is too large fails at once; ties keep the given order. A text longer
+    than the budget forms its own batch.
 
     >>> token_batches([5, 1, 1, 4, 1], 10)
     [[0, 3], [1, 2, 4]]
@@ -47,18 +47,18 @@ _CPU_BATCH_TOKENS = 1024  # padded tokens per batch: a larger batch costs a CPU 
 
 
 class CrossEncoder(LibraryModel):
-    """A cross-encoder of sentence-transformers, by Hub name or folder.
+    """A sentence-transformers cross-encoder, by Hub name or folder.
 
-    On a CPU, all pairs are tokenised once, sorted by their number of tokens, and run in batches of a limited size.
-    Scores are those of the library's own `predict`, activation included. On GPUs, which it feeds without a pause, and
-    for a model that is not a plain sequence classifier (one with a chat template, for example), `predict` itself runs.
+    On a CPU, all pairs are tokenised once, sorted by their number of tokens, and run in batches of limited size. Scores
+    equal those of the library's own `predict`, including the activation. `predict` itself is used on GPUs, which it
+    keeps busy, and for models that are not plain sequence classifiers (for example, those with a chat template).
     """
 
     class Settings(LibraryModel.Settings):
         """Settings of a cross-encoder.
 
         Attributes:
-            max_length: Number of tokens of a pair.
+            max_length: Maximum number of tokens per pair.
             batch_size: Pairs per batch. Default: a fixed number of tokens on a CPU, and as many pairs as fit on a GPU.
         """
 
@@ -143,7 +143,8 @@ def _is_plain_classifier(model: Any) -> bool:
 
 
 def _in_parallel(torch: Any, threads: int, run: Callable[[list[int]], None], batches: list[list[int]]) -> None:
-    """Run batches side by side, one thread each: small batches use the cores better than threads within one batch."""
+    """Run batches in parallel, with one thread each, since small batches use the cores better than threads within a
+    batch."""
     threads = min(threads, len(batches))
     if threads < 2:
         for batch in batches:
@@ -168,10 +169,11 @@ def _padded(rows: list[list[int]], value: int, left: bool) -> NDArray[np.int64]:
 
 
 class DenseReranker(Component):
-    """The inner product of an embedder's vectors, as `Dense` gives it. The vectors of the latest texts are kept."""
+    """A re-ranker by the inner product of an embedder's vectors, as in `Dense`. The latest texts' vectors are
+    cached."""
 
     class Settings(Component.Settings):
-        """Settings of re-ranking by embeddings.
+        """Settings of re-ranking with embeddings.
 
         Attributes:
             embedder: A model's name, or its settings.

@@ -1,14 +1,15 @@
-"""Search engines as systems: Qdrant and Chroma search by vectors, Meilisearch and Typesense by words.
+"""Search engines as systems: Qdrant and Chroma for vector search, Meilisearch and Typesense for keyword search.
 
     - {name: qdrant, kind: qdrant, url: "http://localhost:6333", embedder: bge-small-en-int8}
     - {name: meilisearch, kind: meilisearch, url: "http://localhost:7700", api_key_env: MEILI_KEY}
 
-The name of an index is a hash of its contents: engine, passages, language, embedder, `index_settings`. So it is built
-once and reused by the next run, an interrupted one is continued, and any change gives a new one. airgen never deletes
-an index. The ids that it sends are positions in the corpus: the index holds no ids of the dataset.
+The name of an index is a hash of its contents: engine, passages, language, embedder and `index_settings`. It is
+therefore built once and reused by later runs, an interrupted build is continued, and any change creates a new index.
+airgen never deletes an index. Documents are identified by their positions in the corpus, so the index contains no ids
+of the dataset.
 
-The vectors are airgen's own, so a vector engine differs from `kind: dense` with the same embedder only in the passages
-that its index misses. That share is measured (`ann_recall`).
+The vectors are computed by airgen, so a vector engine differs from `kind: dense` with the same embedder only in the
+passages that its index misses, whose share is measured (`ann_recall`).
 """
 
 import contextlib
@@ -46,14 +47,14 @@ ScoredPlaces = list[tuple[int, float]]
 
 
 class SearchEngine(Remote):
-    """The base of all engines. A subclass defines the requests, which it sends with `_call`."""
+    """Base class of all engines. A subclass defines the requests, which it sends with `_call`."""
 
     class Settings(Remote.Settings):
         """Settings of a search engine.
 
         Attributes:
-            index_settings: Added to the engine's request that creates the index.
-            search_settings: Added to the engine's search requests.
+            index_settings: Added to the request that creates the index.
+            search_settings: Added to search requests.
         """
 
         url: Annotated[Address, SPEED]
@@ -79,7 +80,7 @@ class SearchEngine(Remote):
             method: HTTP method.
             path: Path below the server's address.
             body: JSON value, or bytes.
-            missing: What to return for status 404. None: 404 is an error.
+            missing: What to return for status 404, or None if 404 is an error.
         """
         try:
             return self._client.ask(self._url + path, body, method=method)
@@ -90,7 +91,7 @@ class SearchEngine(Remote):
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
-        """Raise ModelError for an answer in which something is missing or has another type."""
+        """Raise ModelError if a response lacks something or has a value of the wrong type."""
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -101,7 +102,8 @@ class SearchEngine(Remote):
             ) from error
 
     def index(self, corpus: Corpus) -> None:
-        """Build the server's index, unless it exists and is whole. Raises ModelError if the server refuses."""
+        """Build the server's index, unless it already exists and is complete. Raises ModelError if the server
+        refuses."""
         size = self._size = len(non_empty(corpus))
         if self._dense:
             self._dense.progress = self.progress
@@ -143,7 +145,7 @@ class SearchEngine(Remote):
 
         Raises:
             UsageError: `index` has not been called.
-            ModelError: The request failed, or the index is gone.
+            ModelError: The request failed, or the index no longer exists.
         """
         self.indexed(self._index or None)
         requests: list[Any] = list(queries)
@@ -161,7 +163,7 @@ class SearchEngine(Remote):
         return hits
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
-        """Return the share of the 10 nearest passages by exact search that are among the first 10 hits."""
+        """Return the share of the exact 10 nearest passages that are among the first 10 hits."""
         if self._dense is None or not queries:
             return None
         vectors = self._vectors  # of the search that gave the hits: an embedder of a service is paid once
@@ -179,7 +181,7 @@ class SearchEngine(Remote):
 
     @property
     def facts(self) -> ModelFacts:
-        """Of the embedder; the engine runs elsewhere."""
+        """Return the facts of the embedder, since the engine runs elsewhere."""
         return self._dense.facts if self._dense else super().facts
 
     # The requests of each engine. They are called inside `_understood`.
@@ -198,7 +200,7 @@ class SearchEngine(Remote):
         """Wait until the server has finished its work."""
 
     def _ask(self, query: Any, k: int) -> ScoredPlaces:
-        """Return the hits of a text, or of a vector, best first."""
+        """Return the hits for a text or a vector, best first."""
         raise NotImplementedError
 
 
@@ -208,7 +210,7 @@ class _VectorEngine(SearchEngine):
 
         Attributes:
             embedder: The model that computes the vectors.
-            cache: The folder that keeps them.
+            cache: Folder in which to cache them.
         """
 
     settings: Settings
@@ -226,7 +228,7 @@ class _VectorEngine(SearchEngine):
 
 
 class Qdrant(_VectorEngine):
-    """A collection of Qdrant (1.10 or newer). By default it searches exactly below 10 MB of vectors.
+    """A collection in Qdrant (1.10 or newer), which by default searches exactly below 10 MB of vectors.
 
     index_settings: {optimizers_config: {indexing_threshold: 100}} makes it build its graph; search_settings: {params:
     {hnsw_ef: 256}}.
@@ -261,7 +263,7 @@ class Qdrant(_VectorEngine):
 
 
 class Chroma(_VectorEngine):
-    """A collection of Chroma (1.0 or newer). index_settings: {hnsw: {ef_search: 200}}."""
+    """A collection in Chroma (1.0 or newer). Example: index_settings: {hnsw: {ef_search: 200}}."""
 
     class Settings(_VectorEngine.Settings):
         """Settings of Chroma.
@@ -301,7 +303,7 @@ class Chroma(_VectorEngine):
 
 
 class Meilisearch(SearchEngine):
-    """An index of Meilisearch (1.3 or newer). It reads the first ten words of a query.
+    """An index in Meilisearch (1.3 or newer), which reads only the first ten words of a query.
 
     index_settings: {rankingRules: [...]}; search_settings: {matchingStrategy: frequency}. By default it requires all
     words, and drops the last words of a query while it finds too few hits.
@@ -345,7 +347,7 @@ class Meilisearch(SearchEngine):
 
 
 class Typesense(SearchEngine):
-    """A collection of Typesense (0.24 or newer). Its key is a header: {X-TYPESENSE-API-KEY: "${NAME}"}.
+    """A collection in Typesense (0.24 or newer). Its key is a header: {X-TYPESENSE-API-KEY: "${NAME}"}.
 
     search_settings: {drop_tokens_threshold: 100, query_by_weights: "2,1"}. Its scores are large integers, so the ranks
     of the hits are used as scores.

@@ -1,9 +1,9 @@
-"""Learned sparse retrieval: an inverted index with the weights of a model as impacts, and the same as a re-ranker.
+"""Learned sparse retrieval: an inverted index with a model's weights as impacts, and the same as a re-ranker.
 
-SPLADE: texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens. `EmbeddedSplade`
-runs a small BERT by ONNX Runtime, without torch or a GPU; `SparseEncoder` runs any model of sentence-transformers.
+SPLADE maps texts to sparse weights over a vocabulary, log(1 + ReLU(logit)) max-pooled over the tokens. `EmbeddedSplade`
+runs a small BERT with ONNX Runtime, without torch or a GPU; `SparseEncoder` runs any sentence-transformers model.
 
-SPARTA: every term of the vocabulary has an impact in every passage (Zhao and others, 2021; BEIR's section 4).
+In SPARTA, every vocabulary term has an impact in every passage (Zhao and others, 2021; BEIR's section 4).
 
     system = Sparta("models/sparta")          # {kind: sparta, model: models/sparta}; `airgen train sparta` makes it
     system = Sparta("BeIR/sparta-msmarco-distilbert-base-v1", bias=0)     # BEIR's checkpoint, a plain transformer
@@ -11,9 +11,9 @@ SPARTA: every term of the vocabulary has an impact in every passage (Zhao and ot
     impact(t, d) = log(1 + ReLU(max over tokens j of d of <e_t, s_j> + b))
     score(q, d)  = sum of the impacts of q's tokens in d
 
-e_t is the input embedding of t, without context; s_j is the encoder's output for token j of the passage. Queries are
-looked up, not encoded. A passage can be found by terms that it does not hold. `top_terms` keeps the highest impacts of
-each passage (SPARTA: 2,000 of 30,000).
+e_t is the input embedding of t, without context, and s_j the encoder's output for token j of the passage. Queries are
+looked up, not encoded. A passage can be retrieved by terms that it does not contain. `top_terms` keeps the highest
+impacts of each passage (SPARTA: 2,000 of 30,000).
 """
 
 import json
@@ -50,7 +50,7 @@ SparseRow = tuple[NDArray[Any], ...]
 class EmbeddedSplade(EmbeddedModel):
     """A SPLADE model with BERT's architecture and its own masked-language-model head.
 
-    Each text runs alone, so its row never depends on its neighbours.
+    Each text is processed alone, so its row never depends on its neighbours.
     """
 
     class Settings(EmbeddedModel.Settings):
@@ -70,7 +70,7 @@ class EmbeddedSplade(EmbeddedModel):
         return _masked_language_model(self._folder)
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
-        """Return the sparse row of each text; queries and passages are treated alike."""
+        """Return the sparse row of each text. Queries and passages are treated alike."""
         encoded = encode_batch(self._tokenizer, texts, self._max_length)
         _ = self._model  # created before several threads use it
         return self._beside(lambda item: self._row(np.array(item.ids, np.int64)), encoded)
@@ -92,10 +92,10 @@ class SparseEncoder(LibraryModel):
     """Any SPLADE-like model that sentence-transformers' SparseEncoder can load, by Hub name or folder."""
 
     class Settings(LibraryModel.Settings):
-        """Settings of a sparse encoder of sentence-transformers.
+        """Settings of a sentence-transformers sparse encoder.
 
         Attributes:
-            max_length: Number of tokens. Default: the model's own limit.
+            max_length: Maximum number of tokens. Default: the model's own limit.
         """
 
         max_length: int | None = Field(default=256, ge=1)
@@ -112,7 +112,7 @@ class SparseEncoder(LibraryModel):
         return model
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[SparseRow]:
-        """Return the sparse row of each text, by the model's query or document side."""
+        """Return the sparse row of each text, from the model's query or document side."""
         model, inputs = self.model, list(texts)
         if not inputs:
             return []
@@ -166,7 +166,7 @@ def impact_index(rows: Sequence[SparseRow]) -> InvertedIndex:
 
 
 def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> Hits:
-    """Return the k passages with the greatest inner product above 0 per query; terms are added in ascending order."""
+    """Return the k passages with the greatest positive inner product per query. Terms are added in ascending order."""
     size = len(index.starts) - 1  # terms beyond this occur in no passage
     weighted = [dict(zip(terms.tolist(), weights.tolist(), strict=True)) for terms, weights in queries]
     return index.search(
@@ -175,13 +175,13 @@ def search_rows(index: InvertedIndex, queries: Sequence[SparseRow], k: int) -> H
 
 
 class _WithRows(Component):
-    """The base of the retriever and the re-ranker, which share a model of sparse rows."""
+    """Base class of the retriever and the re-ranker, which share a sparse model."""
 
     class Settings(CacheSettings):
         """Settings of a component with a sparse encoder.
 
         Attributes:
-            model: A model like SPLADE. Its own settings can be given next to it.
+            model: A SPLADE-like model. Its own settings can be given next to it.
         """
 
         model: Annotated[Any, Part("sparse-embedder")] = "splade-bert-tiny"
@@ -209,16 +209,16 @@ class Sparse(_WithRows):
         return self._index.bytes if self._index else None
 
     def index(self, corpus: Corpus) -> None:
-        """Encode every passage. Raises CorpusError for an empty corpus."""
+        """Encode every passage. Raises CorpusError if the corpus is empty."""
         self._index = impact_index(list(self._memo.stream(non_empty(corpus).full_texts)))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k passages with the greatest inner product. Raises UsageError before `index`."""
+        """Return the k passages with the greatest inner product. Raises UsageError if `index` has not been called."""
         return search_rows(self.indexed(self._index), self.model.encode(list(queries), "query"), k)
 
 
 class SparseReranker(_WithRows):
-    """Scores pairs by the inner product of their sparse rows. The rows of the latest texts are kept."""
+    """Scores pairs by the inner product of their sparse rows. The latest texts' rows are cached."""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return inner products, shape (n,)."""
@@ -238,16 +238,16 @@ BIAS = "sparta_bias"
 
 
 class SpartaEncoder(TorchModel):
-    """A transformer and its own input embeddings as impacts, by folder or Hub name."""
+    """A transformer that computes impacts with its own input embeddings, by folder or Hub name."""
 
     class Settings(TorchModel.Settings):
         """Settings of a SPARTA encoder.
 
         Attributes:
-            max_length: Number of tokens.
-            top_terms: Number of impacts kept per passage. Default: all.
-            bias: The bias b, for a checkpoint that does not contain it. BEIR's has none (0), and its special tokens
-                have no impact.
+            max_length: Maximum number of tokens.
+            top_terms: Number of impacts to keep per passage. Default: all.
+            bias: The bias b, for a checkpoint that does not contain it. For BEIR's checkpoint, it is 0, and special
+                tokens have no impact.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -266,7 +266,7 @@ class SpartaEncoder(TorchModel):
 
     @cached_property
     def parts(self) -> tuple[Any, Any, float]:
-        """(model, tokenizer, b). Raises ModelError for a model without b if no `bias` is given."""
+        """Return (model, tokenizer, b). Raises ModelError if the model has no b and no `bias` is given."""
         chosen, place = self.settings, self.place(self.name)
         model, tokenizer = with_tokenizer(
             "AutoModel",
@@ -345,7 +345,7 @@ class SpartaEncoder(TorchModel):
 
 
 class Sparta(Sparse):
-    """SPARTA over the inverted index of impacts."""
+    """SPARTA over an inverted index of impacts."""
 
     class Settings(CacheSettings):
         """Settings of SPARTA.

@@ -1,4 +1,4 @@
-"""Select the top k by keys, which hold a score and its position in one uint64.
+"""Select the top k by keys that combine a score and its position in one uint64.
 
 Keys sort by descending score, then ascending position.
 

@@ -1,11 +1,11 @@
-"""A user's own embedders and re-rankers: functions, and models of other libraries, unchanged.
+"""Wrap a user's embedders and re-rankers: functions, and models of other libraries.
 
     Dense(my_embed)                                  # texts -> one vector for each
     Dense(SentenceTransformer("..."))                # or what LangChain, llama-index or model2vec encode with
     {"kind": "python", "name": "my_embed", ...}      # as settings name it (`airgen.user_functions.named`)
 
-Output is checked as soon as it is returned: the number of vectors, their dimension, finite numbers. An error in such
-code becomes one line with the location.
+Output is checked at once: the number of vectors, their dimension, and that numbers are finite. An error in such code is
+reported on one line with its location.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ Encode = Callable[[list[str], TextKind], Any]
 
 
 class Own(Component):
-    """The base of wrappers of a user's function or object."""
+    """Base class of wrappers for a user's function or object."""
 
     class Settings(Component.Settings, OwnSettings):
         """See `OwnSettings`."""
@@ -47,16 +47,16 @@ class Own(Component):
         self.name = self.settings.name
 
     def check(self) -> None:
-        """Raise UsageError if the object is nothing that can be called here."""
+        """Raise UsageError if the object cannot be called."""
 
     @cached_property
     def own(self) -> Any:
-        """Return the function or the object itself."""
+        """Return the wrapped function or object."""
         return self.settings.found(self.folder)
 
     @property
     def facts(self) -> ModelFacts:
-        """Of a model of torch its parameters and device; else nothing is known."""
+        """Return the parameters and device of a torch model; nothing for other objects."""
         if callable(getattr(self.own, "parameters", None)) and hasattr(self.own, "state_dict"):
             from airgen.retrievers.dense.embedders import torch_facts
 
@@ -68,13 +68,13 @@ class Own(Component):
 
 
 class OwnEmbedder(Own):
-    """Texts to vectors: a function of texts, or an object with `encode`, `embed_documents` or the like."""
+    """An embedder that is a function of texts, or an object with `encode`, `embed_documents` or a similar method."""
 
     class Settings(Own.Settings):
-        """Settings of your own embedder.
+        """Settings of a user's embedder.
 
         Attributes:
-            similarity: With `dot`, vectors keep their lengths. Default: what the model defines, else cosine.
+            similarity: With `dot`, vectors keep their lengths. Default: the model's own similarity, or else cosine.
         """
 
         similarity: Literal["cosine", "dot"] | None = None
@@ -97,7 +97,7 @@ class OwnEmbedder(Own):
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector; two texts are embedded to find it out."""
+        """Return the length of a vector, which is determined by embedding two texts."""
         return int(self.encode(["one text", "another text"], "passage").shape[1])
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
@@ -108,7 +108,7 @@ class OwnEmbedder(Own):
             kind: Whether they are queries or passages.
 
         Raises:
-            ModelError: The function failed, or returned another number of vectors or another dimension.
+            ModelError: The function failed, or returned a wrong number of vectors or a different dimension.
         """
         inputs = list(texts)
         if not inputs:
@@ -145,7 +145,7 @@ def _numbers(output: Any) -> NDArray[np.float32]:
 
 
 def _encoder(value: Any) -> Encode | None:
-    """Return how an object embeds texts of a kind, or None if it does not."""
+    """Return the method with which an object embeds texts of a kind, or None."""
     sides = {"query": "encode_query", "passage": "encode_document"}
     if all(callable(getattr(value, name, None)) for name in sides.values()):  # sentence-transformers
         return lambda texts, kind: getattr(value, sides[kind])(texts)
@@ -164,7 +164,7 @@ def _encoder(value: Any) -> Encode | None:
 
 
 class OwnReranker(Own):
-    """Scores of (query, passage) pairs by a function of a query and passages, or of pairs, or by `predict`."""
+    """A re-ranker that is a function of a query and passages, a function of pairs, or an object with `predict`."""
 
     def check(self) -> None:
         if not callable(getattr(self.own, "predict", None)) and not callable(self.own):
@@ -176,7 +176,7 @@ class OwnReranker(Own):
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return one score per pair, shape (n,).
 
-        Raises ModelError for another number of scores, and for errors inside.
+        Raises ModelError if the code fails or returns a wrong number of scores.
         """
         where = f"the re-ranker {self.name}"
         if not pairs:

@@ -1,1 +1,1 @@
-"""Is the benchmark any good? What `airgen study` does."""
+"""Studies of the quality of benchmarks, judges and models, for `airgen study`."""

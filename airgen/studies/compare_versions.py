@@ -1,11 +1,11 @@
-"""What changed between two versions of a benchmark, what was carried over, and does it rank systems as before?
+"""Compare two versions of a benchmark: what changed, what was carried over, and whether they rank systems alike.
 
     comparison = compare_versions(Path("suites/notes/26.11"), Path("suites/notes/26.12"), anchors)
     comparison.rankings[0].spearman               # Interval(value=0.94, low=0.77, high=1.0)
 
-Anchor systems run on both versions. Intervals resample queries: those of both versions together, the others of each
-version on their own. A pair of systems has turned if its order differs. It has turned for certain only if the
-difference is significant in both versions (Fisher's randomisation test, Holm's correction).
+Anchor systems run on both versions. Intervals resample queries: common queries jointly, and the others independently
+for each version. A pair of systems is reversed if its order differs, and significantly reversed only if the difference
+is significant in both versions (Fisher's randomisation test with Holm's correction).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,8 @@ Matrix = NDArray[np.float64]
 class Anchors:
     """The systems that run on both versions.
 
-    `base`: where their relative paths start; `out`: where results are kept; `measure`: else each task's head measure.
+    Their paths are relative to `base`. `out` is the folder for results. `measure` is by default each task's main
+    measure.
     """
 
     systems: Sequence[SystemSettings]
@@ -53,7 +54,7 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True)
 class DatasetChange:
-    """The change of one dataset: `kind` is added, removed, changed or same; `details` are lines of text."""
+    """The change of one dataset. `kind` is added, removed, changed or same, and `details` are lines of text."""
 
     dataset: str
     kind: str
@@ -62,10 +63,11 @@ class DatasetChange:
 
 @dataclass(frozen=True, slots=True)
 class CarriedOver:
-    """What became of the texts of one kind.
+    """Counts of what happened to the texts of one kind.
 
-    same: equal id and text. renamed: equal text under another id. changed: equal id, other text. For labels: the
-    labels of queries that were carried over; changed is another label for the same pair.
+    `same` texts have the same id and text, `renamed` ones the same text under another id, and `changed` ones the same
+    id but another text. For labels, only queries that were carried over count, and `changed` means another label for
+    the same pair.
     """
 
     dataset: str
@@ -81,9 +83,10 @@ class CarriedOver:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The anchors on one dataset, or on all datasets of a task (the mean of the datasets' means).
+    """The ranking of the anchors on one dataset, or on all datasets of a task (the mean of the datasets' means).
 
-    top: Spearman over the best third of the systems by the old version; None if these are fewer than three.
+    `top` is the Spearman correlation over the best third of the systems in the old version, or None if there are fewer
+    than three.
     """
 
     name: str
@@ -102,7 +105,8 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison(Shown):
-    """changes: of whole datasets, whatever the split. `only_old` and `only_new` have no counterpart on the split."""
+    """The comparison of two versions. `changes` concern whole datasets, whatever the split. Datasets in `only_old` and
+    `only_new` have no counterpart on the split."""
 
     split: str
     changes: tuple[DatasetChange, ...]
@@ -123,16 +127,17 @@ def compare_versions(
     """Compare two finished versions, or two datasets.
 
     Args:
-        old: the folder of the old version.
-        new: the folder of the new version.
-        anchors: the systems that run on both; without them, only what changed and what was carried over is compared.
-        split: the split of the queries.
-        say: gets a line of progress.
+        old: The folder of the old version.
+        new: The folder of the new version.
+        anchors: The systems to run on both versions. Without them, only what changed and what was carried over is
+            compared.
+        split: The split of the queries.
+        say: Called with lines of progress.
 
     Raises:
-        UsageError: for fewer than three anchors.
-        DatasetError: for a version or a dataset that was edited, two versions without a common dataset, a split
-            without labels, and labels of another dataset.
+        UsageError: There are fewer than three anchors.
+        DatasetError: A version or dataset was edited, the versions have no common dataset, the split has no labels, or
+            the labels belong to another dataset.
     """
     if anchors is not None and len(anchors.systems) < LEAST_SYSTEMS:
         raise UsageError(f"{len(anchors.systems)} system(s): the rankings of {LEAST_SYSTEMS} or more can be compared")
@@ -170,16 +175,16 @@ def compare_versions(
 def changes_between(old: Path, new: Path, *, needed: bool = False) -> list[DatasetChange]:
     """List the datasets that were added, removed or changed between two versions.
 
-    A change is a corpus that was trimmed or extended, a query that moved to another split (none should), or another
-    licence. Two single datasets are compared whatever their names.
+    A dataset has changed if its corpus was trimmed or extended, if a query moved to another split (which should not
+    happen), or if the licence differs. Two single datasets are compared whatever their names.
 
     Args:
-        old: the folder of the old version.
-        new: the folder of the new version.
-        needed: raise an error for a folder without a manifest; otherwise it is left out.
+        old: The folder of the old version.
+        new: The folder of the new version.
+        needed: Whether to raise an error for a folder without a manifest, rather than leaving it out.
 
     Raises:
-        DatasetError: for a version that was changed after it was finished.
+        DatasetError: A version was changed after it was finished.
     """
     for home in (old, new):
         if needed and not _folders(home):
@@ -203,7 +208,7 @@ def changes_between(old: Path, new: Path, *, needed: bool = False) -> list[Datas
 
 
 def _folders(home: Path) -> dict[str, Path]:
-    """Return the folders of the datasets that have a manifest; without one, a dataset cannot be compared."""
+    """Return the folders of the datasets with a manifest, without which a dataset cannot be compared."""
     return {key: folder for key, folder in dataset_folders(home).items() if (folder / MANIFEST).is_file()}
 
 
@@ -245,7 +250,8 @@ def _details(old: Path, new: Path, before: Manifest, after: Manifest) -> list[st
 
 
 class _Version:
-    """One dataset of one version, on one split. side: scores of the anchors; order: the column of each query."""
+    """One dataset of one version on one split. `side` has the scores of the anchors, and `order` the column of each
+    query."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split = folder, split
@@ -262,17 +268,17 @@ class _Version:
 
     @property
     def has_split(self) -> bool:
-        """Whether the dataset has the split, with labels or without."""
+        """Return whether the dataset has the split, with or without labels."""
         return self.split in (*self.dataset.splits, *self.dataset.withheld)
 
     @cached_property
     def labels(self) -> dict[tuple[str, str], float]:
-        """The labels by query and passage; none where they are private."""
+        """Return the labels by query and passage; none if they are private."""
         labels = {} if self.split in self.dataset.withheld else self.task.qrels.labels
         return {(query, passage): label for query, row in labels.items() for passage, label in row.items()}
 
     def texts(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Digests of queries and passages by id."""
+        """Return digests of queries and passages by id."""
         queries = {key: text_key(query.text) for key, query in self.task.queries.items()}
         return queries, {row.id: text_key(flat_text(row.title, row.text)) for row in self.dataset.passages()}
 
@@ -287,9 +293,8 @@ class _Version:
 
 
 def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], dict[str, _Version]]:
-    """Return the datasets of both versions that have the split; two single datasets are compared whatever
-    their names.
-    """
+    """Return the datasets of both versions that have the split. Two single datasets are compared whatever their
+    names."""
     folders = [dataset_folders(home) for home in (old, new)]
     if all(len(datasets) == 1 for datasets in folders) and folders[0].keys() != folders[1].keys():
         name = BeirDataset.open(next(iter(folders[1].values()))).name
@@ -307,7 +312,8 @@ def _versions(old: Path, new: Path, split: str) -> tuple[dict[str, _Version], di
 
 
 def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOver], list[tuple[str, str]]]:
-    """Count what became of queries, passages and labels; also return the (old, new) ids of the queries carried over."""
+    """Count what happened to queries, passages and labels, and return the (old, new) ids of the queries carried
+    over."""
     (old_queries, old_passages), (new_queries, new_passages) = old.texts(), new.texts()
     queries, of_query = _matched(key, "queries", old_queries, new_queries)
     passages, of_passage = _matched(key, "passages", old_passages, new_passages)
@@ -337,7 +343,7 @@ def carried_over(key: str, old: _Version, new: _Version) -> tuple[list[CarriedOv
 
 
 def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> tuple[CarriedOver, dict[str, str]]:
-    """Return the counts, and {old id: new id} of the texts that were carried over."""
+    """Return the counts, and {old id: new id} for the texts that were carried over."""
     same = {id_: id_ for id_, digest in old.items() if new.get(id_) == digest}
     changed = sum(id_ in new for id_ in old) - len(same)
     free: dict[str, list[str]] = {}
@@ -363,7 +369,7 @@ def _matched(key: str, kind: str, old: Mapping[str, str], new: Mapping[str, str]
 def _rankings(
     before: Mapping[str, _Version], after: Mapping[str, _Version], joined: Mapping[str, list[tuple[str, str]]]
 ) -> list[Ranking]:
-    """Return one ranking for each common dataset, and one for each task that has several datasets in a version."""
+    """Return a ranking for each common dataset, and for each task with several datasets in a version."""
     draws = {
         key: _draws(before.get(key), after.get(key), joined.get(key, []), 3 * number)
         for number, key in enumerate(dict.fromkeys((*before, *after)))
@@ -382,7 +388,7 @@ def _rankings(
 def _draws(
     old: _Version | None, new: _Version | None, pairs: list[tuple[str, str]], seed: int
 ) -> tuple[Matrix, Matrix]:
-    """Resampled means (samples, systems) of both versions; a query of both is drawn for both together."""
+    """Return resampled means (samples, systems) of both versions. Common queries are drawn jointly."""
     if old is None or new is None:
         known = old or new
         assert known is not None
@@ -431,7 +437,7 @@ def _ranking(
 
 
 def _weighted(sides: Sequence[Side]) -> Side:
-    """Return all queries of several datasets, with weights by which their mean is the mean of the datasets' means."""
+    """Return all queries of several datasets, weighted so that their mean is the mean of the datasets' means."""
     total = sum(side.queries for side in sides)
     parts = [side.of(sides[0].names).scores * (total / (len(sides) * side.queries)) for side in sides]
     return Side(sides[0].names, np.concatenate(parts, axis=1))
@@ -451,7 +457,7 @@ _RANKINGS = (
 
 
 def versions_text(comparison: VersionComparison) -> str:
-    """Return what was carried over, how the anchors rank, and which pairs turned."""
+    """Return what was carried over, how the anchors rank, and which pairs were reversed."""
     text = [changes_text(comparison.changes), ""] if comparison.changes else []
     text += [f"split {comparison.split}", Table(list(map(astuple, comparison.carried)), _CARRIED).text()]
     for where, keys in (("old", comparison.only_old), ("new", comparison.only_new)):
@@ -486,15 +492,15 @@ def versions_text(comparison: VersionComparison) -> str:
 def drift_since(job: Job, version: str) -> str:
     """Compare a job's dataset with an earlier version of it, and return the report.
 
-    The report is kept in `runs/NAME/drift.json`. The systems run on the earlier version as well; with fewer than three
+    The report is saved in `runs/NAME/drift.json`. The systems also run on the earlier version; with fewer than three
     systems, only what was carried over is compared.
 
     Args:
-        job: the job, whose dataset is the new version.
-        version: the name of the earlier version in the job's folder `versions`.
+        job: The job, whose dataset is the new version.
+        version: The name of the earlier version in the job's `versions` folder.
 
     Raises:
-        AirgenError: whatever `compare_versions` raises.
+        AirgenError: `compare_versions` failed.
     """
     path = job.systems_file
     systems = [] if path is None else load_systems(path)

@@ -1,11 +1,11 @@
-"""Which queries and passages of a dataset occur in other collections, verbatim or almost verbatim?
+"""Find queries and passages of a dataset that occur in other collections, verbatim or almost verbatim.
 
     rows = contamination(Path("runs/notes/dataset"), [Path("scifact")])
     rows[0].passages.near                        # how many passages have a near duplicate there
 
-Texts are compared by their case-folded words in NFKC. Equal words are an exact match. Near are queries whose sets of
-words, and passages whose sets of 5-grams of words, have a Jaccard similarity of .8 or more. Passages are matched by one
-query over DuckDB: candidates come from MinHash with banding, as near duplicates of a corpus do
+Texts are compared by their case-folded words in NFKC. Equal words are an exact match. Near duplicates are queries whose
+sets of words, or passages whose sets of word 5-grams, have a Jaccard similarity of at least .8. Passages are matched
+with a DuckDB query: candidates come from MinHash with banding, as for near duplicates in a corpus
 (`airgen.corpus.cleaning.duplicates`), and are confirmed by the exact similarity.
 """
 
@@ -39,7 +39,7 @@ Text = tuple[str, str]  # id, text
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A text of the dataset and the most similar one of a collection. The similarity of an exact match is 1."""
+    """A text in the dataset and the most similar text in a collection. The similarity of an exact match is 1."""
 
     id: str
     other: str
@@ -49,7 +49,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class TextMatches:
-    """The matches of one kind of texts: `texts` of the dataset against `others` of the collection."""
+    """The matches for one kind of text: `texts` in the dataset against `others` in the collection."""
 
     texts: int
     others: int
@@ -57,18 +57,18 @@ class TextMatches:
 
     @property
     def exact(self) -> int:
-        """How many texts occur there verbatim."""
+        """Return the number of texts that occur verbatim in the collection."""
         return sum(match.exact for match in self.matches)
 
     @property
     def near(self) -> int:
-        """How many have a near duplicate only."""
+        """Return the number of texts that have only a near duplicate."""
         return len(self.matches) - self.exact
 
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """One dataset against one collection."""
+    """The matches of one dataset in one collection."""
 
     dataset: str
     collection: str
@@ -79,16 +79,16 @@ class Contamination:
 def contamination(home: Path, against: Sequence[Path], *, language: str | None = None) -> list[Contamination]:
     """Compare every dataset in `home` with every collection.
 
-    A collection is a dataset, a suite, AIR-Bench's layout, or a folder with such folders. It needs no labels, and its
-    corpus or queries can be missing.
+    A collection is a dataset, a suite, a folder in AIR-Bench's layout, or a folder of these. It needs no labels, and
+    its corpus or queries may be missing.
 
     Args:
-        home: a dataset or a suite.
-        against: the collections.
-        language: the language of the words; by default the dataset's.
+        home: A dataset or a suite.
+        against: The collections.
+        language: The language of the words. Default: the dataset's.
 
     Raises:
-        DatasetError: for a folder without texts.
+        DatasetError: A folder contains no texts.
     """
     theirs = [dataset for path in against for dataset in _datasets(path).values()]
     rows = []
@@ -105,7 +105,7 @@ def contamination(home: Path, against: Sequence[Path], *, language: str | None =
 
 
 def _datasets(path: Path) -> dict[str, BeirDataset]:
-    """Return the datasets behind a path, by key where they are a suite's. Raises DatasetError if there is none."""
+    """Return the datasets at a path, by key if they are in a suite. Raises DatasetError if there are none."""
     if not path.is_dir():
         raise DatasetError(f"{path}: not a directory; a collection has corpus.jsonl, queries.jsonl or both")
     datasets = {key: dataset for key, folder in dataset_folders(path).items() if (dataset := _open(folder)) is not None}
@@ -118,7 +118,7 @@ def _datasets(path: Path) -> dict[str, BeirDataset]:
 
 
 def _open(folder: Path) -> BeirDataset | None:
-    """Return None for a folder without texts."""
+    """Open a dataset, or return None if the folder contains no texts."""
     beir = (folder / "qrels").is_dir() or (folder / "manifest.json").exists()
     dataset = BeirDataset(folder, None if beir else air_bench_files(folder))
     return dataset if _has(dataset, "corpus") or _has(dataset, "queries") else None
@@ -140,7 +140,7 @@ def _passages(dataset: BeirDataset) -> Iterator[Text]:
 
 
 def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
-    """Return the queries that occur among others, verbatim or almost verbatim; texts are (id, text)."""
+    """Return the queries that occur among others, verbatim or almost verbatim. Texts are (id, text)."""
     index, words = NearDuplicateIndex(language), [folded_words(text, language) for _, text in ours]
     for _, text in ours:
         index.add(text)
@@ -157,15 +157,15 @@ def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -
 
 
 def _keep(best: dict[int, Match], place: int, match: Match) -> None:
-    """Keep the more similar match; of equals the first."""
+    """Keep the more similar match, or the first if they are equal."""
     known = best.get(place)
     if known is None or (match.exact, match.similarity) > (known.exact, known.similarity):
         best[place] = match
 
 
 def words_key(text: str) -> str:
-    """Return the words of a passage as a hash, for exact matches. Scripts without spaces need no division into words
-    here.
+    """Return a hash of the words of a passage, for exact matches. Scripts without spaces need no word segmentation for
+    this.
     """
     return text_key(" ".join(folded_words(text, "xx")))
 
@@ -193,7 +193,8 @@ QUALIFY row_number() OVER (PARTITION BY place ORDER BY exact DESC, similarity DE
 
 
 class _PassageIndex:
-    """The passages of a dataset in a temporary database: hashes of their words, n-grams and bands, not the texts."""
+    """The passages of a dataset in a temporary database, with hashes of their words, n-grams and bands, but no
+    texts."""
 
     def __init__(self, passages: Iterable[Text], folder: Path) -> None:
         self._path = folder / "passages.duckdb"
@@ -208,7 +209,7 @@ class _PassageIndex:
         self._base.close()
 
     def match(self, theirs: Iterable[Text]) -> TextMatches:
-        """Return the passages that occur among `theirs`. Raises StoreError, as for a full disk."""
+        """Return the passages that occur among `theirs`. Raises StoreError, for example if the disk is full."""
         import duckdb
 
         try:
@@ -223,7 +224,7 @@ class _PassageIndex:
         return TextMatches(len(self._ids), len(others), tuple(matches))
 
     def _load(self, table: str, passages: Iterable[Text]) -> list[str]:
-        """Read passages into a table and its bands; returns their ids in order."""
+        """Read passages into a table and its bands, and return their ids in order."""
         ids: list[str] = []
         for batch in batched(passages, _BATCH_PASSAGES):
             ngrams = grams([text for _, text in batch], _SETTINGS.ngram)
@@ -241,7 +242,7 @@ class _PassageIndex:
 
 
 def contamination_text(contaminations: Sequence[Contamination]) -> str:
-    """Counts for each collection, and the first matches."""
+    """Return the counts for each collection, and the first matches."""
     rows, examples = [], []
     for contamination in contaminations:
         counts = [(part.texts, part.exact, part.near) for part in (contamination.queries, contamination.passages)]

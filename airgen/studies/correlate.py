@@ -1,4 +1,4 @@
-"""Do two benchmarks, or two tasks of one, rank the same systems alike? (paper 4.2, RQ2)"""
+"""Correlate how two benchmarks, or two tasks of a benchmark, rank the same systems (paper 4.2, RQ2)."""
 
 import itertools
 import math
@@ -33,10 +33,11 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPair:
-    """Two benchmarks. `spearman_holm`, `kendall_holm`: p-values after Holm's correction over all pairs of the study.
+    """The correlation of two benchmarks. `spearman_holm` and `kendall_holm` are p-values after Holm's correction over
+    all pairs.
 
-    by_queries: {"spearman": (low, high), "kendall": (low, high)}, 95 % intervals over the queries of both benchmarks;
-    empty where one has no scores by query.
+    `by_queries` is {"spearman": (low, high), "kendall": (low, high)}, the 95% intervals over the queries of both
+    benchmarks, or empty if one has no scores per query.
     """
 
     first: str
@@ -50,14 +51,15 @@ class BenchmarkPair:
 
 @dataclass(frozen=True)
 class CorrelationStudy(Shown):
-    """All pairs of some benchmarks, those with too few common systems apart: (first, second, how many)."""
+    """All pairs of some benchmarks. Those with too few common systems are listed separately as (first, second,
+    number)."""
 
     benchmarks: tuple[BenchmarkMeans, ...]
     pairs: tuple[BenchmarkPair, ...]
     too_few: tuple[tuple[str, str, int], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is written as JSON."""
+        """Return plain values for JSON."""
         pairs: list[dict[str, Any]] = [{**asdict(pair), "few": len(pair.systems) < FEW} for pair in self.pairs]
         too_few = [{"first": first, "second": second, "systems": count} for first, second, count in self.too_few]
         means = [
@@ -72,7 +74,7 @@ class CorrelationStudy(Shown):
         return {"benchmarks": means, "pairs": pairs, "too_few": too_few}
 
     def notes(self) -> list[str]:
-        """Return what a reader must know before believing a figure."""
+        """Return caveats about the figures."""
         notes = [
             f"{first} and {second} have {count} systems in common: a rank correlation needs {LEAST_SYSTEMS}"
             for first, second, count in self.too_few
@@ -94,7 +96,7 @@ class CorrelationStudy(Shown):
         return notes
 
     def text(self) -> str:
-        """Return the text for a terminal: the pairs, and what must be known."""
+        """Return the text for a terminal: the pairs and the caveats."""
         return "\n".join(
             [Table(self.pairs, _COLUMNS).text() if self.pairs else "no two benchmarks can be compared", *self.notes()]
         )
@@ -139,7 +141,7 @@ class CorrelationStudy(Shown):
         return Table(rows, columns("system", *(benchmark.name for benchmark in self.benchmarks)))
 
     def write(self, folder: Path) -> None:
-        """Write `correlation.md`, `correlation.json` and `correlation.svg` (Spearman) into the folder."""
+        """Write `correlation.md`, `correlation.json` and `correlation.svg` (Spearman) to a folder."""
         from airgen.evaluation.charts import heat_map, save_svg
 
         write_json(folder / "correlation.json", self)
@@ -177,15 +179,15 @@ _COLUMNS = (
 def correlate(
     benchmarks: Sequence[BenchmarkMeans], *, least: int = LEAST_SYSTEMS, samples: int = 1000
 ) -> CorrelationStudy:
-    """Correlate every two benchmarks over the systems that both have.
+    """Correlate every pair of benchmarks over their common systems.
 
     Args:
-        benchmarks: the benchmarks with the means of their systems.
-        least: the minimum number of common systems; benchmarks with fewer are not compared.
-        samples: the number of resamplings of the queries.
+        benchmarks: The benchmarks with their systems' means.
+        least: Minimum number of common systems. Benchmarks with fewer are not compared.
+        samples: Number of resamplings of the queries.
 
     Raises:
-        UsageError: for fewer than two benchmarks, or if no pair has enough systems in common.
+        UsageError: There are fewer than two benchmarks, or no pair has enough systems in common.
     """
     if len(benchmarks) < 2:
         raise UsageError(
@@ -239,9 +241,9 @@ def correlate(
 
 
 def _resampled(side: BenchmarkMeans, systems: Sequence[str], samples: int) -> Matrix | None:
-    """Means of the systems, (samples, systems), with the queries of each dataset drawn again.
+    """Return the systems' means over resampled queries of each dataset, (samples, systems).
 
-    The draw depends on the dataset's name, so that one dataset in two benchmarks is drawn alike in both.
+    The draw depends on the dataset's name, so that a dataset in two benchmarks is resampled identically.
     """
     read = side.queries(systems)
     if read is None:

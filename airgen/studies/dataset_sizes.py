@@ -2,8 +2,8 @@
 
     statistics_rows(Path("scifact"))        one row for each split with labels: passages, queries, D/Q, words, ...
 
-D/Q is the mean number of relevant passages of a query. Words are those of `count_words`, of title and text together; a
-benchmark whose words are counted otherwise has other means.
+D/Q is the mean number of relevant passages per query. Words are counted by `count_words` in title and text together;
+other ways of counting give other means.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ Row = dict[str, str | int | float]
 
 
 def statistics_rows(home: Path) -> list[Row]:
-    """Return rows of a finished dataset, a folder in BEIR's layout, a list of collections, or a finished version of
-    a suite.
+    """Return rows for a finished dataset, a folder in BEIR's layout, a list of collections, or a finished version of a
+    suite.
 
-    Raises DatasetError for a damaged file, UsageError where nothing of a list is fetched or no labels are there.
+    Raises DatasetError if a file is damaged, and UsageError if nothing in a list has been fetched or there are no
+    labels.
     """
     listed = find_list(home)
     if listed is not None:

@@ -1,6 +1,6 @@
-"""What a change of a model is worth, and where: two systems on several datasets, before and after (paper 4.3, RQ3).
+"""Measure the gain from a change to a model, on several datasets, before and after (paper 4.3, RQ3).
 
-All comparisons are paired: the same queries before and after. Intervals are 95 % bootstrap intervals over queries.
+All comparisons are paired, with the same queries before and after. Intervals are 95% bootstrap intervals over queries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _EXAMPLE_QUERIES = 5  # with the largest gain, and as many with the largest loss
 
 @dataclass(frozen=True, slots=True)
 class GroupGain:
-    """The difference on the queries of one dataset whose `attribute` has this value."""
+    """The difference on a dataset's queries with this value of `attribute`."""
 
     attribute: str
     value: str
@@ -40,11 +40,11 @@ class GroupGain:
 
 @dataclass(frozen=True)
 class DatasetGain:
-    """One dataset.
+    """The gain on one dataset.
 
-    won and lost: queries with a higher and with a lower score after. p: Fisher's test; p_holm: corrected over datasets.
-    verdict: `gains` or `loses` where p_holm is at most .05. most: (query id, text, before, after) of the queries that
-    changed most, the largest gains first, then the largest losses.
+    `won` and `lost` count the queries with a higher and a lower score. `p` is from Fisher's test, and `p_holm` is
+    corrected over datasets. `verdict` is `gains` or `loses` if p_holm is at most .05. `most` lists (query id, text,
+    before, after) for the queries that changed most, the largest gains followed by the largest losses.
     """
 
     dataset: str
@@ -67,7 +67,7 @@ class DatasetGain:
 
 @dataclass(frozen=True)
 class GainReport(Shown):
-    """All datasets; `mean` is the mean difference over datasets, each counting alike, with its interval."""
+    """The gains on all datasets. `mean` is the unweighted mean difference over datasets, with its interval."""
 
     before: str
     after: str
@@ -76,7 +76,7 @@ class GainReport(Shown):
     alpha: float = ALPHA
 
     def text(self) -> str:
-        """Return the text for a terminal: a line for each dataset, and their mean."""
+        """Return the text for a terminal: a line per dataset, and their mean."""
         return Table(self.rows, _COLUMNS).text() + "\n" + self._mean_line()
 
     def _mean_line(self) -> str:
@@ -115,7 +115,7 @@ class GainReport(Shown):
         )
 
     def write(self, folder: Path) -> None:
-        """Write `gain.md` and `gain.json` into the folder."""
+        """Write `gain.md` and `gain.json` to a folder."""
         write_json(folder / "gain.json", self)
         self.study().write(folder / "gain.md")
 
@@ -138,10 +138,10 @@ _COLUMNS = (
 
 
 def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str | None = None) -> GainReport:
-    """Compare two systems on each dataset: pairs of (dataset, result before, result after).
+    """Compare two systems on each dataset, given (dataset, result before, result after).
 
-    measure: by default each dataset's own, nDCG@10 or for Long-Doc Recall@10. Raises UsageError without a dataset, or
-    for results of different systems or queries.
+    `measure` is by default each dataset's own: nDCG@10, or Recall@10 for Long-Doc. Raises UsageError if there are no
+    datasets, or if results are from different systems or queries.
     """
     if not pairs:
         raise UsageError("no dataset was evaluated with both systems")
@@ -198,7 +198,7 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
 
 
 def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matrix, Matrix]:
-    """Query ids, and the scores of both systems in their order."""
+    """Return the query ids, and both systems' scores in the same order."""
     left, right = all_scores([before.paths.scores, after.paths.scores], measure)
     if left.keys() != right.keys() or not left:
         raise UsageError(f"{before.dataset}: {before.name} and {after.name} have no common queries by {measure}")
@@ -209,7 +209,7 @@ def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matri
 def _groups(
     queries: Mapping[str, BeirQuery], keys: Sequence[str], difference: Matrix, language: str
 ) -> tuple[GroupGain, ...]:
-    """Return the difference by each attribute of the queries, in groups that are large enough."""
+    """Return the difference by each attribute of the queries, for groups that are large enough."""
     gains = []
     known = attributes({key: queries[key] for key in keys if key in queries}, language)
     for name in sorted(known):

@@ -1,12 +1,13 @@
-"""Do the labels of a generated dataset and its sources alone rank the systems alike? No person's label is needed.
+"""Compare how a generated dataset's labels and its sources alone rank the systems. This needs no human labels.
 
     sets = label_sets(task.dataset, task.qrels.labels, runs, "nDCG@10")
     sets.spearman                            # Interval(value=0.42, low=0.2, high=0.61)
 
-Each generated query was asked of its source, which is one set of labels; quality control adds positives, which makes
-the other. Where one of them is wrong for most queries, the two rank systems differently: vague queries, of which
-voters find several answers, or broad subjects, of which one source is one answer among many. Which of the two is wrong
-takes a person (`airgen audit relevance`). Both sides have the same queries, and the interval resamples them together.
+The sources from which queries were generated are one set of labels; with the positives that quality control adds, they
+form the other. If one set is wrong for most queries, the two rank systems differently. This happens with vague queries,
+for which voters find several answers, and with broad subjects, for which the source is one answer among many. Only a
+person can tell which set is wrong (`airgen audit relevance`). Both sets have the same queries, and the interval
+resamples them jointly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,10 +40,10 @@ split-half reliability, Nunnally 1978)."""
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
-    """The ranking of `systems` systems by the labels of `queries` queries, and by their sources alone.
+    """The rankings of `systems` systems by the labels of `queries` queries, and by their sources alone.
 
-    positives: how many a query has. moved: the system whose rank differs most, and its rank by the labels and by the
-    sources, 1 the best.
+    `positives` is the mean number per query. `moved` is the system whose rank differs most, with its ranks by the
+    labels and by the sources, from 1 for the best.
     """
 
     systems: int
@@ -53,12 +54,12 @@ class LabelSets:
 
     @property
     def differ(self) -> bool:
-        """Whether the two rank systems differently."""
+        """Return whether the two sets rank systems differently."""
         return not self.spearman.value > ALIKE
 
     @property
     def figures(self) -> str:
-        """The figure, its interval and what it is of."""
+        """Return the correlation, its interval, and the numbers of systems and queries."""
         rho = self.spearman
         return (
             f"Spearman {rho.value:.2f} [{rho.low:.2f}, {rho.high:.2f}] over {self.systems} systems and "
@@ -67,7 +68,7 @@ class LabelSets:
 
     @property
     def sentence(self) -> str:
-        """What it means, for people; the system's name comes from outside."""
+        """Explain the result in a sentence. The system's name is external text."""
         if not self.differ:
             return f"The labels and the sources alone rank the systems alike: {self.figures}."
         name, labels, sources = self.moved
@@ -79,15 +80,14 @@ class LabelSets:
 
 
 def _ordinal(rank: float) -> str:
-    """Return a rank for people; tied systems share the mean of theirs."""
+    """Format a rank. Tied systems share the mean of their ranks."""
     return f"number {rank:g}"
 
 
 def sources_of(dataset: BeirDataset) -> dict[str, dict[str, float]]:
-    """Return the sources of each generated query as labels; none where the lineage is not there, as in a published
-    dataset.
+    """Return the sources of each generated query as labels; none if there is no lineage, as in a published dataset.
 
-    Raises DatasetError where it cannot be read.
+    Raises DatasetError if the lineage cannot be read.
     """
     path = dataset.path / "private" / "lineage.jsonl"
     if not path.is_file():
@@ -142,7 +142,7 @@ def label_sets(dataset: BeirDataset, labels: Labels, runs: Mapping[str, Run], me
 
 
 def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -> LabelSets | None:
-    """Return the same from the results of systems on a split. Raises DatasetError for what cannot be read."""
+    """Return the comparison from systems' results on a split. Raises DatasetError if they cannot be read."""
     if len(results) < LEAST_SYSTEMS:
         return None
     runs = {result.name: read_run(result.paths.run) for result in results}
@@ -150,7 +150,7 @@ def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -
 
 
 def label_sets_of_job(job: "Job", systems: Sequence[str]) -> LabelSets | None:
-    """Return the same from the results that a finished job keeps of these systems."""
+    """Return the comparison from a finished job's saved results of these systems."""
     dataset, split = BeirDataset.open(job.dataset), job.pipeline.evaluate.split
     folder = results_folder(job.directory / EVALUATION, dataset.name, split)
     results = [load_result(Paths.of(folder, name)) for name in systems]

@@ -1,7 +1,8 @@
-"""How long the passages are that systems find: distributions, as in BEIR's appendix H (figures 4 and 5).
+"""Compare the lengths of the passages that systems retrieve, as in BEIR's appendix H (figures 4 and 5).
 
-Every system of a split has a line: the lengths in words of its best ten passages of each query, beside those of the
-relevant passages and of the whole corpus. BEIR shows so that the dot product prefers longer passages than the cosine.
+Each system on a split has a line with the lengths in words of its top ten passages for each query, next to those of the
+relevant passages and of the whole corpus. BEIR uses this to show that the dot product prefers longer passages than
+cosine similarity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,10 @@ def top_lengths(
     qrels: Mapping[str, Mapping[str, float]],
     words: Mapping[str, int],
 ) -> dict[str, Lengths]:
-    """Return {name: lengths in words, one for each passage of each query}, at last those of relevant passages and
-    the corpus.
+    """Return {name: lengths in words, one per passage and query}, followed by the relevant passages and the corpus.
 
-    runs: {system: {query: passages, best first}}; words: {passage: its length}. Queries are those of the qrels.
+    `runs` is {system: {query: passages, best first}}, and `words` is {passage: length}. The queries are those in the
+    qrels.
     """
     lengths = {
         name: [words[passage] for query in qrels for passage in run.get(query, ()) if passage in words]
@@ -46,7 +47,7 @@ def top_lengths(
 
 
 def length_table(lengths: Mapping[str, Lengths], scores: Mapping[str, float], headline: str) -> str:
-    """Return the headline score, and mean and quantiles of the lengths; names without a score have none."""
+    """Return the main score, if any, and the mean and quantiles of the lengths."""
     rows = []
     for name, words in lengths.items():
         numbers = [float(words.mean()), *np.percentile(words, _PERCENTILES)] if len(words) else [None] * 6
@@ -56,7 +57,7 @@ def length_table(lengths: Mapping[str, Lengths], scores: Mapping[str, float], he
 
 
 def write_lengths(dataset: BeirDataset, results: Sequence[Result], folder: Path) -> str:
-    """Write `lengths.md` and `lengths.svg` of the systems of one split beside their results; returns the table."""
+    """Write `lengths.md` and `lengths.svg` for the systems on one split next to their results, and return the table."""
     language = str(dataset.info.get("language") or "en")
     words = {p.id: count_words(f"{p.title} {p.text}" if p.title else p.text, language) for p in dataset.passages()}
     runs = {}
@@ -74,9 +75,10 @@ def write_lengths(dataset: BeirDataset, results: Sequence[Result], folder: Path)
 
 
 def curves(lengths: Mapping[str, Lengths]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """(middles of bins in words, {name: share of its passages in each bin}); the longest percent of all is in the last.
+    """Return the middles of the bins in words, and {name: share of its passages in each bin}. The last bin contains the
+    longest one percent.
 
-    Every curve has the same bins and sums to 1, so that distributions of unequal size can be compared.
+    All curves have the same bins and sum to 1, so that distributions of different sizes can be compared.
     """
     every_length = np.concatenate([words for words in lengths.values() if len(words)] or [np.zeros(1, np.int64)])
     top = max(float(np.percentile(every_length, 99)), 1.0)

@@ -3,9 +3,9 @@
     figures = rank_correlation(left, right)      # two means for each system, float64 (systems,)
     figures.spearman, figures.spearman_p         # 0.6, 0.0876 for the nine systems of the paper's section 4.2
 
-There are two sources of chance. Other *systems* would give another figure: `spearman_low` and `spearman_high` are its
-interval (Bonett and Wright, "Sample size requirements for estimating Pearson, Kendall and Spearman correlations",
-2000). So would other *queries*: a caller that has scores by query resamples them.
+There are two sources of randomness. Other *systems* would give another correlation: `spearman_low` and `spearman_high`
+are the interval for this (Bonett and Wright, "Sample size requirements for estimating Pearson, Kendall and Spearman
+correlations", 2000). So would other *queries*, which callers with scores per query resample.
 """
 
 import math
@@ -28,12 +28,13 @@ _MOST_SYSTEMS_IN_EVERY_ORDER = 7  # up to which both p-values are counted over a
 
 @dataclass(frozen=True, slots=True)
 class RankCorrelation:
-    """Two rankings of `systems` systems. NaN where a side is constant, or where too few systems give no interval.
+    """The correlation of two rankings of `systems` systems. Values are NaN if a side is constant or there are too few
+    systems.
 
-    p-values are two-sided. Of up to seven systems they are counted over all orders. Of more, Spearman's is by Student's
-    t with n - 2 degrees of freedom, as in the paper; Kendall's is counted where no two systems tie, else by the normal
-    approximation. An approximation is never below the share of orders that agree as perfectly as these two can.
-    Intervals are 95 % over systems.
+    p-values are two-sided. For up to seven systems, they are exact, by enumeration of all orders. For more, Spearman's
+    p-value uses Student's t with n - 2 degrees of freedom, as in the paper; Kendall's is exact if there are no ties,
+    and otherwise uses the normal approximation. An approximation is never below the share of orders that agree as
+    perfectly as possible. Intervals are 95% over systems.
     """
 
     systems: int
@@ -48,9 +49,9 @@ class RankCorrelation:
 
 
 def average_ranks(values: Matrix) -> Matrix:
-    """Ranks along the last axis, 1 for the lowest; equal values share the mean of their ranks.
+    """Return ranks along the last axis, from 1 for the lowest value. Ties share the mean of their ranks.
 
-    Values are rounded to twelve digits first: means of the same numbers in another order must stay equal.
+    Values are first rounded to twelve digits, so that means of the same numbers in another order stay equal.
 
     >>> average_ranks(np.array([0.3, 0.1, 0.3])).tolist()
     [2.5, 1.0, 2.5]
@@ -63,13 +64,14 @@ def average_ranks(values: Matrix) -> Matrix:
 
 
 def spearman(left: Matrix, right: Matrix) -> Matrix:
-    """Spearman's rho of each row of `left` with that row of `right`: (..., systems) -> (...); NaN for constant rows."""
+    """Compute Spearman's rho of each row of `left` with that row of `right`, (..., systems) -> (...), or NaN for
+    constant rows."""
     left, right = average_ranks(left), average_ranks(right)
     return _cosine(left - left.mean(axis=-1, keepdims=True), right - right.mean(axis=-1, keepdims=True))
 
 
 def kendall(left: Matrix, right: Matrix) -> Matrix:
-    """Kendall's tau-b (with ties) of each row of `left` with that row of `right`; NaN for a constant row."""
+    """Compute Kendall's tau-b (with ties) of each row of `left` with that row of `right`, or NaN for a constant row."""
     first, second = np.triu_indices(np.shape(left)[-1], 1)
     left, right = np.round(left, 12), np.round(right, 12)
     left_order = np.sign(left[..., first] - left[..., second])
@@ -84,7 +86,8 @@ def _cosine(left: Matrix, right: Matrix) -> Matrix:
 
 
 def spearman_p(left: Matrix, right: Matrix) -> float:
-    """Two-sided p-value of Spearman's rho between two rows, (systems,); NaN for a constant row or under three systems.
+    """Return the two-sided p-value of Spearman's rho of two rows, (systems,), or NaN for a constant row or fewer than
+    three systems.
 
     >>> round(spearman_p(np.array([1, 1, 1, 1, 2]), np.array([1, 1, 1, 1, 2])), 4)
     0.2
@@ -103,7 +106,8 @@ def spearman_p(left: Matrix, right: Matrix) -> float:
 
 
 def kendall_p(left: Matrix, right: Matrix) -> float:
-    """Two-sided p-value of tau-b between two rows, (systems,); NaN for a constant row or under three systems."""
+    """Return the two-sided p-value of tau-b of two rows, (systems,), or NaN for a constant row or fewer than three
+    systems."""
     left, right = np.round(left, 12), np.round(right, 12)
     count, least = len(left), _least_p(left, right)
     if math.isnan(least):
@@ -121,8 +125,8 @@ def kendall_p(left: Matrix, right: Matrix) -> float:
 def _least_p(left: Matrix, right: Matrix) -> float:
     """Return the smallest p-value that two rows with these ties can have.
 
-    It is one over the number of distinct orders of the side with more ties, or two over it where the opposite order
-    is among them. NaN for a constant row or under three systems.
+    It is one divided by the number of distinct orders of the side with more ties, or two divided by it if the opposite
+    order is among them. NaN for a constant row or fewer than three systems.
     """
     sides = [np.unique(np.round(side, 12), return_counts=True)[1].tolist() for side in (left, right)]
     if len(left) < LEAST_SYSTEMS or any(len(counts) == 1 for counts in sides):
@@ -137,7 +141,7 @@ def _every_order(count: int) -> NDArray[np.int64]:
 
 
 def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[float]) -> RankCorrelation:
-    """Return all figures of two rows of means, (systems,). Raises UsageError for fewer than three systems."""
+    """Return all figures for two rows of means, (systems,). Raises UsageError if there are fewer than three systems."""
     left, right = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     count = len(left)
     refuse_few(count)
@@ -152,7 +156,7 @@ def rank_correlation(left: Matrix | Sequence[float], right: Matrix | Sequence[fl
 
 
 def refuse_few(systems: int) -> None:
-    """Raise UsageError for fewer systems than a rank correlation needs."""
+    """Raise UsageError if there are too few systems for a rank correlation."""
     if systems < LEAST_SYSTEMS:
         raise UsageError(
             f"{systems} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
@@ -161,9 +165,7 @@ def refuse_few(systems: int) -> None:
 
 
 def _over_systems(value: float, error: float) -> tuple[float, float]:
-    """Return the 95 % interval by Fisher's transformation; NaN where it is not defined, as for a perfect
-    correlation.
-    """
+    """Return the 95% interval by Fisher's transformation, or NaN if it is undefined, as for a perfect correlation."""
     if math.isnan(value) or math.isnan(error) or abs(value) > 1 - 1e-12:
         return math.nan, math.nan
     middle, reach = math.atanh(value), NormalDist().inv_cdf(0.975) * error

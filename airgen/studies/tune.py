@@ -1,8 +1,8 @@
-"""Weights of a hybrid, tuned on some labels, and what they gain on queries that they were not tuned on.
+"""Tune the weights of a hybrid on some labels, and estimate the gain on other queries.
 
-The best of many weights looks good on the queries that chose it, in part by chance. So the queries are cut into folds:
-the weights are chosen without a fold and scored on it, fold by fold (nested validation). The gain is that of the
-held-out scores; the weights that are returned are chosen by all queries.
+The best of many weights looks good on the queries used to choose it, partly by chance. Queries are therefore divided
+into folds: weights are chosen without a fold and scored on it, fold by fold (nested validation). The gain is based on
+the held-out scores; the returned weights are chosen with all queries.
 """
 
 import itertools
@@ -33,14 +33,14 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """One way to join systems; the weights sum to 1."""
+    """One way to fuse systems. The weights sum to 1."""
 
     method: Literal["rrf", "sum"]
     normalisation: Normalisation
     weights: tuple[float, ...]
 
     def as_system(self, name: str, systems: Sequence[str]) -> dict[str, Any]:
-        """Return the system for a systems YAML. A system with weight 0 is left out."""
+        """Return the entry for a systems YAML. A system with weight 0 is left out."""
         used = [(system, weight) for system, weight in zip(systems, self.weights, strict=True) if weight > 0]
         extra = {"normalisation": self.normalisation} if self.method == "sum" else {}
         names, weights = [system for system, _ in used], [weight for _, weight in used]
@@ -49,10 +49,10 @@ class Fusion:
 
 @dataclass(frozen=True)
 class TunedHybrid(Shown):
-    """chosen: by all queries. apparent: its mean on the queries that chose it. held_out: mean of the nested validation.
-
-    gain: held-out scores less those of equal weights (reciprocal rank fusion). over_best: less those of the best single
-    system, which is chosen without the fold, too. stable: share of folds that chose the method that all queries chose.
+    """The result of tuning. `chosen` is chosen with all queries, `apparent` is its mean on these queries, and
+    `held_out` is the mean of the nested validation. `gain` is the held-out score minus that of equal weights
+    (reciprocal rank fusion), and `over_best` minus that of the best single system, which is also chosen without the
+    fold. `stable` is the share of folds that chose the same method as all queries.
     """
 
     systems: tuple[str, ...]
@@ -69,7 +69,7 @@ class TunedHybrid(Shown):
     stable: float
 
     def lines(self, split: str) -> list[str]:
-        """Return the text for a terminal: the scores, and whether the weights are worth it."""
+        """Return the text for a terminal: the scores, and whether tuning is worthwhile."""
         rows = [[f"{self.queries} queries of {split}", self.measure]]
         rows += [[name, f"{value:.4f}"] for name, value in self.singles.items()]
         rows.append(["equal weights (rrf)", f"{self.equal:.4f}"])
@@ -83,9 +83,9 @@ class TunedHybrid(Shown):
 
 
 def candidates(systems: int) -> list[Fusion]:
-    """Return all weights in steps, by reciprocal rank fusion and by sums of scores. Equal weights by rrf come first.
+    """Return all weights in steps, for reciprocal rank fusion and sums of scores, beginning with equal weights and rrf.
 
-    Raises UsageError for fewer than two systems or more than four.
+    Raises UsageError if there are fewer than two or more than four systems.
     """
     if systems not in _STEPS:
         raise UsageError(f"{systems} systems: weights are tuned for two to four")
@@ -112,7 +112,7 @@ def tune(
     measure: str = "nDCG@10",
     seed: int = 0,
 ) -> TunedHybrid:
-    """Choose weights for joining the runs. Raises UsageError for fewer than twenty queries with a relevant passage."""
+    """Choose weights for fusing the runs. Raises UsageError if fewer than twenty queries have a relevant passage."""
     labels = {query: row for query, row in labels.items() if any(label > 0 for label in row.values())}
     if len(labels) < LEAST_QUERIES:
         raise UsageError(f"{len(labels)} queries with a relevant passage: tuning needs at least {LEAST_QUERIES}")
@@ -157,7 +157,7 @@ def _gain(differences: Matrix) -> Interval:
 
 
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:
-    """Return the best hits of a run for these queries; the order of equal scores is that of the run."""
+    """Return the top hits of a run for these queries. Ties keep the order of the run."""
     hits, ranked = Hits.none(len(queries), DEPTH), dict(run.ranked().items())
     for row, query in enumerate(queries):
         best = ranked.get(query, [])[:DEPTH]

@@ -1,8 +1,8 @@
-"""Learned systems: train one on a BEIR dataset or on pairs mined from a corpus, and use it beside the others.
+"""Train systems on a BEIR dataset or on pairs mined from a corpus, and use them alongside others.
 
     airgen train augment --on scifact --base all-minilm-l6-v2 --out models/augment-scifact
 
-A kind of training is one module of `kinds`, which has a recipe and a task, and one line in `KINDS`:
+A kind of training is a module in `kinds`, with a recipe and a task, and a line in `KINDS`:
 
     recipe.py           hyperparameters, each with its source, and what the command line asked for
     data.py             queries with positives and hard negatives, dev queries, folds, batches; several datasets as one
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, str]] = {
 
 
 def task_class(kind: str) -> type[TrainingTask]:
-    """Return the task of a kind. Raises UsageError for an unknown kind, MissingExtra for a missing package."""
+    """Return the task of a kind. Raises UsageError for an unknown kind, and MissingExtra for a missing package."""
     if kind not in KINDS:
         raise UsageError(f"unknown kind of training {kind!r}{closest(kind, list(KINDS))}")
     module, _, name = KINDS[kind][1].partition(":")
@@ -56,8 +56,8 @@ def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequ
     """Add the kind's recipe for the number of training queries to a request without a recipe.
 
     Returns:
-        The request, and the number of queries; 0 if the request names a recipe, or the kind has the same recipe for
-        all.
+        The request, and the number of queries, which is 0 if the request names a recipe or the kind has only one
+        recipe.
 
     Raises:
         DatasetError: A dataset cannot be read.
@@ -77,7 +77,8 @@ def with_usual_recipe(kind: str, request: TrainingRequest) -> tuple[TrainingRequ
 
 
 def train(kind: str, request: TrainingRequest) -> Trained:
-    """Train a model of that kind and write its folder. Raises what `task_class`, the data, the base and `run` raise."""
+    """Train a model of this kind and write its folder. Raises the errors of `task_class`, the data, the base and
+    `run`."""
     task = task_class(kind)
 
     from airgen.training.data import load_training_set, mixed, reserved_wordings, with_negatives, with_own_teacher

@@ -1,10 +1,11 @@
-"""The ablation of BM25 query augmentation: Table 2 of its paper, on any dataset.
+"""The ablation study of BM25 query augmentation (Table 2 of its paper), on any dataset.
 
     rows = ablate(TrainingRequest(Path("nq"), "distilbert-base-uncased", Path("ablation"), recipe=Path("augment-nq")))
 
-Each row is one training with one change, in a folder of its own below OUT; a stopped command goes on. With a fold, the
-queries that it holds out are searched; else the dev queries, which also chose the weights. Accuracy is the share of
-queries with a relevant passage among the best 5 and 20, latency the median of single queries, encoding included.
+Each row is a training with one change, in its own subfolder of OUT. A stopped command can be continued. The search uses
+the queries that a fold holds out or, without a fold, the dev queries, which also determined the weights. Accuracy is
+the share of queries with a relevant passage among the top 5 and 20. Latency is the median for single queries, including
+encoding.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _MEASURES = "Success@5 Success@20 nDCG@10"
 
 @dataclass(frozen=True)
 class AblationRow:
-    """One system: accuracy at 5 and 20, nDCG@10, milliseconds of a query, terms added to one. None: BM25 adds none."""
+    """One system: accuracy at 5 and 20, nDCG@10, milliseconds per query, and terms added per query (None for BM25)."""
 
     setting: str
     accuracy_5: float
@@ -57,14 +58,14 @@ class AblationRow:
 
 @dataclass(frozen=True)
 class Ablation(Shown):
-    """The rows, BM25 first; on how many queries, and which."""
+    """The rows, BM25 first, and the number and kind of queries."""
 
     rows: tuple[AblationRow, ...]
     queries: int
     which: str
 
     def study(self) -> Study:
-        """Return the table, and what it was measured on."""
+        """Return the table and the data on which it was measured."""
         columns = [
             Column("", lambda row: row.setting, left=True),
             Column("Accuracy@5", lambda row: row.accuracy_5, ".3f"),
@@ -78,7 +79,8 @@ class Ablation(Shown):
 
 
 def ablate(request: TrainingRequest, say: Callable[[str], None] = lambda line: None) -> Ablation:
-    """Train every setting and search with it. Raises what training raises, DatasetError without queries to search."""
+    """Train every setting and search with it. Raises the errors of training, and DatasetError if there are no
+    queries."""
     (first, *_) = request.datasets
     data = load_training_set(first.path, split=request.split, fold=request.fold, language=request.language)
     labels = data.held_out or data.dev.labels
@@ -96,7 +98,7 @@ def ablate(request: TrainingRequest, say: Callable[[str], None] = lambda line: N
 
 
 def folder_of(setting: str) -> Path:
-    """Return the folder of a setting below OUT."""
+    """Return the subfolder of OUT for a setting."""
     return Path(setting.replace(" ", "-").lower())
 
 

@@ -1,4 +1,4 @@
-"""The pretrained model that a training starts from: found by name, checked, identified."""
+"""Load, check and identify the pretrained model from which training starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,22 +15,23 @@ from airgen.retrievers.model_facts import model_place
 
 @dataclass(frozen=True)
 class Base:
-    """A pretrained model of transformers and its fast tokenizer."""
+    """A pretrained transformers model and its fast tokenizer."""
 
     model: Any
     tokenizer: Any
 
 
 def base_identity(base: str) -> Mapping[str, object]:
-    """Name and hashes of a base, for fingerprints and cards. Raises ModelError if the base is not fetched."""
+    """Return the name and hashes of a base model, for fingerprints and cards. Raises ModelError if it has not been
+    fetched."""
     return {"model": base, **(models.identity(base) or {"sha256": weights_hash(model_place(base))})}
 
 
 def load_base(base: str, *, masked_lm: bool = False) -> Base:
-    """Load a model by a name of the catalogue, a folder, or a Hub name.
+    """Load a model by catalogue name, folder or Hub name.
 
-    Raises ModelError for a model that cannot be loaded, that has no fast tokenizer, or (with `masked_lm`) that has no
-    trained head. Raises MissingExtra without transformers.
+    Raises ModelError if the model cannot be loaded, has no fast tokenizer, or (with `masked_lm`) has no trained head.
+    Raises MissingExtra if transformers is missing.
 
     Args:
         masked_lm: Whether to load the language-model head.

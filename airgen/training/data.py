@@ -1,15 +1,15 @@
-"""Training data: queries with positives and hard negatives, and dev queries. Test queries are never part of it.
+"""Training data: queries with positives and hard negatives, and dev queries, but never test queries.
 
     data = load_training_set(Path("scifact"), split="train")
     data = load_training_set(Path("scifact"), split="test", fold=Fold(1, 5))     # cross-validation over queries
     mixed([load_training_set(...), load_training_set(...)], [1.0, 0.3])          # one model from several datasets
 
-The splits `test` and `all` are refused, unless a fold is given. A fold divides the queries of the split into n parts by
-the hash of their wording and holds one part out. The held-out queries and all others share no wording.
+The splits `test` and `all` are refused unless a fold is given. A fold divides the queries of the split into n parts by
+the hash of their wording, and holds out one part. The held-out queries share no wording with the others.
 
-Several datasets have weights: E5's MS MARCO, NQ and NLI (section 4.2), S2ORC at 0.3. Their corpora become one, with ids
-as DATASET/ID, so their positives are one another's in-batch negatives. Hard negatives are chosen in each dataset by
-itself, before. No query that any of the datasets has for testing or for dev is trained on.
+Several datasets can be combined with weights, such as E5's MS MARCO, NQ and NLI (section 4.2), or S2ORC at 0.3. Their
+corpora are merged, with ids of the form DATASET/ID, so their positives serve as one another's in-batch negatives. Hard
+negatives are chosen beforehand within each dataset. Test and dev queries of any of the datasets are never trained on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _DEV_SPLITS = ("dev", "validation", "val", "valid")
 
 @dataclass(frozen=True)
 class Dev:
-    """Queries that are not trained on, for choosing the weights to keep."""
+    """Held-out queries for choosing the weights to keep."""
 
     queries: Mapping[str, str]
     labels: Labels
@@ -59,7 +59,8 @@ class Dev:
         return len(self.labels)
 
     def figures(self, hits: Hits, corpus: Corpus) -> dict[str, float]:
-        """Return {"nDCG@10": ..., "Recall@100": ...} of hits in the order of `queries`; {} without queries."""
+        """Return {"nDCG@10": ..., "Recall@100": ...} for hits in the order of `queries`, or {} if there are no
+        queries."""
         if not self.labels:
             return {}
         run = run_from_hits(list(self.queries), corpus.ids, hits)
@@ -73,12 +74,12 @@ class Dev:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The data of one training.
+    """The data for one training.
 
     Attributes:
-        held_out: The labels of a fold; they are saved with the model and not used.
-        shares: Of several datasets, the number of examples and the weight of each, in order.
-        teachers: Of each dataset, if it has its own.
+        held_out: The labels of a fold, which are saved with the model but not used.
+        shares: The number of examples and the weight of each of several datasets, in order.
+        teachers: The teacher of each dataset, if it has its own.
     """
 
     corpus: Corpus
@@ -90,12 +91,13 @@ class TrainingSet:
     teachers: tuple[OwnTeacher, ...] = ()
 
     def batches(self, size: int, seed: int, epoch: int) -> list[list[int]]:
-        """Return the places of an epoch's examples in batches; see `epoch_batches`."""
+        """Return an epoch's examples in batches, as places; see `epoch_batches`."""
         return epoch_batches(len(self.examples), size, seed, epoch, shares=self.shares)
 
     @property
     def digest(self) -> str:
-        """Return a key of all that training depends on: the dataset's hash; ids of queries, positives and negatives."""
+        """Return a hash of everything that training depends on: the dataset's hash, and the ids of queries, positives
+        and negatives."""
         # The key of [digest, [[id, positives, negatives], ...], dev ids], without the list of all rows in memory.
         rows = (
             canonical_json([example.id, list(example.positives), list(example.negatives)]) for example in self.examples
@@ -109,7 +111,7 @@ class TrainingSet:
 
 
 def _teaching_digest(about: Mapping[str, Any]) -> Any:
-    """Return the hash of a dataset, with its teacher if it has its own."""
+    """Return the hash of a dataset, including its own teacher, if any."""
     teacher = about.get("teacher_sha256") or about.get("teacher")
     return about.get("digest") if teacher is None else [about.get("digest"), teacher]
 
@@ -123,15 +125,15 @@ def load_training_set(
     language: str | None = None,
     reserved_elsewhere: Collection[str] = (),
 ) -> TrainingSet:
-    """Read the training queries of a dataset. Negatives are the passages that its qrels judge 0 or less.
+    """Read the training queries of a dataset. Negatives are the passages with labels of 0 or less in its qrels.
 
-    The dev queries are the dataset's dev split, if it has one that is not trained on, else `dev_share` of the training
-    queries. These queries are left out and counted in `about["left_out"]`: those without text, those without a positive
-    in the corpus, and those that are also in a reserved split, by id or by wording, or in `reserved_elsewhere`, the
+    The dev queries are the dataset's dev split, if it has one that is not trained on, or else `dev_share` of the
+    training queries. Queries are left out, and counted in `about["left_out"]`, if they have no text, if they have no
+    positive in the corpus, or if they are also in a reserved split, by id or wording, or in `reserved_elsewhere`, the
     `reserved_wordings` of other datasets.
 
-    Raises UsageError for a reserved split without a fold, DatasetError for a missing split and for fewer than two
-    training queries.
+    Raises UsageError for a reserved split without a fold, and DatasetError if the split is missing or there are fewer
+    than two training queries.
     """
     dataset = BeirDataset.open(path)
     if fold is None and split.lower() in RESERVED:
@@ -200,10 +202,10 @@ def read_corpus(path: Path) -> Corpus:
 
 
 def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
-    """Add the hard negatives that the recipe asks for: the dataset's own, mined ones, or both.
+    """Add hard negatives according to the recipe: the dataset's own, mined ones, or both.
 
-    Mined negatives are those of the best `mined_depth` hits of BM25 that are not judged for the query, in their order.
-    Raises DatasetError if the recipe asks for the dataset's own negatives and it has none.
+    Mined negatives are the unjudged passages among the top `mined_depth` hits of BM25, in order. Raises DatasetError if
+    the recipe requires the dataset's own negatives but it has none.
     """
     if not recipe.hard_negatives:
         return replace(data, examples=data.examples.with_negatives(() for _ in data.examples))
@@ -220,10 +222,10 @@ def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
 
 
 def with_own_teacher(data: TrainingSet, teacher: str | None) -> TrainingSet:
-    """Add a teacher of its own to the training set: None, "none", a re-ranker, or the path of a file of scores.
+    """Add a dataset's own teacher to the training set: None, "none", a re-ranker, or the path of a file of scores.
 
-    The scored passages of a file that are not relevant become the hard negatives. Raises DatasetError for a file that
-    cannot be read, or that has no score for a training query.
+    The scored passages in a file that are not relevant become the hard negatives. Raises DatasetError if the file
+    cannot be read or has no score for a training query.
     """
     own_teacher = OwnTeacher(len(data.corpus), teacher)
     if teacher is None:
@@ -257,7 +259,7 @@ def _mined(examples: Sequence[Example], retriever: Retriever, recipe: Recipe) ->
 def draw(example: Example, count: int, seed: int, epoch: int) -> tuple[int, tuple[int, ...]]:
     """Sample a positive and `count` negatives of an example for one epoch; fewer negatives if it has fewer.
 
-    Equal arguments always give equal samples.
+    The same arguments always give the same samples.
     """
     random = rng("draw", seed, epoch, example.id)
     positive = example.positives[random.randrange(len(example.positives))]
@@ -282,7 +284,7 @@ def _language(dataset: BeirDataset, language: str | None) -> str:
 def _dev(
     dataset: BeirDataset, split: str, fold: Fold | None, examples: Examples, *, columns: DatasetColumns, share: float
 ) -> tuple[Examples, Dev]:
-    """Split into training examples and dev queries, which share no wording."""
+    """Split the queries into training examples and dev queries that share no wording."""
     dev_split = next((name for name in _DEV_SPLITS if name in dataset.splits and name != split), None)
     if fold is None and dev_split is not None:
         labels = {query: row for query, row in dataset.qrels(dev_split).labels.items() if columns.text(query).strip()}
@@ -307,10 +309,11 @@ def _dev(
 def folded(
     dataset: BeirDataset, split: str, fold: Fold | None
 ) -> tuple[dict[str, dict[str, float]], Iterable[tuple[str, str, float]]]:
-    """Return the labels of the fold's queries, and the rows of all others; without a fold, stream those of the split.
+    """Return the labels of the fold's queries and the rows of all others, or, without a fold, stream the rows of the
+    split.
 
-    Queries of the same wording stay together. The fold does not depend on a seed. Raises DatasetError for more folds
-    than the split has wordings.
+    Queries with the same wording stay together. The fold does not depend on a seed. Raises DatasetError if there are
+    more folds than wordings in the split.
     """
     if fold is None:
         return {}, dataset.label_rows(split)
@@ -334,16 +337,17 @@ def wording(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A run of `count` examples that are one dataset's, and its weight."""
+    """A run of `count` examples from one dataset, and its weight."""
 
     count: int
     weight: float
 
 
 def epoch_batches(count: int, size: int, seed: int, epoch: int, *, shares: Sequence[Share] = ()) -> list[list[int]]:
-    """Shuffle the numbers 0 to count - 1 for an epoch, in batches of `size`; with `shares`, by their weights.
+    """Shuffle the numbers from 0 to count - 1 into batches of `size` for an epoch, weighted by `shares` if given.
 
-    A last batch of one item is left out, because in-batch negatives need two. Every epoch has as many batches.
+    A last batch of one item is left out, because in-batch negatives need two. Every epoch has the same number of
+    batches.
     """
     numbers = epoch_examples(shares, seed, epoch) if shares else np.arange(count)
     permuted = np.random.default_rng(rng("order", seed, epoch).getrandbits(64)).permutation(len(numbers))
@@ -353,7 +357,8 @@ def epoch_batches(count: int, size: int, seed: int, epoch: int, *, shares: Seque
 
 
 def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the numbers of an epoch's examples, in the order of the datasets; every epoch has as many of each."""
+    """Return the numbers of an epoch's examples, in dataset order. Every epoch has the same number from each
+    dataset."""
     parts: list[NDArray[np.int64]] = []
     first = 0
     for place, share in enumerate(shares):
@@ -368,9 +373,9 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
 
 
 def weighted_dataset(text: str) -> TrainingData:
-    """Parse dataset, weight and teacher of `data/nli=0.3,teacher=none`; the default weight is 1.
+    """Parse the dataset, weight and teacher in `data/nli=0.3,teacher=none`. The default weight is 1.
 
-    A word that is not a folder names a fetched collection. Raises UsageError for an invalid weight.
+    A name that is not a folder refers to a fetched collection. Raises UsageError for an invalid weight.
     """
     text, also, teacher = (text, "", "") if Path(text).exists() else text.partition(",teacher=")
     if also and not teacher:
@@ -394,7 +399,7 @@ def _place(name: str) -> Path:
 
 
 def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
-    """Join several training sets into one. Raises UsageError for datasets in several languages, and for folds."""
+    """Merge several training sets. Raises UsageError if datasets have different languages or folds are used."""
     languages = sorted({part.corpus.language for part in sets})
     if len(languages) > 1:
         raise UsageError(f"the datasets are in {' and '.join(languages)}: give --language to train on them together")

@@ -1,13 +1,14 @@
-"""A dataset as columns: texts on disk, labels as numbers in memory; and the training queries among them.
+"""A dataset as columns, with texts on disk and labels as numbers in memory, and its training queries.
 
 columns = DatasetColumns(BeirDataset.open("data/pairs"), "en")
 for query, passages, labels in columns.groups(dataset.label_rows("train")):
     columns.query_ids[query], columns.corpus.ids[passages[0]], labels[0]
 examples[0]                 # Example(id="q1", query="...", positives=(3,), negatives=())
 
-What need not be in memory is in temporary databases (in TMPDIR), so a training on millions of pairs holds some 60 bytes
-for each, whatever the length of its texts. (Reading one text takes 2.6 microseconds. By a row of `datasets` it takes
-14; by its column of Arrow .6, but nothing can be added to that once it is read, and a killed process leaves its files.)
+Data that need not be in memory is in temporary databases (in TMPDIR), so training on millions of pairs takes about 60
+bytes for each, whatever the length of the texts. (Reading a text takes 2.6 microseconds. A row of `datasets` takes 14,
+and its Arrow column .6, but nothing can be added to the latter once it has been read, and a killed process leaves its
+files behind.)
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _CACHE_MIB = 16  # MiB of a temporary database in memory
 
 
 def key_of(text: str) -> int:
-    """Return a hash of 63 bits. Among a billion texts, the probability that any two share one is 5 %."""
+    """Return a 63-bit hash. Among a billion texts, the probability that any two have the same hash is 5%."""
     return int(text_key(text)[:16], 16) >> 1
 
 
 class _Table:
-    """Values by number in a temporary database. Raises AirgenError if the disk refuses."""
+    """Numbered values in a temporary database. Raises AirgenError if they cannot be written."""
 
     SCHEMA = "CREATE TABLE held (key INTEGER PRIMARY KEY, value)"
 
@@ -51,7 +52,7 @@ class _Table:
         self._base = temporary(self.SCHEMA, cache=_CACHE_MIB)
 
     def _run(self, words: str, *values: object) -> Any:
-        """Return the first value of the answer, or None."""
+        """Return the first value of the result, or None."""
         try:
             return next(iter(self._base.execute(words, values).fetchone() or ()), None)
         except sqlite3.Error as error:
@@ -89,12 +90,12 @@ class StoredTexts(_Table, Indexed[str]):
 
 
 class TextTable(_Table):
-    """Texts by key. They are stored in the order of the keys, as rows of a dump come."""
+    """Texts by key, stored in the order of the keys, as in dumps."""
 
     SCHEMA = "CREATE TABLE held (key BLOB PRIMARY KEY, value) WITHOUT ROWID"
 
     def put(self, key: str, text: str) -> None:
-        """Store a text; a second one of the same key replaces the first."""
+        """Store a text, replacing any earlier text with the same key."""
         self._put(key.encode("utf-8", "surrogatepass"), text)
 
     def get(self, key: str) -> str | None:
@@ -103,7 +104,7 @@ class TextTable(_Table):
 
 
 class KeyCounts(_Table):
-    """How often each of many texts was met; a key is a text, or the hash of one."""
+    """Counts of many texts. A key is a text, or the hash of one."""
 
     def __len__(self) -> int:
         return int(self._run("SELECT count(*) FROM held"))
@@ -112,18 +113,18 @@ class KeyCounts(_Table):
         return isinstance(key, int | str) and self.count(key) > 0
 
     def count(self, key: int | str) -> int:
-        """Return how often the key was added."""
+        """Return how many times the key was added."""
         number = key_of(key) if isinstance(key, str) else int(key)
         return self._run("SELECT value FROM held WHERE key = ?", number) or 0
 
     def add(self, key: int | str) -> int:
-        """Add the key once; returns how often it was added, this time included."""
+        """Add the key, and return how many times it has been added, including this time."""
         words = "INSERT INTO held VALUES (?, 1) ON CONFLICT (key) DO UPDATE SET value = value + 1 RETURNING value"
         return int(self._run(words, key_of(key) if isinstance(key, str) else int(key)))
 
 
 class KeyPlaces:
-    """The place of each of many keys: 12 bytes per key instead of the 100 of a dict."""
+    """The places of many keys, with 12 bytes per key instead of a dict's 100."""
 
     def __init__(self, keys: Sequence[int] | array[int] | NDArray[np.int64]) -> None:
         all_keys = np.asarray(keys, np.int64)
@@ -139,13 +140,13 @@ class KeyPlaces:
         return np.where(self._sorted[at] == wanted, self._order[at], -1).astype(np.int64)
 
     def count(self, keys: Sequence[int]) -> int:
-        """Return how many places have one of these keys."""
+        """Return the number of places that have one of these keys."""
         first, last = (np.searchsorted(self._sorted, np.asarray(keys, np.int64), side) for side in ("left", "right"))
         return int((last - first).sum())
 
 
 class Joined(Indexed[T]):
-    """Several sequences one after another; `change(number of the sequence, item)` transforms each item."""
+    """The concatenation of several sequences. `change(number of the sequence, item)` transforms each item."""
 
     def __init__(self, parts: Sequence[Sequence[T]], change: Callable[[int, T], T] = lambda _, item: item) -> None:
         self._parts, self._change = parts, change
@@ -160,7 +161,7 @@ class Joined(Indexed[T]):
 
 
 class _Chosen(Indexed[T]):
-    """The items at these places."""
+    """The items of a sequence at these places."""
 
     def __init__(self, items: Sequence[T], places: Sequence[int] | NDArray[np.int64]) -> None:
         self._items, self._places = items, places
@@ -179,7 +180,7 @@ def part_of(corpus: Corpus, places: Sequence[int] | NDArray[np.int64]) -> Corpus
 
 
 class DatasetColumns:
-    """Corpus and queries of a dataset. Raises DatasetError for a damaged file."""
+    """The corpus and queries of a dataset. Raises DatasetError if a file is damaged."""
 
     def __init__(self, dataset: BeirDataset, language: str) -> None:
         ids, texts, titles = StoredTexts(), StoredTexts(), StoredTexts()
@@ -204,17 +205,17 @@ class DatasetColumns:
         return str(self.query_texts[place]) if place >= 0 else ""
 
     def places_of(self, queries: Iterable[str], passages: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of queries and of passages by their ids; -1 for an unknown id."""
+        """Return the places of queries and of passages by their ids, or -1 for an unknown id."""
         return self._queries.find([*map(key_of, queries)]), self._passages.find([*map(key_of, passages)])
 
     def ordered(self, numbered: list[tuple[float, int]]) -> list[int]:
-        """Return the places of passages in the order of these numbers; equal numbers in the order of the ids."""
+        """Return the places of passages sorted by these numbers. Ties are in the order of the ids."""
         if len(numbered) < 2:
             return [place for _, place in numbered]
         return [place for _, _, place in sorted((number, self.corpus.ids[place], place) for number, place in numbered)]
 
     def groups(self, rows: Iterable[tuple[str, str, float]]) -> Iterator[Group] | None:
-        """Yield the labels of each query, in the order of its first row; None if a pair has two different labels."""
+        """Yield the labels of each query, in the order of its first row, or None if a pair has two different labels."""
         keys, values = array("q"), array("d")
         for query, passage, label in rows:
             keys.extend((key_of(query), key_of(passage)))
@@ -243,7 +244,7 @@ def _groups(
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A training query. `positives` and `negatives` are places in the corpus, best (or highest ranked) first."""
+    """A training query. `positives` and `negatives` are places in the corpus, best (or highest-ranked) first."""
 
     id: str
     query: str
@@ -252,7 +253,7 @@ class Example:
 
 
 class _Lists:
-    """Lists of places, one after another in one array."""
+    """Lists of places, concatenated in one array."""
 
     def __init__(self) -> None:
         self.ends, self.places = array("q", [0]), array("i")
@@ -266,14 +267,14 @@ class _Lists:
 
 
 class Examples(Indexed[Example]):
-    """Examples whose ids and texts are in `ids` and `texts`, at the places of their queries."""
+    """Training examples, whose ids and texts are in `ids` and `texts` at the places of their queries."""
 
     def __init__(self, ids: Sequence[str], texts: Sequence[str]) -> None:
         self.ids, self.texts = ids, texts
         self._queries, self._positives, self._negatives = array("i"), _Lists(), _Lists()
 
     def append(self, query: int, positives: Iterable[int], negatives: Iterable[int]) -> None:
-        """Add the query at that place."""
+        """Add the query at this place."""
         self._queries.append(query)
         self._positives.append(positives)
         self._negatives.append(negatives)
@@ -286,16 +287,16 @@ class Examples(Indexed[Example]):
         return Example(self.ids[query], self.texts[query], self._positives[place], self._negatives[place])
 
     def each_id(self) -> Iterator[str]:
-        """Yield the ids, without the texts."""
+        """Yield the ids without reading the texts."""
         return (self.ids[query] for query in self._queries)
 
     def rows(self) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-        """Yield (place of the query, positives, negatives) of each, without its texts."""
+        """Yield (place of the query, positives, negatives) for each example, without its texts."""
         for number, query in enumerate(self._queries):
             yield query, self._positives[number], self._negatives[number]
 
     def where(self, mask: NDArray[np.bool_]) -> Examples:
-        """Return the examples that are kept, in the same order."""
+        """Return the examples selected by the mask, in the same order."""
         examples = Examples(self.ids, self.texts)
         for row, wanted in zip(self.rows(), mask, strict=True):
             if wanted:
@@ -303,7 +304,7 @@ class Examples(Indexed[Example]):
         return examples
 
     def with_negatives(self, lists: Iterable[Iterable[int]]) -> Examples:
-        """Return the same examples with other negatives, one list for each."""
+        """Return the same examples with other negatives, one list per example."""
         examples = Examples(self.ids, self.texts)
         for (query, positives, _), negatives in zip(self.rows(), lists, strict=True):
             examples.append(query, positives, negatives)

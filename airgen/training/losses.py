@@ -1,7 +1,7 @@
-"""The loss of E5 (section 4): InfoNCE over in-batch and other negatives, and distillation from a teacher.
+"""E5's loss (section 4): InfoNCE over in-batch and other negatives, and distillation from a teacher.
 
-A large batch is encoded in parts by sentence-transformers, which caches the gradients of the vectors (Gao and others,
-2021). E5 needs that for 32,768 pairs.
+sentence-transformers encodes a large batch in parts and caches the gradients of the vectors (Gao and others, 2021),
+which E5 needs for 32,768 pairs.
 """
 
 import copy
@@ -20,7 +20,7 @@ _util = load_extra("sentence_transformers.util", "training an encoder")
 
 
 def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
-    """Compute KL(p_teacher, p_student) of each row (E5, section 4.2), from scores of the same candidates."""
+    """Compute KL(p_teacher, p_student) for each row (E5, section 4.2) from scores of the same candidates."""
     functional = _torch.nn.functional
     if masked is not None:
         student, teacher = student.masked_fill(masked, -_torch.inf), teacher.masked_fill(masked, -_torch.inf)
@@ -32,7 +32,7 @@ def distillation(student: Any, teacher: Any, masked: Any = None) -> Any:
 
 
 def margin_error(student: Any, teacher: Any, masked: Any) -> Any:
-    """Compute the mean squared error of each row's margins: of the first candidate to each other one (TAS-B).
+    """Compute the mean squared error of each row's margins between the first candidate and each other one (TAS-B).
 
     The first candidate of a row, and at least one other, must not be masked.
     """
@@ -43,7 +43,7 @@ def margin_error(student: Any, teacher: Any, masked: Any) -> Any:
 
 
 class TrainedEncoder(_torch.nn.Module):  # type: ignore[misc, name-defined]
-    """The state in an encoder's checkpoints: the encoder and the queue of `E5Loss`, in bf16 or fp32."""
+    """The state saved in an encoder's checkpoints: the encoder and the queue of `E5Loss`, in bf16 or fp32."""
 
     def __init__(self, encoder: Any, precision: str) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ class TrainedEncoder(_torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc, name-defined]
-    """InfoNCE over all passages of a batch, of all processes and of the queue; with a teacher also distillation.
+    """InfoNCE over all passages in a batch, in all processes and in the queue and, with a teacher, distillation.
 
         extra_negatives="pre-batch"   the vectors of earlier batches, computed with older weights (Lee and others, 2021)
         extra_negatives="moco"        the same, but passages are encoded by a running mean of the encoder
                                       (He and others, 2020)
 
-    E5 found both worse than a large batch (table 8). Queue and second encoder are kept in the module `owner`, so that
-    checkpoints hold them.
+    E5 found both worse than a large batch (table 8). The queue and the second encoder are part of the module `owner`,
+    so that checkpoints contain them.
     """
 
     def __init__(self, owner: Any, recipe: Any) -> None:
@@ -80,7 +80,8 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
             owner.twin = copy.deepcopy(encoder).requires_grad_(False)
 
     def follow(self) -> Any:
-        """Set each weight of the second encoder to momentum * weight + (1 - momentum) * the encoder's; returns it."""
+        """Set each weight of the second encoder to momentum * weight + (1 - momentum) * encoder's weight, and return
+        this encoder."""
         (owner,) = self.owner
         with _torch.no_grad():
             for averaged, current in zip(owner.twin.parameters(), owner.encoder.parameters(), strict=True):
@@ -88,7 +89,7 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
         return owner.twin
 
     def calculate_loss(self, reps: Any, labels: Any = None, *, with_backward: bool = False) -> Any:
-        """Compute the loss; `labels` is a function of the vectors of the queries and of those of the passages."""
+        """Compute the loss. `labels` is a function of the vectors of the queries and of the passages."""
         loss = labels(*(_torch.cat(parts) for parts in reps))
         if with_backward:
             loss.backward()
@@ -97,15 +98,16 @@ class E5Loss(_library.CachedMultipleNegativesRankingLoss):  # type: ignore[misc,
     def of_vectors(
         self, queries: Any, passages: Any, texts: Any, masks: Callable[[Any, Any], Any], teacher: Any = None
     ) -> Any:
-        """Compute the loss of vectors.
+        """Compute the loss from vectors.
 
         Args:
             queries: Vectors of the queries, (n, dim).
             passages: Vectors of their positives, then of all first negatives, and so on.
             texts: Ids of the passages' texts.
-            masks: Function from the ids of all candidates and the columns of the positives to the false negatives.
-            teacher: Scores of each query's own passages, (n, 1 + negatives); NaN if missing. A query without the
-                teacher's scores of its positive and of a negative has only the contrastive loss.
+            masks: Function that returns the false negatives, given the ids of all candidates and the columns of the
+                positives.
+            teacher: Scores of each query's own passages, (n, 1 + negatives), NaN if missing. A query needs teacher
+                scores for its positive and a negative; otherwise, only the contrastive loss is used.
         """
         (owner,) = self.owner
         own_columns = (

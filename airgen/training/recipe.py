@@ -1,8 +1,8 @@
-"""Recipes: the hyperparameters of a training, read from YAML.
+"""Recipes: the hyperparameters of training, read from YAML.
 
 A kind of training derives its recipe from `Recipe`, changes defaults and adds fields. The `description` of a field says
-what it is or where its value comes from; `airgen train recipe KIND` prints it beside the value. Fields that cannot
-change the weights are marked SPEED. All others are part of the fingerprint of a training, and a checkpoint with another
+what it is or where its value comes from, and `airgen train recipe KIND` prints it next to the value. Fields that cannot
+change the weights are marked SPEED. All others are part of the training's fingerprint, and a checkpoint with another
 fingerprint is refused.
 """
 
@@ -26,7 +26,8 @@ R = TypeVar("R", bound="Recipe")
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Cross-validation: the queries of part `number` (from 1) of `parts` are held out, all others train."""
+    """A cross-validation fold: the queries in part `number` (from 1) of `parts` are held out, and all others are used
+    for training."""
 
     number: int
     parts: int
@@ -44,7 +45,7 @@ class Fold:
 
 
 class Recipe(Settings):
-    """The settings of every kind of training. A kind changes the defaults to those of its paper."""
+    """Settings of every kind of training. A kind changes the defaults to those of its paper."""
 
     seed: int = Field(default=42, description="of weights, order, dropout and sampled negatives")
     epochs: int = Field(
@@ -94,7 +95,7 @@ class Recipe(Settings):
         return answer_settings(self)
 
     def on(self, device: str, made: Mapping[str, Any] | None = None) -> Self:
-        """Return the recipe with the precision that it has on a device, or that of a finished model (by its recipe)."""
+        """Return the recipe with the precision for a device, or with that of a finished model's recipe."""
         if self.precision != "auto":
             return self
         chosen = (made or {}).get("precision") or chosen_dtype("auto", device.startswith("cuda"), "fp32")
@@ -102,7 +103,8 @@ class Recipe(Settings):
 
 
 class TrainingData(NamedTuple):
-    """A dataset to train on: how often an epoch has its queries, and its own teacher (`teachers.with_own_teacher`)."""
+    """A dataset to train on, with the number of times an epoch repeats its queries, and its own teacher
+    (`teachers.with_own_teacher`)."""
 
     path: Path
     weight: float = 1.0
@@ -116,11 +118,11 @@ class TrainingRequest:
     Attributes:
         on: A dataset directory in BEIR format (published, generated, or mined pairs), or several, each with a weight
             and a teacher (`TrainingData`).
-        base: The model to start from: a name of `airgen show models`, a folder, or a Hub name.
+        base: The model to start from: a name listed by `airgen show models`, a folder, or a Hub name.
         out: The folder of the trained model.
-        recipe: A file, or the name of one that airgen ships.
-        changes: NAME=VALUE, single settings that replace the recipe's.
-        resume: Go on from an existing checkpoint.
+        recipe: A file, or the name of a built-in recipe.
+        changes: Settings that override the recipe's, as NAME=VALUE.
+        resume: Whether to continue from an existing checkpoint.
     """
 
     on: Path | tuple[TrainingData | tuple[Path, float], ...]
@@ -143,7 +145,7 @@ class TrainingRequest:
         )
 
     def recipe_of(self, kind: type[R]) -> R:
-        """Load the recipe file as a recipe of that kind, with `changes`. Raises SettingsError, UsageError."""
+        """Load the recipe for this kind, with `changes`. Raises SettingsError or UsageError."""
         base = load_yaml(find_yaml("pipelines", self.recipe), kind) if self.recipe is not None else kind()
         if not self.changes:
             return base
@@ -162,7 +164,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def commented_yaml(recipe: Recipe) -> str:
-    """Return a recipe as YAML with the description of each setting beside it."""
+    """Return a recipe as YAML with the description of each setting next to it."""
     lines = []
     for name, field in type(recipe).model_fields.items():
         value = yaml.safe_dump(recipe.model_dump(mode="json")[name], default_flow_style=True).removesuffix("...\n")

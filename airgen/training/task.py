@@ -1,4 +1,4 @@
-"""What one kind of training gives the trainer (`trainer.py`), what that returns, and the files beside the weights.
+"""The interface between a kind of training and the trainer (`trainer.py`), and the files written with the weights.
 
 MODEL/card.json        kind, base, data, recipe, figures, costs; written last, so a folder with it is complete
 MODEL/README.md        the same in words
@@ -33,7 +33,8 @@ WATCHED = "nDCG@10"
 
 @dataclass(frozen=True)
 class Trained(Shown):
-    """A finished training. `figures` are of the weights that were kept; `history` has an entry for each evaluation."""
+    """The result of training. `figures` are those of the weights that were kept, and `history` has an entry per
+    evaluation."""
 
     out: Path
     fingerprint: str
@@ -48,7 +49,7 @@ class Trained(Shown):
 
     @classmethod
     def of_card(cls, out: Path, card: Mapping[str, Any]) -> Trained:
-        """Return the training that an earlier call finished."""
+        """Return the result of training that an earlier call finished."""
         costs = card["costs"]
         return cls(
             out=out,
@@ -65,7 +66,7 @@ class Trained(Shown):
 
 
 def processes() -> int:
-    """Return how many processes of torch's launcher train together; 1 without it."""
+    """Return the number of processes in torch's launcher, or 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
@@ -75,7 +76,7 @@ def rank() -> int:
 
 
 def shared(items: Sequence[T]) -> Sequence[T]:
-    """Return the items of a batch that this process does. A remainder waits for another epoch."""
+    """Return this process's items of a batch. A remainder is left for another epoch."""
     if processes() == 1:
         return items
     count = max(1, len(items) // processes())
@@ -83,17 +84,17 @@ def shared(items: Sequence[T]) -> Sequence[T]:
 
 
 class TrainingTask(ABC):
-    """One kind of training, on one dataset.
+    """Base class of a kind of training on a dataset.
 
     Attributes:
         RECIPE: The kind's class of recipe.
-        SYSTEM: The kind of its retriever, the setting that names the trained folder, and settings copied from the
-            recipe.
-        model: The torch.nn.Module that is trained, on its device; checkpoints contain its state.
-        trained: The same, or its wrapper in several processes, which sums gradients.
-        weighted: Whether an epoch is one of queries, so that datasets can have weights.
-        own_passes: Whether its loss calls `trained` itself, in the precision of the recipe; else the trainer does both.
-        ahead: The next batch of this process, and what `prepare` made of it while the step before ran on a GPU.
+        SYSTEM: The kind of its retriever, the setting for the trained folder, and settings to copy from the recipe.
+        model: The torch.nn.Module to train, on its device. Checkpoints contain its state.
+        trained: The same model or, in several processes, a wrapper that sums gradients.
+        weighted: Whether an epoch consists of queries, so that datasets can have weights.
+        own_passes: Whether its loss calls `trained` itself in the recipe's precision, rather than the trainer.
+        ahead: This process's next batch, and the result of `prepare` for it, computed while the GPU runs the previous
+            step.
     """
 
     RECIPE: ClassVar[type[Recipe]] = Recipe
@@ -116,23 +117,23 @@ class TrainingTask(ABC):
         """
 
     def part_of(self, batch: Any) -> Any:
-        """Return the part of a batch that this process does; all processes have equally many examples."""
+        """Return this process's part of a batch. All processes have the same number of examples."""
         return batch
 
     def prepare(self, batch: Any) -> Any:
-        """Prepare a batch before its step, on the CPU in another thread: sampled texts, features.
+        """Prepare a batch before its step, in another thread on the CPU: sampled texts and features.
 
-        Returns None if there is nothing to prepare. It must not draw from a random state that others use.
+        Returns None if there is nothing to prepare. It must not use a shared random state.
         """
         return None
 
     @property
     def makes_ahead(self) -> bool:
-        """Return whether `prepare` may run beside a step: not where a step uses the same tokenizer."""
+        """Return whether `prepare` may run during a step, which is not possible if a step uses the same tokenizer."""
         return True
 
     def ready(self, batch: Any) -> Any:
-        """Return what `prepare` made of a batch ahead, or makes of it now."""
+        """Return the result of `prepare` for a batch, computed ahead or now."""
         if self.ahead is not None and self.ahead[0] == batch:
             return self.ahead[1]
         return self.prepare(batch)
@@ -143,14 +144,15 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Return figures of the dev queries, including nDCG@10; {} without dev queries. Called without gradients."""
+        """Return the figures on the dev queries, including nDCG@10, or {} if there are none. Called without
+        gradients."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the trained model so that its retriever can load it."""
 
     def system(self, folder: Path) -> Mapping[str, Any]:
-        """Return the trained model of that folder as an entry of a systems YAML, without a name."""
+        """Return the entry for the trained model in a systems YAML, without a name."""
         if not self.SYSTEM:
             return {}
         kind, place, *names = self.SYSTEM
@@ -158,7 +160,7 @@ class TrainingTask(ABC):
 
     @classmethod
     def usual_recipe(cls, queries: int) -> str | None:
-        """Return the name of the shipped recipe for this many training queries; None: the defaults."""
+        """Return the name of the built-in recipe for this many training queries, or None for the defaults."""
         return None
 
     def learning_rates(self, recipe: Recipe) -> list[tuple[Any, float]]:
@@ -166,7 +168,7 @@ class TrainingTask(ABC):
         return [(self.model, recipe.learning_rate)]
 
     def describe_batch(self, batch: Any) -> str:
-        """Describe what a batch consists of, for an error message; may be empty."""
+        """Describe the contents of a batch for an error message, or return ""."""
         return ""
 
 
@@ -174,7 +176,7 @@ CARD = "card.json"
 
 
 def read_card(folder: Path) -> dict[str, Any] | None:
-    """Read the card of a trained model; None if there is none. Raises TrainingError for a damaged card."""
+    """Read the card of a trained model, or return None if there is none. Raises TrainingError if it is damaged."""
     path = folder / CARD
     if not path.is_file():
         return None
@@ -188,7 +190,7 @@ def read_card(folder: Path) -> dict[str, Any] | None:
 
 
 def finished_recipe(folder: Path) -> Mapping[str, Any]:
-    """Return the recipe of an existing trained model; {} without one."""
+    """Return the recipe of an existing trained model, or {}."""
     recipe = (read_card(folder) or {}).get("recipe")
     return recipe if isinstance(recipe, dict) else {}
 
@@ -208,7 +210,8 @@ def write_card(
     parts: Mapping[str, Any],
     device: str,
 ) -> None:
-    """Write a trained model's folder (the task's files, then the cards) and move it into place with a single rename."""
+    """Write a trained model's folder (the task's files, then the cards), and move it into place with a single
+    rename."""
     card = {
         "kind": kind,
         "fingerprint": trained.fingerprint,

@@ -1,11 +1,11 @@
-"""Teachers to distil from: re-rankers, or their scores from a file; one for all datasets, or one for each.
+"""Teachers for distillation: re-rankers, or their scores from a file, for all datasets or for each dataset.
 
     --set teacher=BAAI/bge-reranker-base        for all queries
     --on msmarco=1,teacher=simlm.jsonl.gz       the scores of a file, whose passages are the hard negatives
     --on nli=1,teacher=none                     learned from labels alone, as E5 learns NLI (its section 4.2)
 
-A file of scores is TSV or JSON Lines with query-id, corpus-id and score, as qrels are, or has SimLM's rows:
-{"query_id", "positives": {"doc_id": [...], "score": [...]}, "negatives": {...}}.
+A file of scores is TSV or JSON Lines with query-id, corpus-id and score, like qrels, or has SimLM's rows: {"query_id",
+"positives": {"doc_id": [...], "score": [...]}, "negatives": {...}}.
 
 BEIR's cross-encoder learned from an ensemble of three re-rankers (its section 4, after Hofstätter and others, 2021), E5
 from one (section 4.2).
@@ -37,10 +37,10 @@ NONE = "none"
 
 
 class FileScores:
-    """The scores that a file has for the examples of a training set."""
+    """The scores in a file for the examples of a training set."""
 
     def __init__(self, rows: Iterable[tuple[str, str, float]], examples: Examples, corpus: Corpus) -> None:
-        """Keep the scores of these queries and passages. Raises DatasetError if there are none."""
+        """Load the scores of these queries and passages. Raises DatasetError if there are none."""
         ids = [key_of(key) for key in examples.each_id()]
         self._examples, passages = KeyPlaces(ids), KeyPlaces([*map(key_of, corpus.ids)])
         keys, scores = array("q"), array("f")
@@ -63,19 +63,19 @@ class FileScores:
         return dict(zip(self._places[rows].tolist(), self._scores[rows].tolist(), strict=True))
 
     def negatives(self, number: int, positives: Iterable[int]) -> tuple[int, ...]:
-        """Return the scored passages of an example that are not relevant, highest score first."""
+        """Return an example's scored passages that are not relevant, highest score first."""
         scores, known = self._of(number), set(positives)
         return tuple(sorted((place for place in scores if place not in known), key=lambda at: (-scores[at], at)))
 
     def scores(self, query: str, places: Sequence[int]) -> list[float]:
-        """Return the score of each passage for a query, by its id; NaN if the file has none."""
+        """Return the score of each passage for a query, given by its id, or NaN if the file has none."""
         number = int(self._examples.find([key_of(query)])[0])
         of_query = self._of(number) if number >= 0 else {}
         return [of_query.get(place, np.nan) for place in places]
 
 
 def read_scores(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield (query id, passage id, score) of a file. Raises DatasetError with file and line."""
+    """Yield the (query id, passage id, score) rows of a file. Raises DatasetError with file and line."""
     if ".jsonl" not in path.suffixes or not any("positives" in row for _, row in _first(path)):
         yield from scored_pairs(path)
         return
@@ -97,12 +97,12 @@ def _first(path: Path) -> list[tuple[object, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class OwnTeacher:
-    """The teacher of one dataset, whose passages are the next `passages` of a mixed corpus.
+    """The teacher of one dataset, whose passages are the next `passages` passages of a mixed corpus.
 
     Attributes:
-        spec: A re-ranker's; "none"; None: the recipe's.
-        scores: Scores of a file.
-        prefix: Prefix of the ids of its queries, when mixed.
+        spec: The spec of a re-ranker, "none", or None for the recipe's teacher.
+        scores: Scores from a file.
+        prefix: Prefix of its query ids in a mixed dataset.
     """
 
     passages: int
@@ -112,13 +112,13 @@ class OwnTeacher:
 
 
 class Teacher:
-    """Scores passages of a corpus. Each (query, passage) pair is scored once: scores are kept in memory.
+    """Scores passages of a corpus. Each (query, passage) pair is scored once, since scores are cached in memory.
 
-    Raises the re-rankers' UsageError, ModelError.
+    Raises the re-rankers' UsageError or ModelError.
 
     Args:
-        spec: The recipe's: an argument of `load_reranker`, or several.
-        teachers: Of the datasets whose passages follow one another in the corpus, if they have their own.
+        spec: The recipe's teacher: one or more arguments for `load_reranker`.
+        teachers: The datasets' own teachers, if any, in the order of their passages in the corpus.
     """
 
     def __init__(self, spec: TeacherSpec, corpus: Corpus, teachers: Sequence[OwnTeacher] = ()) -> None:
@@ -142,13 +142,13 @@ class Teacher:
 
     @property
     def of_all(self) -> bool:
-        """Return whether every query has one."""
+        """Return whether every query has a teacher."""
         return all(rerankers or part.scores for rerankers, part in zip(self._rerankers, self._parts, strict=True))
 
     def scores(self, examples: Sequence[Example], places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the mean score over the teachers of a query, in the shape of `places`, (queries, passages).
+        """Return the mean score over a query's teachers, in the shape of `places`, (queries, passages).
 
-        NaN if a query has no teacher, and for pairs that a file does not have.
+        The score is NaN if a query has no teacher, or if a file does not contain the pair.
         """
         means = np.full(places.shape, np.nan, np.float32)
         parts = np.searchsorted(self._ends, places[:, 0], "right")

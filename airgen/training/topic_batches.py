@@ -1,7 +1,7 @@
-"""Topic-aware batches (Hofstätter and others, 2021: TAS-B): the queries of a batch are about one topic.
+"""Topic-aware batches (TAS-B; Hofstätter and others, 2021): all queries of a batch are about one topic.
 
-The other queries' passages of such a batch are nearer to a query than random ones, so in-batch negatives are harder. A
-topic is a cluster of the queries' vectors before training.
+The other passages in such a batch are closer to a query than random ones, so in-batch negatives are harder. A topic is
+a cluster of the queries' vectors before training.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ def topics_of(vectors: NDArray[np.float32], count: int, seed: int) -> NDArray[np
     """Cluster vectors by k-means.
 
     Args:
-        vectors: (queries, dimensions).
-        count: The number of clusters; fewer if there are fewer different vectors.
-        seed: Of the first centres and of the samples.
+        vectors: Vectors of the queries, (queries, dimensions).
+        count: Number of clusters. There are fewer if there are fewer distinct vectors.
+        seed: Seed for the initial centres and the samples.
 
     Returns:
         The cluster of each vector, (queries,).
@@ -32,15 +32,15 @@ def topics_of(vectors: NDArray[np.float32], count: int, seed: int) -> NDArray[np
 
 
 def by_topic(batches: Sequence[Sequence[int]], topics: NDArray[np.int64], seed: int, epoch: int) -> list[list[int]]:
-    """Sort the queries of an epoch into batches of one topic, as many and as large as before.
+    """Sort the queries of an epoch into batches with one topic each, keeping the number and sizes of the batches.
 
-    The rest of a topic shares a batch with the next topic of the epoch.
+    The remainder of a topic shares a batch with the next topic of the epoch.
 
     Args:
-        batches: The numbers of the queries of each batch, in the epoch's random order.
+        batches: The query numbers of each batch, in the epoch's random order.
         topics: The topic of each query.
-        seed: Of the order of topics and of batches.
-        epoch: Every epoch has another order.
+        seed: Seed for the order of topics and batches.
+        epoch: Number of the epoch, each of which has a different order.
     """
     order = np.random.default_rng(rng("topics", seed, epoch).getrandbits(64))
     numbers = np.fromiter(chain.from_iterable(batches), np.int64)

@@ -1,12 +1,12 @@
-"""Systems that make their model, or what it writes, before they search: those of BEIR without a public checkpoint.
+"""Systems that train a model or generate queries before they search, for BEIR's systems without a public checkpoint.
 
     {kind: trained, train: deepct, dataset: msmarco, base: bert-base-uncased}     trained once, then searched everywhere
     {kind: genq, writer: MODEL, base: MODEL}             an encoder adapted to each corpus by written queries (GenQ)
     {kind: doct5query, writer: MODEL, queries: 40}       BM25 over the passages and the queries that MODEL writes
 
-What is made is kept in the cache (`AIRGEN_CACHE`/trained) by what it depends on, and a stopped command goes on. What it
-will cost is said before the first system runs (`makes_first`): counts, and hours by 2 (writing) or 6 (training) times
-parameters times tokens.
+The results are saved in the cache (`AIRGEN_CACHE`/trained) under a key of everything they depend on, and a stopped
+command can be continued. The cost is reported before the first system runs (`makes_first`): counts, and hours estimated
+as 2 (generating) or 6 (training) times parameters times tokens.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _home() -> Path:
 
 
 def hours(parameters: float | None, tokens: float, operations: int) -> str:
-    """Return how long this many tokens take, in words; "" for a model of unknown size."""
+    """Describe how long this many tokens take, or return "" for a model of unknown size."""
     if parameters is None:
         return ""
     work, cores = operations * parameters * tokens, os.cpu_count() or 1
@@ -68,7 +68,7 @@ def _short(number: float) -> str:
 
 
 def _size(model: str, folder: Path | None, millions: float | None) -> float | None:
-    """Return the number of parameters of a model, by the settings or by its file of weights, which is in fp32."""
+    """Return the number of parameters of a model, from the settings or the size of its fp32 weights file."""
     if millions is not None:
         return millions * 1e6
     place = located(model, folder)
@@ -77,38 +77,38 @@ def _size(model: str, folder: Path | None, millions: float | None) -> float | No
 
 
 class _Made(Component):
-    """A retriever that depends on the corpus: `make` builds it."""
+    """Base class of retrievers that are built for a corpus by `make`."""
 
     _inner: Any = None
 
     def make(self, corpus: Corpus) -> Retriever:
-        """Build the system that searches, not yet indexed."""
+        """Build the system that searches, before indexing."""
         raise NotImplementedError
 
     def index(self, corpus: Corpus) -> None:
-        """Make what is missing, and index. Raises what training, writing and the system raise."""
+        """Train or generate what is missing, and index. Raises the errors of training, generation and the system."""
         self._inner = self.make(non_empty(corpus))
         self._inner.index(corpus)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k best passages of each query. Raises UsageError before `index`."""
+        """Return the k best passages of each query. Raises UsageError if `index` has not been called."""
         hits: Hits = self.indexed(self._inner).search(queries, k)
         return hits
 
     def release(self) -> None:
-        """Release this system, and the one that it built."""
+        """Release this system and the system it built."""
         if isinstance(self._inner, Component):
             self._inner.release()
 
     @property
     def facts(self) -> ModelFacts:
-        """Return the size of the trained system's index."""
+        """Return those of the system it built."""
         facts: ModelFacts = getattr(self._inner, "facts", ModelFacts(device=None))
         return facts
 
     @property
     def index_bytes(self) -> int | None:
-        """Return the size of the trained system's index."""
+        """Return those of the system it built."""
         size: int | None = getattr(self._inner, "index_bytes", None)
         return size
 
@@ -118,12 +118,12 @@ class _Made(Component):
         return {"family": self.name, **answer_settings(self.settings), "made": inner}
 
     def key(self, *more: object) -> str:
-        """Return what the trained or written files depend on."""
+        """Return everything on which the trained or generated files depend."""
         return content_key([self.name, answer_settings(self.settings), *more])[:16]
 
 
 class TrainedSystem(_Made):
-    """A system that is trained on a dataset, once."""
+    """A system that is trained on a dataset once."""
 
     name = "trained"
 
@@ -133,8 +133,8 @@ class TrainedSystem(_Made):
         Attributes:
             train: The kind of `airgen train` whose model is the system.
             dataset: A dataset in BEIR format, or a fetched one.
-            set: Settings of its recipe.
-            millions: Millions of parameters of the base, to estimate the cost.
+            set: Settings to override in its recipe.
+            millions: Millions of parameters of the base model, to estimate the cost.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -147,7 +147,7 @@ class TrainedSystem(_Made):
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
 
         def lacks(self, folder: Path | None) -> list[str]:
-            """Say that the dataset to train on is missing, if it is."""
+            """Return a line if the training dataset is missing."""
             if _dataset_place(self.dataset, folder) is not None:
                 return []
             return [
@@ -155,7 +155,7 @@ class TrainedSystem(_Made):
             ]
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
-            """Say what is trained, and how long that takes."""
+            """Describe what is trained, and how long this takes."""
             place = _dataset_place(self.dataset, folder)
             if place is None or read_card(_home() / _model_name(self, place)) is not None:
                 return ""
@@ -175,7 +175,7 @@ class TrainedSystem(_Made):
     settings: Settings
 
     def make(self, corpus: Corpus) -> Retriever:
-        """Train the system, unless that is done."""
+        """Train the system, unless it is already trained."""
         chosen = self.settings
         place = _dataset_place(chosen.dataset, self.folder)
         if place is None:
@@ -205,7 +205,7 @@ def _model_name(settings: TrainedSystem.Settings, place: Path) -> str:
 
 
 def _spec_of(card: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """Return the system of a trained folder; a re-ranker works over BM25."""
+    """Return the system for a trained folder. A re-ranker uses BM25 as its first stage."""
     spec = dict(card["system"])
     if spec.get("kind") == "rerank":
         spec["first"] = {"kind": "bm25"}
@@ -227,7 +227,7 @@ def _train(
     device: str | None = None,
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the card of the model in `home`, training it unless it exists; an interrupted training is continued."""
+    """Return the card of the model in `home`, training it unless it exists. Interrupted training is continued."""
     local = located(base, folder)
     start = str(local) if local.exists() else base
     with locked(home.with_name(f"{home.name}.lock"), wait=True):
@@ -245,7 +245,7 @@ def _train(
 
 
 class _Writing(_Made):
-    """What has queries written for every passage of its corpus."""
+    """Base class of systems that generate queries for every passage of the corpus."""
 
     class Settings(BM25Settings):
         """Settings of a system that generates queries first.
@@ -253,7 +253,7 @@ class _Writing(_Made):
         Attributes:
             writer: A sequence-to-sequence model.
             queries: Number of queries per passage.
-            millions: Millions of its parameters, to estimate the cost.
+            millions: Millions of parameters of the writer, to estimate the cost.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -263,19 +263,19 @@ class _Writing(_Made):
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
 
         def writing(self, passages: int, folder: Path | None) -> str:
-            """Say how many queries are written, and how long that takes."""
+            """Describe how many queries are generated, and how long this takes."""
             tokens = passages * (_PASSAGE_TOKENS + self.queries * _QUERY_TOKENS)
             time = hours(_size(self.writer, folder, self.millions), tokens, 2)
             return f"writes {passages * self.queries:,} queries for {passages:,} passages with {self.writer}{time}"
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
-            """Say what is written."""
+            """Describe what is generated."""
             return self.writing(passages, folder)
 
     settings: Settings
 
     def written(self, corpus: Corpus, places: Sequence[int]) -> Path:
-        """Return the file of queries for these passages, which is written unless it exists."""
+        """Return the file of queries for these passages, generating it unless it exists."""
         name = content_key([self.settings.writer, self.settings.queries, *_texts(corpus, places)])[:16]
         out = _home() / f"queries-{name}.jsonl"
         with locked(out.with_name(f"{out.name}.lock"), wait=True):
@@ -301,12 +301,13 @@ def _texts(corpus: Corpus, places: Iterable[int]) -> Iterator[str]:
 
 
 class DocT5Query(_Writing):
-    """docT5query (Nogueira and Lin, 2019; BEIR's section 4): passages are indexed with queries that they may answer."""
+    """docT5query (Nogueira and Lin, 2019; BEIR's section 4), which indexes passages with queries that they may
+    answer."""
 
     name = "doct5query"
 
     def make(self, corpus: Corpus) -> Retriever:
-        """Build BM25 over passages and queries."""
+        """Build BM25 over passages and their queries."""
         chosen = self.settings
         file = self.written(corpus, range(len(corpus)))
         bm25 = {name: getattr(chosen, name) for name in BM25Settings.model_fields if name in chosen.model_fields_set}
@@ -314,7 +315,7 @@ class DocT5Query(_Writing):
 
 
 class GenQ(_Writing):
-    """GenQ (BEIR's section 4): an encoder trained further on queries written for the corpus that it searches."""
+    """GenQ (BEIR's section 4), which fine-tunes an encoder on queries generated for the corpus."""
 
     name = "genq"
 
@@ -323,8 +324,8 @@ class GenQ(_Writing):
 
         Attributes:
             base: The encoder.
-            passages: Number of passages, drawn at random, for which queries are generated (BEIR: 100,000).
-            set: Settings of the encoder's recipe.
+            passages: Number of random passages for which queries are generated (BEIR: 100,000).
+            set: Settings to override in the encoder's recipe.
         """
 
         queries: int = Field(default=5, ge=1)
@@ -334,7 +335,7 @@ class GenQ(_Writing):
         set: dict[str, Any] = Field(default={})
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
-            """Say what is written and trained."""
+            """Describe what is generated and trained."""
             passages = min(passages, self.passages)
             recipe: Any = TrainingRequest(Path(), "", Path(), changes=_assignments(self.set)).recipe_of(
                 task_class("encoder").RECIPE

@@ -1,15 +1,16 @@
-"""One training of any kind, by the Trainer of transformers: the steps, the schedule, checkpoints, several processes.
+"""Train any kind of model with transformers' Trainer: steps, schedule, checkpoints and several processes.
 
     run("splade", lambda device: SpladeTask(recipe, data, base, device), recipe, data, request)
 
-A kind (a `TrainingTask`) provides batches and a loss. This module evaluates on dev, chooses the weights to keep, and
-resumes. OUT.training/ contains `best.pt` and the last two checkpoints of the Trainer. `airgen.json` is written last
-into a checkpoint, so a checkpoint without it is incomplete and not used: after SIGKILL at any moment, `--resume` ends
-with the same weights as an uninterrupted run on the same machine. OUT appears at the end (`task.py`).
+A kind (a `TrainingTask`) provides batches and a loss. This module evaluates on dev queries, chooses the weights to
+keep, and resumes. OUT.training/ contains `best.pt` and the Trainer's last two checkpoints. `airgen.json` is written to
+a checkpoint last, so a checkpoint without it is incomplete and not used: after SIGKILL at any moment, `--resume` ends
+with the same weights as an uninterrupted run on the same machine. OUT is created at the end (`task.py`).
 
     torchrun --nproc-per-node 4 -m airgen train pretrain --on data/pairs --base BASE --out models/e5
 
-Processes of torch's launcher train one model: each takes its part of every batch. The first one evaluates and saves.
+The processes of torch's launcher train one model, each with its part of every batch. The first process evaluates and
+saves.
 """
 
 import json
@@ -53,11 +54,11 @@ _torch = load_extra("torch", "training")
 def run(
     kind: str, make: Callable[[str], TrainingTask], recipe: Recipe, data: TrainingSet, *, request: TrainingRequest
 ) -> Trained:
-    """Train to the end and write OUT. If OUT is already the result of the same training, do nothing.
+    """Train a model and write OUT. Does nothing if OUT is already the result of the same training.
 
     `make` builds the task on a device. Raises UsageError if OUT has a checkpoint but `resume` is not set; TrainingError
-    for a checkpoint or model of another training, for a loss that becomes NaN or infinite, and if memory is exhausted;
-    and the task's own errors.
+    if the checkpoint or model is from other training, if the loss becomes NaN or infinite, or if memory runs out; and
+    the task's own errors.
     """
     device = device_of(request)
     recipe = recipe.on(device, finished_recipe(request.out))
@@ -108,7 +109,7 @@ def run(
 
 
 def device_of(request: TrainingRequest) -> str:
-    """Return the device of this process: each process of torch's launcher has the GPU of its number."""
+    """Return the device of this process. Each process of torch's launcher uses the GPU with its number."""
     device = request.device
     if processes() > 1 and on_gpu(device):
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -117,7 +118,7 @@ def device_of(request: TrainingRequest) -> str:
 
 @contextmanager
 def _arithmetic(recipe: Recipe, device: str) -> Iterator[None]:
-    """On a GPU, multiply fp32 in TF32; with `deterministic`, allow only algorithms that repeat their bits."""
+    """On a GPU, use TF32 for fp32 products or, with `deterministic`, only deterministic algorithms."""
     with ExitStack() as stack:
         if recipe.precision == "fp32" and not recipe.deterministic:
             stack.enter_context(tf32(device))
@@ -127,9 +128,10 @@ def _arithmetic(recipe: Recipe, device: str) -> Iterator[None]:
 
 
 def _checkpoint_gradients(kind: str, model: Any) -> None:
-    """Compute what is inside the layers of a transformer again in the backward pass, instead of keeping it.
+    """Enable gradient checkpointing: recompute a transformer's activations in the backward pass instead of keeping
+    them.
 
-    Raises TrainingError for a model that cannot.
+    Raises TrainingError if the model does not support it.
     """
     layers = [part for part in model.modules() if isinstance(part, _library.PreTrainedModel)]
     layers = [part for part in layers if part.supports_gradient_checkpointing]
@@ -142,7 +144,7 @@ def _checkpoint_gradients(kind: str, model: Any) -> None:
 
 
 class _Loss(_torch.nn.Module):  # type: ignore[misc, name-defined]
-    """A task as a module: its forward pass is the loss, so that torch's own wrapper sums the gradients of processes."""
+    """A task as a module whose forward pass is the loss, so that torch's own wrapper sums gradients over processes."""
 
     def __init__(self, task: TrainingTask) -> None:
         super().__init__()
@@ -153,7 +155,7 @@ class _Loss(_torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 class _Steps:
-    """The batches of all epochs, one after another; those of an epoch are made when the first is asked for."""
+    """The batches of all epochs in order. Those of an epoch are created when the first one is needed."""
 
     def __init__(self, task: TrainingTask, recipe: Recipe) -> None:
         self._task, self._epoch, self._batches = task, 0, task.batches(0)
@@ -168,11 +170,11 @@ class _Steps:
         return self._total
 
     def prepare_ahead(self) -> None:
-        """From now on, prepare each batch during the step before it: the GPU works, and a core is free."""
+        """From now on, prepare each batch during the previous step, while the GPU works and a core is free."""
         self._pool = ThreadPoolExecutor(1, "batches")
 
     def settle(self) -> None:
-        """Wait until nothing is made ahead any more: a tokenizer serves one thread."""
+        """Wait until no batch is being prepared, because a tokenizer can be used by only one thread."""
         if self._next is not None:
             wait([self._next[1]])
 
@@ -204,7 +206,7 @@ class _Steps:
 
 
 class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
-    """Trains one task. Each of its epochs is the whole training, because a task orders the epochs itself."""
+    """Trains one task. Its single epoch covers the whole training, because a task orders the epochs itself."""
 
     def __init__(
         self, task: TrainingTask, recipe: Recipe, work: Path, parts: dict[str, Any], *, device: str, quiet: bool
@@ -245,9 +247,9 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         _torch.manual_seed(recipe.seed + rank())  # each process has its own dropout
 
     def go(self, began: float) -> str:
-        """Train from the newest checkpoint, or from the first step; at the end the model has the weights to keep.
+        """Train from the newest checkpoint or from the first step. At the end, the model has the weights to keep.
 
-        Returns why training ended.
+        Returns the reason why training ended.
         """
         self._began = began
         self.work.mkdir(parents=True, exist_ok=True)
@@ -277,7 +279,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         return self._before + time.monotonic() - self._began
 
     def kept_figures(self) -> dict[str, float]:
-        """Return the dev figures of the weights that are kept."""
+        """Return the dev figures of the weights to keep."""
         entry = self._best() if self.recipe.keep == "best" else None
         return {name: value for name, value in (entry or self.history[-1]).items() if "@" in name}
 
@@ -286,7 +288,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
         return max(seen, key=lambda entry: float(entry[WATCHED]), default=None)
 
     def _stops(self) -> str:
-        """Say why training ends now, after `patience` worse evaluations, or return ""."""
+        """Return why training ends now, after `patience` worse evaluations, or ""."""
         best = self._best()
         worse = len(self.history) - 1 - self.history.index(best) if best else 0
         return f"no better dev {WATCHED} in {worse} evaluations" if 0 < self.recipe.patience <= worse else ""
@@ -294,17 +296,17 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
     # Attributes that the Trainer reads.
 
     def get_train_dataloader(self) -> Any:
-        """Return all steps in order, for every process; the random state of dropout is not touched."""
+        """Return all steps in order, for every process, without changing the random state of dropout."""
         return _torch.utils.data.DataLoader(
             self._steps, collate_fn=lambda batches: {"batch": batches[0]}, generator=_torch.Generator().manual_seed(0)
         )
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Return 0: they are not counted."""
+        """Return 0, since operations are not counted."""
         return 0
 
     def log(self, *_: Any, **__: Any) -> None:
-        """Do nothing: this class keeps its own history."""
+        """Do nothing, since this class keeps its own history."""
 
     def training_step(self, *arguments: Any, **named: Any) -> Any:
         """Run the forward and backward pass of a step."""
@@ -312,7 +314,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
             return super().training_step(*arguments, **named)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
-        """Compute the loss of the task, and keep its numbers."""
+        """Compute the loss of the task, and record its figures."""
         self.task.trained = model
         self.batch = inputs["batch"]
         part = self.task.part_of(self.batch)
@@ -377,7 +379,7 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
                     fresh.write_text(json.dumps(state), encoding="utf-8")
 
     def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
-        """Write the weights of any module, to `best.pt` or to a checkpoint."""
+        """Write the weights of any module to `best.pt` or a checkpoint."""
         if rank() == 0:
             path = Path(output_dir) / "weights.pt" if output_dir else self.work / "best.pt"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -403,19 +405,19 @@ class _Trainer(_library.Trainer):  # type: ignore[misc, name-defined]
 
 
 class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
-    """Says after which steps the Trainer evaluates and saves, and looks at gradients."""
+    """Decides after which steps the Trainer evaluates and saves, and checks gradients."""
 
     def __init__(self, trainer: _Trainer) -> None:
         self._trainer = trainer
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Check the gradients after clipping: a norm that was NaN or infinite has made them NaN."""
+        """Check the gradients after clipping, which turns them into NaN if their norm was NaN or infinite."""
         trainer = self._trainer
         gradients = [parameter.grad for parameter in trainer.task.model.parameters() if parameter.grad is not None]
         trainer.check("gradient norm", float(_torch.nn.utils.get_total_norm(gradients)))
 
     def on_step_end(self, arguments: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluate at the end of each epoch or after `evaluate_every` steps, and then save."""
+        """Evaluate at the end of each epoch or after `evaluate_every` steps, then save."""
         trainer, step = self._trainer, state.global_step
         interval = trainer.recipe.evaluate_every or trainer._steps.of_epoch
         control.should_evaluate = step % interval == 0 or step == len(trainer._steps)
@@ -423,7 +425,7 @@ class _Watch(_library.TrainerCallback):  # type: ignore[misc, name-defined]
 
 
 def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step (from 0) as a share of the highest: a linear warm-up, then the schedule.
+    """Return the learning rate of a step (from 0) as a share of the maximum: a linear warm-up followed by the schedule.
 
     >>> [round(learning_rate_share(step, 10, Recipe(warmup=0.2)), 3) for step in (0, 1, 2, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.125]
@@ -437,7 +439,7 @@ def learning_rate_share(step: int, total: int, recipe: Recipe) -> float:
 
 
 def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
-    """Return AdamW's parameter groups. Biases and norms are not decayed."""
+    """Return AdamW's parameter groups, without weight decay for biases and norms."""
     groups = []
     for module, rate in task.learning_rates(recipe):
         weights = [tensor for tensor in module.parameters() if tensor.requires_grad]
@@ -448,7 +450,7 @@ def _groups(task: TrainingTask, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def _newest(work: Path) -> Path | None:
-    """Return the complete checkpoint of the highest step."""
+    """Return the latest complete checkpoint."""
     complete = [path.parent for path in work.glob(f"checkpoint-*/{_STATE}")]
     return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
 
@@ -476,7 +478,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> Any:
-    """Read tensors to the CPU; nothing in the file is executed."""
+    """Load tensors to the CPU without executing anything in the file."""
     with _reading(path):
         return _torch.load(path, map_location="cpu", weights_only=True)
 
@@ -496,7 +498,7 @@ def _enough_memory(task: TrainingTask, where: str) -> Iterator[None]:
 
 
 def _other(finished: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
-    """Say in which parts another training differs, with the names of recipe settings."""
+    """Describe in which parts other training differs, with the names of recipe settings."""
     before = finished.get("parts") or {}
     names = [name for name in ("kind", "base", "data") if before.get(name) != parts[name]]
     then, now = before.get("recipe") or {}, parts["recipe"]

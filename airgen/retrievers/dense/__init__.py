@@ -1,1 +1,1 @@
-"""Dense retrieval: embedders, the cache of their vectors, exact search."""
+"""Dense retrieval: embedders, the cache of their vectors, and exact search."""

@@ -1,12 +1,12 @@
-"""Approximate search by faiss, as teams have it in production: HNSW, IVF, PQ, or any other of its factory strings.
+"""Approximate search with faiss, as used in production: HNSW, IVF, PQ, or any other factory string.
 
     {kind: dense, embedder: BAAI/bge-m3, index: "HNSW32", search: {efSearch: 64}}
     {kind: dense, embedder: BAAI/bge-m3, index: "IVF1024,PQ32", search: {nprobe: 16}, cache: ../indexes}
 
-An index is trained on a seeded sample of the rows, filled in blocks, written to disk and mapped from there. It can have
-several parts (`parts`) of consecutive rows, which share one training. Each part is filled and searched separately, on a
-worker if there are any, and the best hits of all parts are merged. So the hits depend on the number of parts, not on
-where they are. (faiss fills a graph with several threads in no fixed order, so two builds of HNSW differ slightly.)
+An index is trained on a seeded sample of the rows, filled in blocks, written to disk and memory-mapped. It can have
+several parts (`parts`) of consecutive rows that share one training. Each part is filled and searched separately, on a
+worker if there are any, and the best hits of all parts are merged. The hits thus depend on the number of parts, but not
+on where they are. (faiss fills a graph with several threads in no fixed order, so two builds of HNSW differ slightly.)
 
 Labels never depend on such an index: recall for labelling is exact.
 """
@@ -42,8 +42,8 @@ class AnnSpec:
 
     Attributes:
         factory: faiss's factory string.
-        build: Parameters that are set before the index is filled.
-        search: Parameters that are set before it is searched.
+        build: Parameters to set before filling the index.
+        search: Parameters to set before searching the index.
         sample: Number of rows on which the index is trained.
         parts: Number of parts.
     """
@@ -55,7 +55,7 @@ class AnnSpec:
     parts: int = 1
 
     def made(self, dim: int) -> Any:
-        """Create the empty index. Raises ModelError with the message of faiss."""
+        """Create the empty index. Raises ModelError with faiss's message."""
         faiss = _faiss(self.factory)
         with _one_line_errors(f"index {self.factory!r}"):
             index = faiss.index_factory(dim, self.factory, faiss.METRIC_INNER_PRODUCT)
@@ -65,7 +65,7 @@ class AnnSpec:
         return index
 
     def check(self, dim: int, passages: int) -> None:
-        """Raise ModelError for a string that does not fit vectors of `dim`, or so few passages."""
+        """Raise ModelError if the factory string does not suit the dimension or the number of passages."""
         needed = _vectors_needed(_faiss(self.factory), self.made(dim))
         if passages < needed:
             raise ModelError(
@@ -76,7 +76,7 @@ class AnnSpec:
 
 @lru_cache(maxsize=64)
 def spec_problem(spec: AnnSpec) -> str:
-    """Return what is wrong with an index whatever the vectors are, or "". Returns "" if faiss is not installed."""
+    """Return what is wrong with a specification regardless of the vectors, or "" (also if faiss is not installed)."""
     try:
         spec.made(_NOMINAL_DIM)
     except ModelError as error:
@@ -92,7 +92,7 @@ def _faiss(spec: str) -> Any:
 
 @contextmanager
 def _one_line_errors(subject: str) -> Iterator[None]:
-    """Turn faiss's errors into a ModelError of one line."""
+    """Convert faiss's errors to a one-line ModelError."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
@@ -104,7 +104,7 @@ def _one_line_errors(subject: str) -> Iterator[None]:
 
 
 def _layers(faiss: Any, index: Any) -> Iterator[Any]:
-    """Yield an index and those inside it, each as its own class."""
+    """Yield an index and the indexes inside it, each as its own class."""
     index = faiss.downcast_index(index)
     yield index
     for name in ("index", "base_index", "storage", "quantizer"):
@@ -123,9 +123,9 @@ def _quantizer(layer: Any) -> Any:
 
 
 def _skip_slow_training(faiss: Any, index: Any, spec: AnnSpec) -> None:
-    """Skip work that takes minutes and changes no hit: the order of codes for polysemous search, which only `ht` needs.
+    """Skip work that takes minutes without changing hits: ordering codes for polysemous search, which only `ht` needs.
 
-    Also silence warnings about few points per centroid: `AnnSpec.check` decides what is too few.
+    Also silence warnings about too few points per centroid, since `AnnSpec.check` decides what is too few.
     """
     for layer in _layers(faiss, index):
         if hasattr(layer, "do_polysemous_training"):
@@ -137,7 +137,7 @@ def _skip_slow_training(faiss: Any, index: Any, spec: AnnSpec) -> None:
 
 @dataclass(frozen=True)
 class _PartFill:
-    """What a worker does to make a part."""
+    """A worker's task of building a part."""
 
     folder: Path
     rows: Path
@@ -146,7 +146,7 @@ class _PartFill:
     trained: bytes
 
     def make(self) -> Callable[[tuple[int, Shard]], bool]:
-        """Return the function that a worker runs. It returns whether the worker could see the rows and the folder."""
+        """Return the worker's function, which returns whether the worker could access the rows and the folder."""
 
         def work(item: tuple[int, Shard]) -> bool:
             number, shard = item
@@ -159,7 +159,7 @@ class _PartFill:
         return work
 
     def fill(self, number: int, matrix: Any, rows: NDArray[np.int64] | None) -> None:
-        """Write the part of these rows of `matrix`, or of all of it."""
+        """Write the part for these rows of `matrix`, or for all of it."""
         faiss = _faiss(self.spec.factory)
         index = faiss.deserialize_index(np.frombuffer(self.trained, np.uint8))
         for name, value in self.spec.build:
@@ -192,8 +192,8 @@ def build_ann(
         folder: An empty folder, which receives the parts of the index.
         spec: The kind of index.
         matrix: The rows, (n, dim).
-        rows: The row of each passage in `matrix`. None: one row per passage, in order.
-        file: The file that holds `matrix`, and its first row there. None: the rows are only in memory.
+        rows: The row of each passage in `matrix`, or None if there is one row per passage, in order.
+        file: The file that contains `matrix`, and its first row in the file, or None if the rows are only in memory.
 
     Raises:
         ModelError: faiss refuses the index or the rows.
@@ -227,14 +227,14 @@ def build_ann(
 
 
 def _part_bounds(count: int, parts: int) -> list[tuple[int, int]]:
-    """Return the first row of each part and the row after its last; the sizes differ by one at most."""
+    """Return the first row and the end of each part. The sizes differ by at most one."""
     ends = [count * number // parts for number in range(parts + 1)]
     return [(start, end) for start, end in pairwise(ends) if end > start]
 
 
 @dataclass(frozen=True)
 class _PartSearch:
-    """What a worker does to search a part."""
+    """A worker's task of searching a part."""
 
     folder: Path
     search: tuple[tuple[str, float], ...]
@@ -242,7 +242,7 @@ class _PartSearch:
     k: int
 
     def make(self) -> Callable[[int], Hits | None]:
-        """Return the function that a worker runs. It returns None if the worker cannot see the index."""
+        """Return the worker's function, which returns None if the worker cannot access the index."""
 
         def work(number: int) -> Hits | None:
             return self.hits(number) if _part(self.folder, number).is_file() else None
@@ -250,7 +250,7 @@ class _PartSearch:
         return work
 
     def hits(self, number: int) -> Hits:
-        """Return the hits in one part, with positions counted from 0 there; ties are in the order of position."""
+        """Return the hits in one part, with positions from 0 in the part. Ties are in order of position."""
         index = _opened(_part(self.folder, number), self.search)
         hits = Hits.none(len(self.queries), self.k)
         k = min(self.k, index.ntotal)
@@ -265,7 +265,7 @@ class _PartSearch:
 
 @lru_cache(maxsize=256)
 def _opened(path: Path, search: tuple[tuple[str, float], ...]) -> Any:
-    """Map a part from its file; move it to a GPU if this faiss has one that can run it."""
+    """Memory-map a part, and move it to a GPU if this build of faiss has one that supports it."""
     faiss = _faiss(path.parent.name)
     with _one_line_errors(f"{path}: reading"):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
@@ -291,11 +291,11 @@ class AnnIndex:
 
     @property
     def bytes(self) -> int:
-        """Size of its files."""
+        """Return the size of its files in bytes."""
         return sum(path.stat().st_size for path in self.folder.glob("part-*.faiss"))
 
     def search(self, queries: NDArray[np.float32], k: int) -> Hits:
-        """Return the hits of each query; fewer than k if the index looked at fewer.
+        """Return the hits of each query, which are fewer than k if the index visited fewer passages.
 
         Args:
             queries: Vectors of m queries, float32 (m, dim).
@@ -319,7 +319,7 @@ class AnnIndex:
 
 
 def near_share(exact: NDArray[np.int32], hits: Hits) -> float:
-    """Return the share of the nearest passages that are among the first n hits.
+    """Return the share of the n nearest passages that are among the first n hits.
 
     Args:
         exact: Positions of the nearest passages by exact search, (m, n).

@@ -1,9 +1,9 @@
-"""BERT as a graph of ONNX Runtime, made of weights that are named as transformers names them.
+"""Build an ONNX Runtime graph of BERT from weights with transformers' names.
 
     states = bert(weights, layers, heads, epsilon, narrow=True)
     states(words)                           # word embeddings (tokens, width) to the last hidden states, same shape
 
-It is for models that come without a graph, or with a slow one.
+This is for models without a graph, or with a slow one.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _STEPS = 63  # steps of 7 bits, because with 8 bits, sums overflow 16 bits on pr
 
 
 def cpu_session(model: str | bytes) -> Any:
-    """Open a file or a serialised model with ONNX Runtime; each run takes one core."""
+    """Open a file or a serialised model with ONNX Runtime. Each run uses one core."""
     onnxruntime = load_extra("onnxruntime", "the embedded encoder")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -35,15 +35,15 @@ def cpu_session(model: str | bytes) -> Any:
 def bert(
     weights: Mapping[str, Array], layers: int, heads: int, epsilon: float, *, narrow: bool = False
 ) -> Callable[[Array], Array]:
-    """Build a function from the word embeddings of one text, (tokens, width), to its last hidden states, same shape.
+    """Build a function that maps the word embeddings of a text, (tokens, width), to its last hidden states, same shape.
 
     Args:
-        weights: Weights in fp32 by transformers' names; linear weights are (out, in).
+        weights: Weights in fp32 by transformers' names. Linear weights are (out, in).
         layers: Number of layers.
         heads: Number of attention heads.
         epsilon: Epsilon of the layer norms.
-        narrow: Run linear layers with weights of 7 bits and activations of 8, except the second layer of each
-            feed-forward, whose inputs have outliers. That is three times as fast, with a cosine of .999 to fp32
+        narrow: Run linear layers with 7-bit weights and 8-bit activations, except the second layer of each feed-forward
+            block, whose inputs have outliers. This is three times as fast, with a cosine similarity of .999 to fp32
             (benchmarks/narrow.py).
     """
     graph = _Graph(weights, heads, epsilon, narrow)
@@ -52,10 +52,10 @@ def bert(
 
 
 def exported_bert(path: str, heads: int) -> Run:
-    """Run a BERT exported by PyTorch, with weights in int8 and scales in fp32, by the graph of `bert`.
+    """Run a BERT exported by PyTorch, with int8 weights and fp32 scales, using the graph of `bert`.
 
-    The states equal those of the file's own graph except in the last digits, in four fifths of its time: there is no
-    mask to add, no NaN to look for, and a product adds its bias itself (docs/notes/models.md).
+    The states equal those of the file's own graph except in the last digits, in four fifths of the time: there is no
+    mask to add and no check for NaN, and products include the bias (docs/notes/models.md).
     """
     onnx = load_extra("onnx", "the embedded encoder")
     graph = onnx.load(path).graph
@@ -81,10 +81,10 @@ def exported_bert(path: str, heads: int) -> Run:
 
 
 class MaskedLanguageModel:
-    """BERT with its head, and the greatest logit of any token for each term of the vocabulary.
+    """BERT with its language modelling head, returning the maximum logit over tokens for each vocabulary term.
 
-    Only logits above 0 matter, and few terms have one. So all products are first computed in whole numbers, which takes
-    a third of the time, and computed again in fp32 if their error may hide such a logit.
+    Only positive logits matter, and few terms have one. All products are therefore first computed in integers, which
+    takes a third of the time, and recomputed in fp32 if their error might hide a positive logit.
     """
 
     def __init__(self, weights: Mapping[str, Array], layers: int, heads: int, epsilon: float) -> None:
@@ -106,7 +106,7 @@ class MaskedLanguageModel:
         )
 
     def logits(self, words: Array) -> tuple[NDArray[np.int32], Array]:
-        """Return the terms whose greatest logit is above 0, ascending, and these logits; NaN counts as above 0."""
+        """Return the terms with a positive maximum logit, ascending, and these logits. NaN counts as positive."""
         states, *products = self._session.run(None, {"words": np.asarray(words, np.float32)})
         rough = np.concatenate([part.max(axis=0) for part in products]) + self._bias
         # By Cauchy and Schwarz. The error of a state is at most a step of its 8 bits, and that of a weight is the
@@ -125,13 +125,13 @@ of_rows (float[t, w] states, float[n, w] rows) => (float[t, n] found) { found = 
 
 
 def _in_steps(weight: Array) -> tuple[NDArray[np.int8], Array]:
-    """Round weights (in, out) to whole numbers, and return these and their step sizes, (out,)."""
+    """Round weights (in, out) to integers, and return them with their step sizes, (out,)."""
     scale = np.maximum(np.abs(weight).max(axis=0) / _STEPS, np.finfo(np.float32).tiny).astype(np.float32)
     return np.rint(weight / scale).astype(np.int8), scale
 
 
 class _Graph:
-    """Nodes and constants of an ONNX graph; each method adds some, and returns the name of their output."""
+    """Builder of an ONNX graph. Each method adds nodes and constants, and returns the name of their output."""
 
     def __init__(self, weights: Mapping[str, Array], heads: int, epsilon: float, narrow: bool) -> None:
         self._onnx = load_extra("onnx", "the embedded encoder")
@@ -159,7 +159,7 @@ class _Graph:
         return self.product(states, *_in_steps(weight), bias)
 
     def product(self, states: str, steps: NDArray[np.int8], scale: Array, *bias: str) -> str:
-        """Multiply states, in whole numbers of 8 bits, by weights of `_in_steps`."""
+        """Multiply states, as 8-bit integers, by weights from `_in_steps`."""
         constants = map(self._constant, (steps, scale, np.zeros(len(scale), np.int8)))
         return self._node("DynamicQuantizeMatMul", states, *constants, *bias, domain="com.microsoft")
 

@@ -1,11 +1,11 @@
-"""Embedders of sentence-transformers, by Hub name, folder or catalogue name; what all models of torch share.
+"""Embedders from sentence-transformers, by Hub name, folder or catalogue name, and the base classes of torch models.
 
     {kind: sentence-transformers, model: BAAI/bge-m3, dtype: fp16, device: [cuda:0, cuda:1],
      model_kwargs: {attn_implementation: sdpa}}
 
-On a GPU, weights are in half precision and a batch has as many texts as its memory holds, unless the settings say
-otherwise. If memory is exhausted nevertheless, the batch is halved and the work continues. Several devices share the
-work through the library's own pool of processes.
+On a GPU, weights are in half precision and a batch has as many texts as fit in memory, unless the settings say
+otherwise. If it runs out of memory nevertheless, the batch is halved and work continues. Several devices share the work
+through the library's own process pool.
 """
 
 import json
@@ -45,7 +45,7 @@ _LARGEST_BATCH = 1024  # maximum texts per batch, however short they are
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide the progress bars of transformers, and its warnings about heads that a model does not need."""
+    """Hide transformers' progress bars, and its warnings about heads that a model does not need."""
     logging = load_extra("transformers", "a neural model").utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -59,9 +59,9 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def loaded(role: str, name: str, make: Any, **settings: Any) -> Any:
-    """Call `make(**settings)`, and turn its errors into a ModelError that says what to do.
+    """Call `make(**settings)`, and convert its errors to a ModelError that says what to do.
 
-    Exhausted memory is raised as it is.
+    Out-of-memory errors are raised unchanged.
     """
     try:
         with quiet_transformers():
@@ -86,14 +86,14 @@ def with_tokenizer(
     dtype: Dtype = "auto",
     model_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Any]:
-    """Load a model of transformers, on a GPU if there is one, and its tokenizer.
+    """Load a transformers model and its tokenizer, on a GPU if there is one.
 
     Args:
-        kind: Class of transformers, such as "AutoModel".
-        role: What to call the model in an error.
-        name: Name of the model in an error.
+        kind: A transformers class, such as "AutoModel".
+        role: Role of the model for error messages.
+        name: Name of the model for error messages.
         place: Folder or Hub name.
-        device: Device of torch. None: a GPU if there is one.
+        device: torch device. Default: a GPU if there is one.
         dtype: Dtype of the weights.
         model_kwargs: Further arguments of `from_pretrained`.
 
@@ -111,7 +111,7 @@ def with_tokenizer(
 
 
 def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
-    """Return the configuration of a model by folder or Hub name; {} if none can be read."""
+    """Return the configuration of a model by folder or Hub name, or {} if it cannot be read."""
     if Path(place).is_dir():
         return devices.read_config(Path(place))
     with suppress(Exception), quiet_transformers():  # the library reports what is wrong when it loads the model
@@ -121,22 +121,22 @@ def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
 
 
 def weights_of(dtype: Dtype, gpu: bool, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `dtype` as an argument of transformers; {} to keep the dtype of the files."""
+    """Return `dtype` as an argument for transformers, or {} to keep the dtype of the files."""
     file_dtype = devices.own_dtype(config)
     chosen = devices.chosen_dtype(dtype, gpu, file_dtype)
     return {"dtype": devices.torch_dtype(chosen)} if chosen and (dtype != "auto" or chosen != file_dtype) else {}
 
 
 class TorchModel(Component):
-    """A component that runs a model with torch; it is loaded at its first use, and again after `release`."""
+    """A component that runs a torch model, which is loaded on first use and again after `release`."""
 
     class Settings(Component.Settings):
-        """Settings of a model that torch runs.
+        """Settings of a torch model.
 
         Attributes:
             model: A Hub name, a folder, or a name in the catalogue.
-            dtype: Type of the weights. `auto` is bf16 on a GPU (fp16 for files in fp16, or if the GPU does not support
-                bf16), and the type in the files on a CPU.
+            dtype: Type of the weights. `auto` is bf16 on a GPU (fp16 if the files are in fp16 or the GPU does not
+                support bf16), and the type in the files on a CPU.
         """
 
         model: Annotated[str, MODEL]
@@ -144,7 +144,7 @@ class TorchModel(Component):
         dtype: Dtype = "auto"
 
         def of_machine(self) -> dict[str, Any]:
-            """Return what depends on the machine: on a GPU, `auto` gives other results than on a CPU."""
+            """Return what depends on the machine, since results with `auto` differ between GPU and CPU."""
             return {"dtype": "auto on a GPU"} if self.dtype == "auto" and devices.on_gpu(self.device) else {}
 
     settings: Settings
@@ -157,7 +157,7 @@ class TorchModel(Component):
 
     @cached_property
     def model(self) -> Any:
-        """Return the library's model, loaded at first use. A training sets its own, to search with it."""
+        """Return the library's model, loaded on first use. A trainer sets its own model to search with it."""
         raise NotImplementedError
 
     @cached_property
@@ -179,23 +179,23 @@ class TorchModel(Component):
 
     @property
     def precision(self) -> dict[str, object]:
-        """For `describe`: the dtype, if it is not fp32, and what the library gets besides."""
+        """Return the dtype, if it is not fp32, and the other arguments for the library, for `describe`."""
         dtype = devices.chosen_dtype(self.settings.dtype, self.gpu, devices.own_dtype(self._hub_config))
         settings: dict[str, object] = {} if dtype in ("", "fp32") else {"dtype": dtype}
         more = getattr(self.settings, "model_kwargs", None)
         return settings | ({"model_kwargs": more} if more else {})
 
     def release(self) -> None:
-        """Drop the model and free its memory; the next use loads it again."""
+        """Drop the model and free its memory. The next use loads it again."""
         held = [self.__dict__.pop(name) for name in self._held if name in self.__dict__]
         if held:
             del held
             devices.give_back()
 
     def in_batches(self, work: Callable[[int], T], size: int) -> T:
-        """Return the result of `work` with a batch of `size`, halved each time memory is exhausted.
+        """Return the result of `work` with a batch of `size`, which is halved whenever memory runs out.
 
-        The batch size that fits is used for all later batches. Raises ModelError if a batch of one does not fit.
+        The batch size that fits is used for all later batches. Raises ModelError if even a batch of 1 does not fit.
         """
         size = size if self._most is None else min(size, self._most)
         last = size
@@ -221,7 +221,7 @@ class TorchModel(Component):
 
 
 def torch_facts(model: Any) -> ModelFacts:
-    """Return parameters, device, threads and dtype of a model, or of the module inside a wrapper."""
+    """Return the parameters, device, threads and dtype of a model, or of the module inside a wrapper."""
     torch = load_extra("torch", "a neural model")
     module = next((part for part in (model, getattr(model, "model", None)) if isinstance(part, torch.nn.Module)), None)
     if module is None:
@@ -237,7 +237,7 @@ def torch_facts(model: Any) -> ModelFacts:
 
 
 class LibraryModel(TorchModel):
-    """A model of sentence-transformers."""
+    """Base class of sentence-transformers models."""
 
     class Settings(TorchModel.Settings):
         """Settings of a model that sentence-transformers or FlagEmbedding loads.
@@ -259,7 +259,7 @@ class LibraryModel(TorchModel):
         self._pools: dict[int, tuple[Any, Any]] = {}  # of processes, by the id of their model: (stop, pool)
 
     def loaded(self, kind: str, role: str, name: str | None = None, **settings: Any) -> Any:
-        """Load the model, or another by name, as the library's class `kind`. Raises ModelError."""
+        """Load the model, or another one by name, as the library's class `kind`. Raises ModelError."""
         library = load_extra("sentence_transformers", f"{role} {self.name!r}")
         if not hasattr(library, kind):
             raise ModelError(f"this sentence-transformers has no {kind}: pip install -U sentence-transformers")
@@ -279,19 +279,20 @@ class LibraryModel(TorchModel):
         return model
 
     def side(self, kind: TextKind) -> Any:
-        """Return the method that encodes texts of a kind, for models with separate sides for queries and documents."""
+        """Return the method that encodes texts of a kind, for models that treat queries and documents differently."""
         return self.model.encode_query if kind == "query" else self.model.encode_document
 
     @property
     def facts(self) -> ModelFacts:
-        """With all devices that share the work; in this process their model is on the CPU."""
+        """Return the facts with all devices that share the work. In this process, their model is on the CPU."""
         named, facts = self.settings.device, super().facts
         several = isinstance(named, list) and len(named) > 1
         return replace(facts, device=" + ".join(dict.fromkeys(named or ()))) if several else facts
 
     @property
     def texts_at_once(self) -> int | None:
-        """Texts to encode at once: on GPUs enough to fill batches sorted by length, at least the `batch_size`."""
+        """Return how many texts to encode at once: on GPUs, enough to fill batches sorted by length, and at least
+        `batch_size`."""
         several = len(self.settings.device) if isinstance(self.settings.device, list) else 1
         batch = getattr(self.settings, "batch_size", None)
         if not self.gpu:
@@ -299,7 +300,7 @@ class LibraryModel(TorchModel):
         return max(self._texts, batch or 0) * several
 
     def batch_for(self, texts: Sequence[str], model: Any = None) -> int:
-        """Return the batch size for these texts: the setting, or as many as the memory of the GPU holds."""
+        """Return the batch size for these texts: the setting, or as many as fit in GPU memory."""
         batch_size: int | None = getattr(self.settings, "batch_size", None)
         if batch_size is not None or not self.gpu:
             return batch_size or _CPU_BATCH
@@ -310,7 +311,7 @@ class LibraryModel(TorchModel):
         return max(1, min(_LARGEST_BATCH, devices.tokens_that_fit(model, tokens) // tokens))
 
     def pool_of(self, model: Any) -> dict[str, Any]:
-        """Return the library's arguments that make all named devices share the work; {} for one device."""
+        """Return the library's arguments for sharing the work between devices, or {} for one device."""
         named = self.settings.device
         if not isinstance(named, list) or len(named) < 2:
             return {}
@@ -323,7 +324,7 @@ class LibraryModel(TorchModel):
         return {"pool": self._pools[id(model)][1]}
 
     def release(self) -> None:
-        """Release the model, and end the processes of the devices."""
+        """Release the model, and end the devices' processes."""
         for stop, _ in self._pools.values():
             stop()
         self._pools.clear()
@@ -331,7 +332,7 @@ class LibraryModel(TorchModel):
 
     @property
     def local(self) -> dict[str, object]:
-        """For a folder of the user: the hash of its files, because a changed folder is another model."""
+        """Return the hash of the files in a user's folder, because a changed folder is a different model."""
         return {"sha256": self._hash} if self._hash else {}
 
 
@@ -341,17 +342,18 @@ def as_array(tensor: Any) -> NDArray[np.float32]:
 
 
 class SentenceTransformersEmbedder(LibraryModel):
-    """An embedding model of sentence-transformers."""
+    """An embedding model from sentence-transformers."""
 
     class Settings(LibraryModel.Settings):
-        """Settings of an embedder of sentence-transformers.
+        """Settings of a sentence-transformers embedder.
 
-        A prefix is put before every text; an instruction is a prefix. Default: the prompts that a local folder defines.
+        A prefix, such as an instruction, is put before every text. Default: the prompts defined in a local folder.
 
         Attributes:
-            pooling: Replaces the model's own pooling.
-            max_length: Number of tokens, at most what the model supports.
-            similarity: With `dot`, vectors keep their lengths. Default: what a local folder defines, else cosine.
+            pooling: Overrides the model's own pooling.
+            max_length: Maximum number of tokens, up to what the model supports.
+            similarity: With `dot`, vectors keep their lengths. Default: the one defined in a local folder, or else
+                cosine.
             query_model: A separate encoder for queries, as in DPR.
             batch_size: Texts per batch. Default: 32 on a CPU, and as many as fit on a GPU.
         """
@@ -418,7 +420,7 @@ class SentenceTransformersEmbedder(LibraryModel):
         )
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
-        """Encode texts to unit vectors, or, with the similarity `dot`, to the model's vectors; float32 (n, dim)."""
+        """Encode texts to unit vectors or, with similarity `dot`, to unnormalised vectors, float32 (n, dim)."""
         prefix = self._prefix[kind]
         model = self._query_model if kind == "query" else self.model
         prefixed = [prefix + text for text in texts]
@@ -444,7 +446,7 @@ class SentenceTransformersEmbedder(LibraryModel):
 
 
 def _own_config(folder: Path) -> dict[str, Any]:
-    """Read what sentence-transformers writes about a model into its folder."""
+    """Read the configuration that sentence-transformers saves in a model's folder."""
     try:
         config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not such a folder; loading the model will report what is wrong

@@ -1,23 +1,22 @@
 """Exact top-k inner-product search over rows of vectors that may be larger than memory.
 
 The rows (fp16 or fp32, in memory or memory-mapped) are read once, in chunks. BLAS multiplies a chunk with all queries,
-and its products only select: a pair is passed over if its product is farther below the query's k-th best score than any
-order of fp32 additions could have moved it. All other pairs are scored again in float64 in a fixed order
-(`exact.inner_products`) and rounded to fp32. So a score has the same bits on every machine, whatever else is searched.
-At the paper's depth of 1,000 (section 2.4, step 1) this is faster than graph indexes, and exact.
+and its products only select candidates: a pair is skipped if its product is farther below the query's k-th best score
+than any order of fp32 additions could account for. All other pairs are rescored in float64 in a fixed order
+(`exact_arithmetic.inner_products`) and rounded to fp32, so a score has the same bits on every machine, whatever else is
+searched. At the paper's depth of 1,000 (section 2.4, step 1), this is faster than graph indexes, and exact.
 
-Processors with instructions for bf16 multiply it twice as fast as fp32. There, torch selects by products in bf16 if it
-is loaded or worth loading. Their error is known, too, so a few more pairs are scored in float64, to the same bits.
+Processors with bf16 instructions multiply bf16 twice as fast as fp32. On these, torch selects candidates with bf16
+products if it is loaded or worth loading. The error of these products is also bounded, so a few more pairs are rescored
+in float64, with the same result. On other processors, if faiss is installed and faster, it selects a few more rows than
+needed from each chunk. A query is searched again without faiss if its last selected row is too close to its k-th best
+score to exclude other rows.
 
-Elsewhere, if faiss is installed and quicker on this processor, it selects a few more rows than needed from each chunk.
-A query is searched again without faiss if its last selected row is too close to its k-th best score to exclude the
-others.
+If the rows fit on a GPU, the GPU selects candidates (`gpu_search`), with bit-identical results.
 
-If torch has a GPU with room for the rows, the GPU selects (`gpu_search`), to the same bits.
-
-Each worker searches a shard of the rows in the file of the encodings, and the best hits are merged, to the same bits:
-shards begin where the chunks of one search begin. Only queries, hits and row numbers are sent. A worker that cannot see
-the file leaves its shard to the driver.
+Each worker searches a shard of the rows in the encodings file, and the best hits are merged, with bit-identical
+results, since shards begin where the chunks of a single search begin. Only queries, hits and row numbers are sent. If a
+worker cannot access the file, the driver searches its shard.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ _UNDERFLOW_ERROR = np.float32(1e-30)  # above the error of products that underfl
 def search(
     matrix: NDArray[Any], queries: NDArray[np.float32], k: int, *, rows: NDArray[np.int64] | None = None
 ) -> Hits:
-    """Return the k rows with the greatest inner product per query; ties are in the order of position.
+    """Return the k rows with the greatest inner product per query. Ties are in order of position.
 
-    With very many queries the rows are read several times, so that about 1 GB is needed besides the result.
+    With very many queries, the rows are read several times, so that only about 1 GB is needed besides the result.
 
     Args:
         matrix: Rows, float16 or float32 (n, dim); may be a memory map larger than memory.
@@ -126,7 +125,7 @@ def check_search(matrix: NDArray[Any], queries: NDArray[np.float32], k: int) -> 
 
 
 def _capacity(k: int) -> int:
-    """Return how many candidates per query are kept before all but the k best are dropped."""
+    """Return how many candidates to keep per query before dropping all but the k best."""
     return 2 * k + 32
 
 
@@ -141,8 +140,9 @@ def _guess(
 ) -> NDArray[np.float32]:
     """Estimate, from a sample of the `count` rows, a score per query that a few times k rows exceed.
 
-    A sample of s of n rows contains about m = k * s / n of the k best rows; that number is roughly Poisson distributed.
-    So the score of the sample's (m + 4 sqrt(m) + 4)th best row is almost never above that of the k-th best of all rows.
+    A sample of s of n rows contains about m = k * s / n of the k best rows, a number that is roughly Poisson
+    distributed. The score of the sample's (m + 4 sqrt(m) + 4)th best row is therefore almost never above that of the
+    k-th best of all rows.
     """
     places = np.sort(np.random.default_rng(count).choice(count, _SAMPLE_ROWS, replace=False))
     sample = np.asarray(matrix[places if rows is None else rows[places]], np.float32)
@@ -162,11 +162,11 @@ def _guess(
 
 @dataclass
 class _Best:
-    """The k best so far of each query; rows come in chunks of ascending position.
+    """The k best rows of each query so far. Rows are added in chunks of ascending position.
 
-    Of each query up to `_capacity` candidates are kept: those above its k-th best score at the last clean-up, `floor`.
-    `guess`, (m,): scores that are not above it are not kept. A `fill` below k shows that it was too high.
-    `torch`: the package, to multiply in bf16; None: BLAS multiplies in fp32.
+    Up to `_capacity` candidates are kept per query: those above its k-th best score at the last clean-up, `floor`.
+    Scores up to `guess`, (m,), are not kept; a `fill` below k shows that the guess was too high. `torch` is the package
+    for bf16 products, or None for fp32 products with BLAS.
     """
 
     queries: NDArray[np.float32]
@@ -195,7 +195,7 @@ class _Best:
             self._short_reach = 1.02 * (errors + 2 * _SHORT_ROUNDING * lengths) + 4 * self._reach
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> None:
-        """Take all rows. Raises ModelError for one that contains NaN or infinity."""
+        """Process all rows. Raises ModelError if a row contains NaN or infinity."""
         # Allocated once, because new buffers for each chunk would cost a page fault per page.
         size = min(_CHUNK_ROWS, n)
         room = np.empty((size, self.queries.shape[1]), np.float32)
@@ -224,16 +224,16 @@ class _Best:
                     self._take(rough, part, margin[block], fine[block], start=start, block=block)
 
     def _short_margin(self, margin: NDArray[np.float32]) -> NDArray[np.float32] | None:
-        """Return the margin of products in bf16, or None if they are not wanted, or near to overflow."""
+        """Return the margin of bf16 products, or None if they are not used or close to overflow."""
         if self.torch is None or not (margin < _SHORT_LARGEST).all():
             return None
         reach = self._short_reach * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR
         return np.asarray(reach, np.float32) if (reach < _SHORT_LARGEST).all() else None
 
     def margin(self, part: NDArray[np.float32], start: int) -> NDArray[np.float32]:
-        """Bound the difference between a product of each query with one of these rows and the true product.
+        """Return a bound on the difference between each query's product with one of these rows and the true product.
 
-        Raises ModelError for a row with NaN or infinity; `start` is the position of the first row.
+        Raises ModelError if a row contains NaN or infinity. `start` is the position of the first row.
         """
         if self.compiled:
             from airgen.retrievers.dense._select_compiled import largest_square
@@ -251,7 +251,7 @@ class _Best:
             return np.asarray(self._reach * (self._longest + _UNDERFLOW_LENGTH) + _UNDERFLOW_ERROR, np.float32)
 
     def floats(self, rows: NDArray[Any], room: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return the rows in fp32; converted rows are written to `room`."""
+        """Return the rows in fp32. Converted rows are written to `room`."""
         if rows.dtype == np.float32:
             return np.ascontiguousarray(rows)
         if not self.compiled or rows.dtype != np.float16:
@@ -308,7 +308,7 @@ _TORCH_LEAST = 20_000_000, 64, 64  # products, queries and dimensions below whic
 
 
 def _torch_if_quicker(rows: int, queries: NDArray[np.float32]) -> Any:
-    """Return the package torch if it is to select, or None. The bits of a result do not depend on it."""
+    """Return torch if it should select candidates, or None. The result is bit-identical either way."""
     count, dim = queries.shape
     if any(size < least for size, least in zip((rows * count, count, dim), _TORCH_LEAST, strict=True)):
         return None
@@ -327,7 +327,7 @@ _SPARE_ROWS = 16  # candidates that faiss selects in addition to k
 
 
 def _faiss_if_quicker(products: int, dim: int) -> Any:
-    """Return the package faiss if it is to select, or None. The bits of a result do not depend on it."""
+    """Return faiss if it should select candidates, or None. The result is bit-identical either way."""
     if dim == 0 or not (products >= LARGE or "faiss" in sys.modules) or importlib.util.find_spec("faiss") is None:
         return None
     faiss: Any = load_extra("faiss", "exact search")
@@ -337,7 +337,7 @@ def _faiss_if_quicker(products: int, dim: int) -> Any:
 
 @lru_cache(maxsize=8)
 def _faiss_is_quicker(dim: int) -> bool:
-    """Measure whether faiss is quicker on this processor, by one search with and one without it."""
+    """Measure whether faiss is faster on this processor, by a search with and a search without it."""
     faiss = load_extra("faiss", "exact search")
     draw = np.random.default_rng(0)
     queries, rows = (draw.standard_normal((count, dim), dtype=np.float32) for count in _TRIAL)
@@ -353,7 +353,7 @@ def _faiss_is_quicker(dim: int) -> bool:
 
 
 class _Selected:
-    """The k best by candidates of faiss; rows come in chunks of ascending position."""
+    """The k best rows from faiss's candidates. Rows are added in chunks of ascending position."""
 
     def __init__(self, faiss: Any, queries: NDArray[np.float32], k: int) -> None:
         self._faiss, self._queries, self._k = faiss, queries, k
@@ -363,7 +363,8 @@ class _Selected:
         self._compiled = worth_compiling(queries.size * k)
 
     def stream(self, matrix: NDArray[Any], rows: NDArray[np.int64] | None, n: int) -> bool:
-        """Take all rows, and return whether that was possible. Raises ModelError for a row with NaN or infinity."""
+        """Process all rows, and return whether this was possible. Raises ModelError if a row contains NaN or
+        infinity."""
         size = max(1, min(max(_FAISS_ROWS, 32 * self._k), n))
         reader = _Best(self._queries, 1, self._compiled)
         # Allocated once, because a new buffer for each chunk would cost a page fault per page.
@@ -401,7 +402,7 @@ class _Selected:
         self._floor = np.where(least > 0, unpack(least)[1], np.float32(-np.inf))
 
     def write(self, positions: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Write the result, (m, k), and return the queries whose k best may include a row that was passed over."""
+        """Write the result, (m, k), and return the queries whose k best may include a skipped row."""
         keys = np.sort(self._keys, axis=1)[:, ::-1]
         places, values = unpack(keys)
         positions[:], scores[:] = np.where(keys > 0, places, -1), np.where(keys > 0, values, np.float32(-np.inf))
@@ -420,10 +421,10 @@ def _select(
     floor: NDArray[np.float32],
     k: int,
 ) -> None:
-    """Append every score above its query's floor; whenever a buffer is full, keep its k best and raise the floor.
+    """Append every score above its query's floor. Whenever a buffer is full, keep its k best and raise the floor.
 
-    Only pairs whose rough product is not below the floor by more than the margin are scored. (`fine`, the margin of a
-    product in fp32, only saves work where a compiled loop can test it.)
+    Only pairs whose approximate product is not below the floor by more than the margin are scored. (`fine`, the margin
+    of an fp32 product, only saves work in the compiled loop.)
     """
     capacity = keys.shape[1]
     for query, products in enumerate(rough):
@@ -455,7 +456,7 @@ Shard = tuple[int, int, NDArray[np.int64] | None, int]
 
 @dataclass(frozen=True)
 class _ShardSearch:
-    """The search of shards by a worker."""
+    """A worker's task of searching shards."""
 
     path: Path
     dim: int
@@ -463,7 +464,7 @@ class _ShardSearch:
     k: int
 
     def make(self) -> Callable[[Shard], Hits | None]:
-        """Return the function that a worker runs. It returns None if the worker has another file, or none."""
+        """Return the worker's function, which returns None if the worker's file is missing or different."""
 
         def work(shard: Shard) -> Hits | None:
             opened = shard_rows(self.path, self.dim, shard)
@@ -479,7 +480,7 @@ def shard_rows(path: Path, dim: int, shard: Shard) -> tuple[Any, NDArray[np.int6
     """Map the rows of a shard in the file at `path`.
 
     Returns:
-        (matrix, rows of it, or None for all); None if this is not the file that the shard was made from.
+        The matrix and the rows to search (None for all), or None if this is not the shard's file.
     """
     first, end, rows, checksum = shard
     try:
@@ -493,7 +494,7 @@ def shard_rows(path: Path, dim: int, shard: Shard) -> tuple[Any, NDArray[np.int6
 
 
 def shard_of(matrix: Any, start: int, end: int, *, first: int, rows: NDArray[np.int64] | None) -> Shard:
-    """Return the shard of the passages from `start` to `end`; `first` is the row of the file where `matrix` begins."""
+    """Return the shard of the passages from `start` to `end`. `first` is the row of the file where `matrix` begins."""
     shard_rows = None if rows is None else rows[start:end]
     ends = (start, end - 1) if shard_rows is None else (int(shard_rows[0]), int(shard_rows[-1]))
     return first + start, first + end, shard_rows, _checksum(matrix, *ends)
@@ -512,13 +513,13 @@ def search_shards(
     first: int = 0,
     rows: NDArray[np.int64] | None = None,
 ) -> Hits:
-    """Search as `search` does, on the workers if there are several.
+    """Search like `search`, but on the workers if there are several.
 
-    Small searches, and all searches with a single worker, run here.
+    Small searches, and all searches with a single worker, run in this process.
 
     Args:
-        path: File that holds the rows, in fp16.
-        matrix: The rows from row `first` of the file on, float16 (n, dim).
+        path: File that contains the rows in fp16.
+        matrix: The rows of the file from row `first`, float16 (n, dim).
         queries: Vectors of m queries, float32 (m, dim).
         k: Number of hits per query.
         first: Row of the file where `matrix` begins.
@@ -549,7 +550,7 @@ def search_shards(
 
 
 def merged(before: Hits, after: Hits) -> Hits:
-    """Merge two results whose positions ascend from the first to the second; k is the width of the first."""
+    """Merge two results, where all positions in the first precede those in the second. k is the width of the first."""
     k = before.positions.shape[1]
     scores = np.concatenate([before.scores, after.scores], axis=1)
     positions = np.concatenate([before.positions, after.positions], axis=1)

@@ -1,13 +1,13 @@
-"""Exact top-k inner-product search where torch has a GPU: it selects, and float64 in a fixed order decides.
+"""Exact top-k inner-product search on a GPU: fp32 products select candidates, and float64 in a fixed order decides.
 
     rows = GpuRows(matrix, "cuda:0")       # fp16 or fp32, (n, dim), in the GPU's memory
     rows.search(queries, 1000)             # the Hits of `exact_search.search`, to the last bit
 
-Products in fp32 select slightly more than k rows per query. A product is off by less than e, whatever the order of the
-additions, so each of the true k best has a product of at least the k-th best product minus 2 e: if the last of the
-selected rows is below that, none is missing. The few other queries are searched on the CPU. The selected rows are
-scored again by the additions of `exact.inner_products`, each an elementary operation of IEEE 754 on float64, so a score
-has the same bits on a GPU as on a CPU. The same is true of MaxSim, whose sums are exact in float64 in any order
+Products in fp32 select slightly more than k rows per query. A product's error is less than e, whatever the order of the
+additions, so each of the true k best rows has a product of at least the k-th best product minus 2 e. If the last
+selected row is below that, no row is missing; the few other queries are searched on the CPU. The selected rows are
+rescored with the additions of `exact_arithmetic.inner_products`, each an elementary IEEE 754 operation on float64, so a
+score has the same bits on a GPU and a CPU. The same holds for MaxSim, whose sums are exact in float64 in any order
 (`compressed_index.token_rows`).
 """
 
@@ -33,7 +33,7 @@ _TERMS = 1 << 26  # float64 terms at once, half a gigabyte
 
 
 def gpu_for(numbers: int, item: int) -> str | None:
-    """Return the GPU that should search an index of `numbers` numbers of `item` bytes, or None for the CPU."""
+    """Return the GPU for searching an index of `numbers` numbers of `item` bytes each, or None for the CPU."""
     if numbers < _LEAST_NUMBERS or not devices.has_gpu():
         return None
     torch = load_extra("torch", "search on a GPU")
@@ -43,7 +43,7 @@ def gpu_for(numbers: int, item: int) -> str | None:
 
 @contextmanager
 def _in_fp32(torch: Any) -> Iterator[None]:
-    """Compute products of fp32 without rounding to TF32, whatever was set."""
+    """Compute fp32 products without rounding to TF32, regardless of the current setting."""
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.allow_tf32, False
     try:
@@ -54,7 +54,7 @@ def _in_fp32(torch: Any) -> Iterator[None]:
 
 
 class GpuRows:
-    """Rows in the memory of a GPU. Raises ModelError for a row that contains NaN or infinity."""
+    """Rows in GPU memory. Raises ModelError if a row contains NaN or infinity."""
 
     def __init__(self, matrix: NDArray[Any], device: str, *, rows: NDArray[np.int64] | None = None) -> None:
         torch = self._torch = load_extra("torch", "search on a GPU")
@@ -78,8 +78,8 @@ class GpuRows:
         return int(self._rows.shape[0])
 
     def search(self, queries: NDArray[np.float32], k: int) -> tuple[Hits, NDArray[np.int64]]:
-        """Return the k best rows of each query, and the queries whose hits the CPU must compute, as they are not
-        certain.
+        """Return the k best rows of each query, and the queries whose hits are uncertain and must be computed on the
+        CPU.
         """
         torch, n = self._torch, len(self)
         width = min(k, n)
@@ -106,7 +106,7 @@ class GpuRows:
         return hits, np.array(doubtful, np.int64)
 
     def _select(self, queries: Any, count: int) -> tuple[Any, Any]:
-        """Return the products of the best `count` rows by fp32, best first, and their positions."""
+        """Return the products of the best `count` rows in fp32, best first, and their positions."""
         torch, n = self._torch, len(self)
         step = max(count, _PRODUCTS // max(1, len(queries)) // 4)
         best: Any = None
@@ -126,7 +126,7 @@ class GpuRows:
         return best[0], best[1]
 
     def _decide(self, queries: Any, places: Any, k: int) -> tuple[Any, Any]:
-        """Return the k best of the selected rows by exact scores, in fp32; ties are in the order of position."""
+        """Return the k best of the selected rows by exact scores, in fp32. Ties are in order of position."""
         torch = self._torch
         places = places.sort(dim=1).values
         scores = torch.empty(places.shape, dtype=torch.float32, device=self._device)
@@ -140,7 +140,7 @@ class GpuRows:
 
 
 def folded(terms: Any) -> Any:
-    """Sum over the last dimension by the additions of `exact.inner_products`; overwrites `terms`."""
+    """Sum over the last dimension with the additions of `exact_arithmetic.inner_products`, overwriting `terms`."""
     width = int(terms.shape[-1])
     if not width:
         return terms.sum(dim=-1)
@@ -152,10 +152,10 @@ def folded(terms: Any) -> Any:
 
 
 class GpuLists:
-    """The passages of each cell of a compressed index in the memory of a GPU, which selects its candidates there.
+    """The passages of each cell of a compressed index in GPU memory, for selecting candidates.
 
-    A passage's score is a sum over query tokens in their order, each addition in fp32, as on the CPU; a maximum has no
-    order, and ties are in the order of position. So the candidates are those of the CPU.
+    A passage's score is a sum over query tokens in order, with fp32 additions as on the CPU. A maximum does not depend
+    on the order, and ties are in order of position. The candidates are therefore the same as on the CPU.
     """
 
     def __init__(self, starts: NDArray[np.int64], passages: NDArray[np.int32], count: int, device: str) -> None:
@@ -165,7 +165,7 @@ class GpuLists:
         self._passages = self._torch.from_numpy(np.array(passages)).to(device)
 
     def best(self, cells: NDArray[np.float32], probes: int, most: int) -> NDArray[np.int32]:
-        """Return the `most` best passages, ascending, by the scores of the cells, (k, query tokens)."""
+        """Return the `most` best passages, in ascending order, by the scores of the cells, (k, query tokens)."""
         torch, n = self._torch, self._count
         ranked_cells = [top_k(scores, min(probes, len(cells)) + 1) for scores in np.ascontiguousarray(cells.T)]
         total = torch.zeros(n, dtype=torch.float32, device=self._device)
@@ -178,7 +178,7 @@ class GpuLists:
             return np.asarray(order.sort().values.to(torch.int32).cpu().numpy())
 
     def _of_tokens(self, scores: NDArray[np.float32], ranked_cells: list[Any], probes: int) -> Any:
-        """Return the score that each query token gives every passage, (tokens, passages)."""
+        """Return each query token's score for every passage, (tokens, passages)."""
         torch, n = self._torch, self._count
         floors = torch.from_numpy(np.array([values[-1] for _, values in ranked_cells], np.float32)).to(self._device)
         similarities = floors[:, None].repeat(1, n)
@@ -198,7 +198,7 @@ class GpuLists:
 
 
 class GpuTokens:
-    """Token vectors of passages in the memory of a GPU, as `token_rows` makes them; passage i begins at `starts[i]`."""
+    """Token vectors of passages from `token_rows` in GPU memory. Passage i begins at `starts[i]`."""
 
     def __init__(self, tokens: NDArray[np.float16], starts: NDArray[np.int64], device: str) -> None:
         self._torch = load_extra("torch", "search on a GPU")

@@ -1,8 +1,9 @@
 """Latent semantic analysis: TF-IDF vectors reduced by a truncated SVD (Deerwester et al. 1990).
 
-A dense retriever without a trained model: it learns from the corpus itself, in seconds. The strongest singular vectors
-are found by subspace iteration (Halko, Martinsson and Tropp 2011) in loops of a fixed order: the factors of LAPACK and
-BLAS have other last bits on another processor, and near ties of singular values turn these into other vectors.
+A dense retriever without a trained model, which learns from the corpus itself in seconds. The strongest singular
+vectors are found by subspace iteration (Halko, Martinsson and Tropp 2011) in loops with a fixed order, because the last
+bits of results from LAPACK and BLAS depend on the processor, and singular values that are nearly equal would amplify
+the differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ _MOST_SWEEPS = 30  # maximum number of Jacobi's rotations; about ten are needed
 
 
 def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
-    """Compute the strongest right singular vectors of a scipy matrix, (rank, columns); signs are arbitrary.
+    """Compute the strongest right singular vectors of a scipy matrix, (rank, columns), with arbitrary signs.
 
-    A matrix of lower rank gives rows of zeros at the end. Needs numba.
+    If the matrix has a lower rank, the last rows are zero. Needs numba.
     """
     wide = matrix.shape[0] < matrix.shape[1]
     forward, backward = (matrix.T.tocsr(), matrix.tocsr()) if wide else (matrix.tocsr(), matrix.T.tocsr())
@@ -59,7 +60,7 @@ def right_singular_vectors(matrix: Any, rank: int, seed: int) -> Floats:
 
 
 def product(sparse: Any, dense: Floats) -> Floats:
-    """Multiply a scipy CSR matrix by a dense one, in the order of the sparse entries."""
+    """Multiply a scipy CSR matrix by a dense matrix, in the order of the sparse entries."""
     result = np.zeros((sparse.shape[0], dense.shape[1]))
     _multiply_sparse(sparse.indptr, sparse.indices, sparse.data, dense=np.ascontiguousarray(dense), result=result)
     return result
@@ -106,7 +107,7 @@ def _gram(rows: Floats) -> Floats:
 
 @jit
 def _orthonormalise(rows: Floats) -> None:
-    """Make the columns orthonormal by the Cholesky factor of their products; a dependent column becomes zero."""
+    """Orthonormalise the columns with the Cholesky factor of their products. Dependent columns become zero."""
     factor = _gram(rows)
     width = len(factor)
     for pivot in range(width):
@@ -138,7 +139,7 @@ def _orthonormalise(rows: Floats) -> None:
 
 @jit
 def _diagonalise(matrix: Floats, vectors: Floats) -> None:
-    """Diagonalise the symmetric matrix by Jacobi rotations; the columns of `vectors` become its eigenvectors."""
+    """Diagonalise a symmetric matrix by Jacobi rotations. The columns of `vectors` become its eigenvectors."""
     size = len(matrix)
     for _ in range(_MOST_SWEEPS):
         off_diagonal = total = 0.0
@@ -208,7 +209,7 @@ class LSA(Analysing):
         return sum(array.nbytes for array in arrays) if self._encoder else None
 
     def index(self, corpus: Corpus) -> None:
-        """Learn the components from the corpus and project its passages. Raises MissingExtra, CorpusError."""
+        """Learn the components from the corpus, and project its passages. Raises MissingExtra or CorpusError."""
         non_empty(corpus)
         self._encoder = Encoder(self.fix_language(corpus.language))
         counts = self._counts(list(corpus.full_texts), fit=True)
@@ -220,7 +221,8 @@ class LSA(Analysing):
         self._matrix = self._project(counts)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k passages with the greatest cosine per query; a query without a known term has no hits."""
+        """Return the k passages with the greatest cosine similarity per query. A query without a known term has no
+        hits."""
         self.indexed(self._encoder)
         vectors = self._project(self._counts(queries, fit=False))
         if not vectors.shape[1]:

@@ -1,8 +1,8 @@
-"""BERT-like models by ONNX Runtime and tokenizers, without torch: passage vectors, token vectors, re-ranking.
+"""BERT-like models with ONNX Runtime and tokenizers, without torch: passage vectors, token vectors and re-ranking.
 
-Each text runs alone. On a CPU that is as fast as a batch, because there is no padding to compute. And a vector then
-never depends on its neighbours: a model whose activations are quantised as it runs has one scale for the whole batch,
-which moves a re-ranker's logits by up to .7 (benchmarks/rerank.py).
+Each text is processed alone. On a CPU, this is as fast as a batch, because there is no padding to compute. A vector
+thus never depends on its neighbours: a model with dynamic quantisation of activations has one scale for the whole
+batch, which changes a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _told(values: Iterable[Any], total: int, tell: IndexProgress | None) -> Iter
 
 
 def load_weights(folder: Path) -> dict[str, Any]:
-    """Read the arrays of a model's folder by name. Raises ModelError."""
+    """Read the arrays in a model's folder by name. Raises ModelError."""
     path, library = folder / "model.safetensors", load_extra("safetensors.numpy", "the embedded models")
     try:
         weights: dict[str, Any] = library.load_file(path)
@@ -64,13 +64,13 @@ def load_weights(folder: Path) -> dict[str, Any]:
 def encode_batch(
     tokenizer: Any, texts: Sequence[str | tuple[str, str]], max_length: int, special: bool = True
 ) -> list[Any]:
-    """Tokenise texts, or pairs of texts, of any length; of a very long text, only the beginning.
+    """Tokenise texts, or pairs of texts, of any length. Only the beginning of a very long text is tokenised.
 
     Args:
         tokenizer: A `tokenizers.Tokenizer`.
         texts: The texts or pairs.
-        max_length: The tokens that the tokenizer keeps.
-        special: Add the special tokens of the model.
+        max_length: Number of tokens that the tokenizer keeps.
+        special: Whether to add the model's special tokens.
     """
     limit = max_length * _CHARS_PER_TOKEN
     short = [
@@ -81,14 +81,14 @@ def encode_batch(
 
 
 class EmbeddedModel(Component):
-    """A model that runs without torch, on the CPU; it is loaded at its first use."""
+    """A model that runs on the CPU without torch, and is loaded on first use."""
 
     class Settings(Component.Settings):
-        """Settings of a model that needs no torch.
+        """Settings of a model that does not need torch.
 
         Attributes:
             model: A name in the catalogue, or a folder.
-            max_length: Number of tokens, including special tokens.
+            max_length: Maximum number of tokens, including special tokens.
         """
 
         model: Annotated[str, MODEL]
@@ -111,7 +111,7 @@ class EmbeddedModel(Component):
         self.threads = cores()
 
     def _beside(self, work: Callable[[Any], Any], items: Sequence[Any], tell: IndexProgress | None = None) -> list[Any]:
-        """Apply `work` to each item, in `threads` threads of one core each. tell: is told how many are done."""
+        """Apply `work` to each item in `threads` threads, which use one core each. tell: is told how many are done."""
         if self.threads == 1 or len(items) < 2:
             return list(_told(map(work, items), len(items), tell))
         with ThreadPoolExecutor(self.threads) as pool:
@@ -135,16 +135,16 @@ class EmbeddedModel(Component):
 
     @property
     def facts(self) -> ModelFacts:
-        """Return the model's facts; the catalogue has the number of parameters of its models."""
+        """Return the model's facts. The number of parameters comes from the catalogue."""
         known = models.catalogue().get(self.name)
         return ModelFacts(known.parameters if known else None, threads=self.threads)
 
 
 class EmbeddedEmbedder(EmbeddedModel):
-    """An `Embedder` of unit vectors."""
+    """Base class of embedders that return unit vectors."""
 
     class Settings(EmbeddedModel.Settings):
-        """Settings of an embedder that needs no torch. A prefix is put before every text."""
+        """Settings of an embedder that does not need torch. A prefix is put before every text."""
 
         query_prefix: str = ""
         passage_prefix: str = ""
@@ -153,7 +153,7 @@ class EmbeddedEmbedder(EmbeddedModel):
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Return the length of a vector."""
         raise NotImplementedError
 
     def pooled(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
@@ -174,10 +174,10 @@ class EmbeddedEmbedder(EmbeddedModel):
 
 
 class OnnxModel(EmbeddedModel):
-    """A model of ONNX Runtime: a name of the catalogue, or a folder with `model.onnx` and `tokenizer.json`."""
+    """An ONNX Runtime model: a name in the catalogue, or a folder with `model.onnx` and `tokenizer.json`."""
 
     class Settings(EmbeddedModel.Settings):
-        """Settings of a model that ONNX Runtime runs."""
+        """Settings of an ONNX Runtime model."""
 
         packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "tokenizers", "onnx")
 
@@ -221,7 +221,8 @@ class OnnxModel(EmbeddedModel):
         keep: Callable[[NDArray[np.float32]], Any],
         tell: IndexProgress | None = None,
     ) -> list[Any]:
-        """Run the model on each encoding alone, and return `keep` of each output. tell: see `_beside`."""
+        """Run the model on each encoding alone, and return the results of `keep` on each output. tell: see
+        `_beside`."""
         run = self._run
 
         def process(item: Any) -> Any:
@@ -231,13 +232,13 @@ class OnnxModel(EmbeddedModel):
 
 
 class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
-    """A BERT-like encoder in ONNX, and its token vectors for MaxSim."""
+    """A BERT-like encoder in ONNX format, which can also return token vectors for MaxSim."""
 
     class Settings(OnnxModel.Settings, EmbeddedEmbedder.Settings):
-        """Settings of an encoder that ONNX Runtime runs.
+        """Settings of an ONNX Runtime encoder.
 
         Attributes:
-            pooling: The mean of all token vectors, or the first one.
+            pooling: Whether to use the mean of all token vectors or the first token's vector.
         """
 
         model: Annotated[str, MODEL] = "all-minilm-l6-v2-int8"
@@ -247,7 +248,7 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
     output = "last_hidden_state"
 
     def _graph(self) -> Run:
-        """Load a quicker graph of the same weights if the catalogue has one, else the model's own."""
+        """Load a faster graph with the same weights if the catalogue has one, or else the model's own."""
         known = models.catalogue().get(self.name)
         if known is None or (heads := known.heads) is None:
             return super()._graph()
@@ -256,7 +257,7 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
 
     @cached_property
     def dim(self) -> int:
-        """Length of a vector; that of a catalogue model is known without loading it."""
+        """Return the length of a vector, which is known for catalogue models without loading them."""
         return 384 if self.name in models.catalogue() else int(self._session.get_outputs()[0].shape[-1])
 
     def pooled(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
@@ -266,9 +267,9 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
         return self._each(encoded, lambda states: states[0] if first else states.mean(axis=0))
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """Return the token vectors of each text at length 1, (tokens, dim), without [CLS] and [SEP].
+        """Return the unit token vectors of each text, (tokens, dim), without [CLS] and [SEP].
 
-        A text without a token of its own keeps the two special tokens, so that no passage is without a vector.
+        A text without any other token keeps the two special tokens, so that every passage has a vector.
         """
 
         def inner(states: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -282,13 +283,14 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
 
 
 class OnnxCrossEncoder(OnnxModel):
-    """A cross-encoder in ONNX (a `Reranker`): one logit per (query, passage) pair, whatever the other pairs are."""
+    """A cross-encoder in ONNX format (a `Reranker`), with one logit per (query, passage) pair, regardless of other
+    pairs."""
 
     class Settings(OnnxModel.Settings):
-        """Settings of a cross-encoder that ONNX Runtime runs.
+        """Settings of an ONNX Runtime cross-encoder.
 
         Attributes:
-            max_length: Number of tokens of a pair; the longer text is cut first.
+            max_length: Maximum number of tokens per pair. The longer text is truncated first.
         """
 
         model: Annotated[str, MODEL] = "ms-marco-minilm-l12-int8"

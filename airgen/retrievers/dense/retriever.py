@@ -1,4 +1,4 @@
-"""Dense retrieval: one vector per text, stored as fp16, searched exactly or with a faiss index."""
+"""Dense retrieval with one vector per text, stored as fp16 and searched exactly or with a faiss index."""
 
 import hashlib
 import shutil
@@ -40,7 +40,7 @@ class EmbedderSettings(Component.Settings):
     """Settings shared by all systems with an embedder.
 
     Attributes:
-        cache: Root folder for embeddings. Default: the folder given by `shared_encodings`, else memory.
+        cache: Root folder for embeddings. Default: the folder of `shared_encodings`, or else memory.
     """
 
     embedder: Annotated[Any, Part("embedder")] = "all-minilm-l6-v2-int8"
@@ -64,8 +64,8 @@ class Dense(Component):
         """Settings of dense retrieval.
 
         Attributes:
-            index: A factory string of faiss (`HNSW32`, `IVF1024,PQ32`, `HNSW32_SQ8`). Default: exact search. With a
-                `cache`, the index is built once.
+            index: A faiss factory string (`HNSW32`, `IVF1024,PQ32`, `HNSW32_SQ8`). Default: exact search. With a
+                `cache`, the index is built only once.
             search: Search parameters under faiss's names, such as {efSearch: 64} or {nprobe: 16}.
             build: Build parameters under faiss's names, such as {efConstruction: 200}.
             training_sample: Number of passages on which the index is trained.
@@ -127,7 +127,8 @@ class Dense(Component):
         return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
 
     def index(self, corpus: Corpus) -> None:
-        """Embed the passages that are not cached yet, and build the index. Raises CorpusError for an empty corpus."""
+        """Embed the passages that are not cached yet, and build the index. Raises CorpusError if the corpus is
+        empty."""
         non_empty(corpus)
         if (spec := self.settings.ann) is not None:
             spec.check(self.embedder.dim, len(corpus))
@@ -208,7 +209,7 @@ class Dense(Component):
         return np.asarray(self._matrix[where], np.float32)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k passages per query with the greatest inner product, exactly or as the index finds them.
+        """Return the k passages per query with the greatest inner product, exactly or approximately.
 
         Args:
             queries: n queries.
@@ -219,7 +220,7 @@ class Dense(Component):
 
         Raises:
             UsageError: `index` has not been called.
-            ModelError: The embedder returned vectors of another shape, NaN or infinity.
+            ModelError: The embedder returned vectors with another shape, NaN or infinity.
         """
         self.indexed(self._matrix)
         vectors = np.zeros((0, self.embedder.dim), np.float32)
@@ -236,7 +237,7 @@ class Dense(Component):
             hits: The hits of that search.
 
         Returns:
-            A share from 0 to 1. None if the search is exact.
+            A share from 0 to 1, or None if the search is exact.
 
         Raises:
             UsageError: The hits are not those of the latest search.
@@ -271,7 +272,7 @@ class Dense(Component):
         return hits
 
     def _on_gpu(self) -> GpuRows | None:
-        """Return the vectors in GPU memory, if there is a GPU with enough memory."""
+        """Return the vectors in GPU memory if they fit, or None."""
         if self._there is None and self._matrix is not None:
             count = len(self._matrix) if self._rows is None else len(self._rows)
             device = gpu_for(count * self._matrix.shape[1], self._matrix.itemsize)

@@ -1,12 +1,12 @@
-"""Embedders of small models that need no torch: multilingual e5 in 4 bits, and static vectors.
+"""Embedders for small models that do not need torch: multilingual e5 in 4 bits, and static vectors.
 
-multilingual-e5-small runs from one packed file by ONNX Runtime. It holds, little-endian: the sizes of the model, a
-unigram vocabulary with scores, a map of characters to replacements, and the tensors by name, linear ones and word
-embeddings in blocks of 32 weights (an fp16 scale, then 16 bytes: weight j in the low half of byte j, weight j + 16 in
-the high half, both plus 8).
+multilingual-e5-small runs from one packed file with ONNX Runtime. In little-endian order, the file contains the sizes
+of the model, a unigram vocabulary with scores, a map of characters to replacements, and the tensors by name. Linear
+weights and word embeddings are in blocks of 32 weights: an fp16 scale, then 16 bytes with weight j in the low half of
+byte j and weight j + 16 in the high half, both plus 8.
 
-Static embeddings have one vector for each token, and their mean for a text: its cost is its tokenisation and one sum.
-WordLlama's vectors are in the catalogue; folders of model2vec's form load too.
+Static embeddings have one vector per token, and the mean of these vectors for a text, which costs only tokenisation and
+a sum. WordLlama's vectors are in the catalogue; folders in model2vec's format are also supported.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAMES = {
 
 
 class PackedE5(EmbeddedEmbedder):
-    """Mean-pooled unit vectors. The default prefixes are those that the model card asks for."""
+    """An E5 model with mean-pooled unit vectors. The default prefixes are those in the model card."""
 
     class Settings(EmbeddedEmbedder.Settings):
         """Settings of a packed E5 model.
@@ -100,14 +100,14 @@ class PackedE5(EmbeddedEmbedder):
         return [np.array([file.begin, *item.ids, file.end]) for item in self._tokenizer.encode_batch(plain)]
 
     def describe(self) -> Mapping[str, object]:
-        """Return model, hash, bits of the linear layers at run time, pooling, prefixes and maximum length."""
+        """Return the model, hash, bits of the linear layers at run time, pooling, prefixes and maximum length."""
         described = self.described("packed-e5", "model", "max_length", "query_prefix", "passage_prefix")
         identity = models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}
         return {**described, **identity, "bits": 7, "pooling": "mean"}
 
 
 class _File:
-    """The packed file, read as data; word embeddings stay packed and mapped (fp32 they are 384 MB)."""
+    """The packed file. Word embeddings stay packed and memory-mapped, since they would take 384 MB in fp32."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -175,7 +175,7 @@ class _File:
         return _unpacked(blocks[ids]).reshape(len(ids), self.width)
 
     def weights(self) -> dict[str, Array]:
-        """Return all weights but the word embeddings in fp32, by transformers' names."""
+        """Return all weights except the word embeddings in fp32, by transformers' names."""
         weights = {
             "embeddings.position_embeddings.weight": self._plain("emb.pos").reshape(self.positions, self.width),
             "embeddings.token_type_embeddings.weight": self._plain("emb.type").reshape(-1, self.width),
@@ -194,17 +194,17 @@ class _File:
 
 
 def _unpacked(blocks: NDArray[Any]) -> Array:
-    """Unpack blocks of any shape to fp32 weights, one after another."""
+    """Unpack blocks of any shape to consecutive fp32 weights."""
     packed = blocks["weights"]
     nibbles = np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32) - 8
     return np.asarray(nibbles * blocks["scale"].astype(np.float32)[..., None], np.float32)
 
 
 class StaticEmbedder(EmbeddedEmbedder):
-    """Means of token vectors, normalised to length 1; zeros for a text without known tokens.
+    """An embedder that averages token vectors and normalises the mean. A text without known tokens gets a zero vector.
 
-    The tokenizer adds no special tokens. As in model2vec, a model may weigh its tokens (`weights`) and let several
-    tokens share a vector (`mapping`).
+    The tokenizer adds no special tokens. As in model2vec, a model may weight its tokens (`weights`), and several tokens
+    may share a vector (`mapping`).
     """
 
     class Settings(EmbeddedEmbedder.Settings):

@@ -1,1 +1,1 @@
-"""Late interaction: one vector for each token, compared by MaxSim."""
+"""Late interaction: one vector per token, compared by MaxSim."""

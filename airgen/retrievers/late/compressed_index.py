@@ -1,21 +1,21 @@
-"""Late interaction on disk: token vectors in a few bits, memory-mapped, searched in two steps.
+"""Late interaction on disk: memory-mapped token vectors in a few bits per dimension, searched in two steps.
 
     build_index(folder, texts, encode, bits=2, centroids=None)
     index = CompressedIndex.open(folder)
     index.search(query_vectors, k=100, probes=16, candidates=1024)
 
 `ResidualCodec` follows ColBERTv2 (Santhanam et al. 2022, section 3.3): a vector is the nearest centroid plus the
-residual of each dimension, rounded to one of a few levels; 384 dimensions at 2 bits take 100 bytes instead of 768. It
-differs in two ways: each dimension is divided by its own spread, and the levels minimise the squared error (Lloyd and
-Max) instead of being quantiles; and a decoded vector gets the length of the original one. The result does not depend on
-the number of threads.
+residual in each dimension, rounded to one of a few levels; 384 dimensions at 2 bits take 100 bytes instead of 768. It
+differs in two ways: each dimension is divided by its own spread, with levels that minimise the squared error (Lloyd and
+Max) instead of quantiles; and a decoded vector gets the original vector's length. The result does not depend on the
+number of threads.
 
-The search follows PLAID (Santhanam et al. 2022). First, each query token gives the passages that have a token in one of
-its `probes` best cells the score of the cell's centroid; all other passages get the score of the best cell that it did
-not probe (as in WARP, Scheerer et al. 2025). Then the best `candidates` are scored by MaxSim over their decoded
-vectors. With all probes and candidates this is MaxSim over all decoded vectors.
+The search follows PLAID (Santhanam et al. 2022). First, passages with a token in one of a query token's `probes` best
+cells get the score of that cell's centroid; all other passages get the score of the best cell that was not probed (as
+in WARP, Scheerer et al. 2025). Then the best `candidates` are scored by MaxSim over their decoded vectors. With all
+probes and candidates, this is MaxSim over all decoded vectors.
 
-A folder contains `meta.json`, the codec, the codes of all tokens, passage by passage, and the passages of each cell.
+A folder contains `meta.json`, the codec, the codes of all tokens by passage, and the passages of each cell.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LARGEST_SCALE = np.float32(60_000)  # scales are fp16
 
 @dataclass(frozen=True)
 class Coded:
-    """Coded vectors: cells (n,), codes uint8 (n, bytes), scales float16 (n,)."""
+    """Encoded vectors: cells (n,), codes uint8 (n, bytes) and scales float16 (n,)."""
 
     cells: NDArray[Any]
     codes: NDArray[np.uint8]
@@ -72,9 +72,9 @@ class ResidualCodec:
     """A codec for vectors.
 
     Attributes:
-        centroids: (k, dim).
+        centroids: Centroids, (k, dim).
         spread: Standard deviation of the residuals, (dim,).
-        levels: Ascending, (2 ** bits,).
+        levels: Ascending levels, (2 ** bits,).
     """
 
     centroids: Floats
@@ -88,12 +88,12 @@ class ResidualCodec:
 
     @property
     def kind(self) -> type[np.unsignedinteger[Any]]:
-        """Of the number of a centroid."""
+        """Return the dtype of centroid numbers."""
         return np.uint16 if len(self.centroids) <= 1 << 16 else np.uint32
 
     @property
     def cutoffs(self) -> Floats:
-        """Return the bounds between the levels, (2 ** bits - 1,): a value gets the nearest level."""
+        """Return the boundaries between the levels, (2 ** bits - 1,), so that a value gets the nearest level."""
         return np.asarray((self.levels[1:] + self.levels[:-1]) / 2, np.float32)
 
     @classmethod
@@ -101,7 +101,7 @@ class ResidualCodec:
         """Fit a codec to vectors.
 
         Args:
-            sample: Vectors like those to encode, float32 (n, dim), n at least 1.
+            sample: Vectors similar to those to encode, float32 (n, dim), with n at least 1.
             count: Number of centroids.
             bits: Bits per dimension.
         """
@@ -129,7 +129,7 @@ class ResidualCodec:
         return Coded(cells.astype(self.kind), codes, np.minimum(scales, _LARGEST_SCALE).astype(np.float16))
 
     def decode(self, coded: Coded) -> Floats:
-        """Decode to vectors, float32 (n, dim)."""
+        """Decode vectors, float32 (n, dim)."""
         raw = self.centroids[coded.cells] + self.rest(coded.codes) * self.spread
         return np.asarray(raw * coded.scales[:, None].astype(np.float32), np.float32)
 
@@ -144,16 +144,17 @@ class ResidualCodec:
 
     @cached_property
     def _of_byte(self) -> Floats:
-        """Return the levels in each byte, (256, dimensions a byte)."""
+        """Return the levels in each byte, (256, dimensions per byte)."""
         shifts = np.arange(self._per_byte) * self.bits
         levels: Floats = self.levels[(np.arange(256)[:, None] >> shifts) & (len(self.levels) - 1)]
         return levels
 
 
 def k_means(sample: Floats, count: int) -> Floats:
-    """Cluster vectors (n, dim) by Lloyd's algorithm from `count` drawn vectors, and return the centroids (count, dim).
+    """Cluster vectors (n, dim) by Lloyd's algorithm, starting with `count` drawn vectors; returns the centroids (count,
+    dim).
 
-    A centroid that is nearest to no vector keeps its place.
+    A centroid that is not nearest to any vector is kept unchanged.
     """
     draw = np.random.default_rng(_SEED)
     centroids = sample[np.sort(draw.choice(len(sample), count, replace=False))].copy()
@@ -172,9 +173,9 @@ def k_means(sample: Floats, count: int) -> Floats:
 
 
 def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
-    """Return the nearest centroid of each vector, (n,); the first of equals.
+    """Return the nearest centroid of each vector, (n,), or the first one in case of ties.
 
-    All are fp16 numbers: products are exact.
+    All values are fp16 numbers, so products are exact.
     """
     half = (centroids.astype(np.float64) ** 2).sum(axis=1) / 2
     cells = np.zeros(len(vectors), np.int64)
@@ -193,10 +194,10 @@ def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
 
 
 def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
-    """Convert token vectors to fp16. Raises ModelError for vectors whose length is far from 1.
+    """Convert token vectors to fp16. Raises ModelError if a vector's length is far from 1.
 
-    fp16 numbers are multiples of 2**-24, so an inner product of two such vectors is a multiple of 2**-48 and below 32:
-    float64 holds all of its partial sums, and BLAS gives the same bits in any order.
+    fp16 numbers are multiples of 2**-24, so an inner product of two such vectors is a multiple of 2**-48 and below 32.
+    float64 represents all of its partial sums exactly, so BLAS returns the same bits in any order.
     """
     rows = vectors.astype(np.float16)
     longest = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1)).max(initial=0)
@@ -206,7 +207,7 @@ def token_rows(vectors: NDArray[Any]) -> NDArray[np.float16]:
 
 
 def _levels(values: Floats, count: int) -> Floats:
-    """Fit `count` levels to the values by least squared error, ascending (Lloyd and Max)."""
+    """Fit `count` ascending levels to the values by least squared error (Lloyd and Max)."""
     ordered = np.sort(values).astype(np.float64)
     sums = np.concatenate(([0.0], np.cumsum(ordered)))
     levels = np.quantile(ordered, (np.arange(count) + 0.5) / count)
@@ -234,8 +235,8 @@ _CODES = ("cells", "codes", "scales")
 
 
 def usual_centroids(tokens: float) -> int:
-    """Return a power of two, at most 4 times the root of the number of tokens: a quarter of PLAID's, and quicker to
-    find.
+    """Return the default number of centroids: a power of two, at most 4 times the square root of the number of tokens,
+    which is a quarter of PLAID's and faster to train.
     """
     return 1 << max(0, int(math.log2(max(1.0, 4 * math.sqrt(tokens)))))
 
@@ -250,19 +251,19 @@ def build_index(
     progress: IndexProgress | None = None,
     batch: int = BATCH,
 ) -> None:
-    """Write the index of all texts into `folder`, whole or not at all. Each text is encoded once.
+    """Write the index of all texts to `folder`, atomically. Each text is encoded once.
 
     Args:
-        folder: Folder of the index; an existing one is replaced.
+        folder: Folder of the index. An existing index is replaced.
         texts: The passages.
-        encode: Function from batches of passages to token vectors.
+        encode: Function that encodes batches of passages to token vectors.
         bits: Bits per dimension.
-        centroids: Number of centroids. None: it grows with the root of the number of tokens.
-        progress: Called with the number of passages done, and of all.
-        batch: Passages encoded at once.
+        centroids: Number of centroids. Default: proportional to the square root of the number of tokens.
+        progress: Called with the numbers of encoded passages and of all passages.
+        batch: Number of passages to encode at once.
 
     Raises:
-        ModelError: The vectors differ in dimension, or are far too long.
+        ModelError: The vectors have different dimensions, or are much longer than 1.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -337,7 +338,7 @@ def _write(
 
 @dataclass(frozen=True)
 class CompressedIndex:
-    """An index of `build_index`. Its arrays are memory-mapped: pages are read when a query needs them."""
+    """An index built by `build_index`. Its arrays are memory-mapped, so pages are read when a query needs them."""
 
     codec: ResidualCodec
     starts: NDArray[np.int64]
@@ -351,7 +352,7 @@ class CompressedIndex:
 
     @classmethod
     def open(cls, folder: Path) -> CompressedIndex:
-        """Open an index and check its files. Raises ModelError, which names what is damaged or missing."""
+        """Open an index and check its files. Raises ModelError, naming what is damaged or missing."""
         try:
             files = json.loads((folder / _META).read_text(encoding="utf-8"))["files"]
             if broken := [name for name, wanted in files.items() if file_sha256(folder / name) != wanted]:
@@ -390,9 +391,9 @@ class CompressedIndex:
         Args:
             queries: The token vectors of each query, (tokens, dim).
             k: Number of hits per query.
-            probes: Cells that each query token looks at.
-            candidates: Passages to decode, at least k.
-            lists: The cells on a GPU, which then selects the same candidates.
+            probes: Number of cells to visit per query token.
+            candidates: Number of passages to decode, at least k.
+            lists: The cells in GPU memory, if the GPU should select the candidates, which are the same.
 
         Returns:
             The hits, with arrays of shape (n, k).
@@ -415,12 +416,12 @@ class CompressedIndex:
         return hits
 
     def on_gpu(self) -> GpuLists | None:
-        """Load the passages of the cells into the memory of a GPU, if there is one with room."""
+        """Load the passages of the cells into GPU memory if they fit."""
         device = gpu_for(self.list_passages.size, self.list_passages.itemsize)
         return None if device is None else GpuLists(self.list_starts, self.list_passages, len(self), device)
 
     def _approximate_scores(self, cells: Floats, probes: int) -> Floats:
-        """Score every passage by its cells; `cells` are the scores of the centroids, (k, query tokens)."""
+        """Score every passage by its cells. `cells` are the scores of the centroids, (k, query tokens)."""
         total = np.zeros(len(self), np.float32)
         probes = min(probes, len(cells))
         for scores in np.ascontiguousarray(cells.T):

@@ -1,9 +1,10 @@
-"""Late interaction: one vector for each token; each query token is matched with its best passage token (MaxSim).
+"""Late interaction with one vector per token: each query token is matched with its best passage token (MaxSim).
 
     score(q, p) = sum over query tokens i of max over passage tokens j of <q_i, p_j>
 
-The retriever keeps every token vector of the corpus in memory and compares all of them, which suits small corpora, or
-keeps them in a few bits per dimension on disk (`index: compressed`). The re-ranker encodes only the given passages.
+The retriever either keeps every token vector of the corpus in memory and compares all of them, which suits small
+corpora, or keeps them on disk in a few bits per dimension (`index: compressed`). The re-ranker encodes only the given
+passages.
 """
 
 import shutil
@@ -43,12 +44,12 @@ _QUERIES_AT_ONCE = 16  # queries compared at once with them
 
 
 def maxsims(queries: Sequence[NDArray[Any]], tokens: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Compute MaxSim of queries with passages; the same bits on every machine for vectors of `token_rows`.
+    """Compute MaxSim of queries with passages. For vectors from `token_rows`, the bits are the same on every machine.
 
     Args:
         queries: The token vectors of each query, (q, dim).
         tokens: The token vectors of all passages, (t, dim).
-        starts: The first row of each passage; each has at least one.
+        starts: The first row of each passage, which has at least one row.
 
     Returns:
         Scores, float64 (queries, passages).
@@ -60,7 +61,7 @@ def maxsims(queries: Sequence[NDArray[Any]], tokens: NDArray[Any], starts: NDArr
 
 
 class MultiVectorEncoder(LibraryModel):
-    """A ColBERT-style model of sentence-transformers (5.4 or later), by Hub name or folder."""
+    """A ColBERT-style model in sentence-transformers (5.4 or later), by Hub name or folder."""
 
     class Settings(LibraryModel.Settings):
         """Settings of a late-interaction model.
@@ -75,7 +76,8 @@ class MultiVectorEncoder(LibraryModel):
 
     @cached_property
     def model(self) -> Any:
-        """Raises ModelError for a model without a projection of its tokens: the library would give it a random one."""
+        """Return the library's model. Raises ModelError if it has no token projection, since the library would use a
+        random one."""
         model = self.loaded("MultiVectorEncoder", "the late-interaction model")
         projects = any(type(part).__name__ == "Dense" for part in model)
         if projects and not ("Dense" in self._file("modules.json") or "HF_ColBERT" in self._file("config.json")):
@@ -86,13 +88,13 @@ class MultiVectorEncoder(LibraryModel):
         return model
 
     def _file(self, name: str) -> str:
-        """Return the text of a small file of the model, or ""."""
+        """Return the text of a small file in the model's folder, or ""."""
         find = load_extra("sentence_transformers.util", "late interaction").load_file_path
         path = find(self.place(self.name), name, revision=self.settings.revision)
         return Path(path).read_text(encoding="utf-8") if path else ""
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
-        """Return token vectors by the model's query or document side."""
+        """Return token vectors from the model's query or document side."""
         model, side, inputs = self.model, self.side(kind), list(texts)
         options = {"convert_to_numpy": True, "show_progress_bar": False, **self.pool_of(model)}
         outputs = self.in_batches(lambda size: side(inputs, batch_size=size, **options), self.batch_for(inputs, model))
@@ -106,13 +108,13 @@ class MultiVectorEncoder(LibraryModel):
 
 
 class _WithTokens(Component):
-    """The base of the retriever and the re-ranker, which share a model of token vectors."""
+    """Base class of the retriever and the re-ranker, which share a model of token vectors."""
 
     class Settings(CacheSettings):
         """Settings of a component with a late-interaction model.
 
         Attributes:
-            model: The model that gives token vectors. Its own settings can be given next to it.
+            model: The model for token vectors. Its own settings can be given next to it.
         """
 
         model: Annotated[Any, Part("token-embedder")] = "all-minilm-l6-v2-int8"
@@ -125,18 +127,18 @@ class _WithTokens(Component):
 
 
 class LateInteraction(_WithTokens):
-    """MaxSim with every passage, or with candidates of a compressed index. `progress` may be set before `index`."""
+    """MaxSim with every passage, or with candidates from a compressed index. `progress` may be set before `index`."""
 
     class Settings(_WithTokens.Settings):
         """Settings of late interaction.
 
-        An exact index is in memory, with token vectors in fp16 of at most `LateInteraction.memory_bytes`. A compressed
-        index is on disk; each query token visits a few centroids, and the best passages are scored by their decoded
+        An exact index is in memory, with fp16 token vectors of at most `LateInteraction.memory_bytes`. A compressed
+        index is on disk: each query token visits a few centroids, and the best passages are scored by their decoded
         vectors.
 
         Attributes:
             bits: Bits per dimension of a compressed index, in addition to one centroid per token.
-            cache: Root folder of compressed indexes, which are reused for the same corpus and model. Default: a
+            cache: Root folder for compressed indexes, which are reused for the same corpus and model. Default: a
                 temporary folder.
         """
 
@@ -163,7 +165,7 @@ class LateInteraction(_WithTokens):
         return None if self._tokens is None else self._tokens.nbytes + self._starts.nbytes
 
     def index(self, corpus: Corpus) -> None:
-        """Encode every passage. Raises CorpusError for an empty corpus, ModelError when it is too large."""
+        """Encode every passage. Raises CorpusError if the corpus is empty, and ModelError if it is too large."""
         non_empty(corpus)
         if self.settings.index == "compressed":
             self._compressed, self._lists = self._on_disk(corpus), None
@@ -205,7 +207,7 @@ class LateInteraction(_WithTokens):
             return CompressedIndex.open(folder)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k best passages per query by MaxSim. Raises UsageError before `index`."""
+        """Return the k best passages per query by MaxSim. Raises UsageError if `index` has not been called."""
         self.indexed(self._compressed or self._tokens)
         vectors = [token_rows(array) for array in (self.model.token_vectors(list(queries), "query") if queries else [])]
         if self._compressed is not None:
@@ -214,7 +216,8 @@ class LateInteraction(_WithTokens):
         return self._exact(vectors, k)
 
     def _exact(self, vectors: Sequence[NDArray[np.float16]], k: int) -> Hits:
-        """Compute MaxSim with every passage; one wide product of several queries is quicker than narrow ones."""
+        """Compute MaxSim with every passage, in one wide product for several queries, which is faster than several
+        narrow ones."""
         assert self._tokens is not None
         scores = np.zeros((len(vectors), len(self._starts) - 1), np.float32)
         gpu_tokens = self._tokens_on_gpu()
@@ -233,14 +236,14 @@ class LateInteraction(_WithTokens):
         return hits
 
     def _lists_on_gpu(self, index: CompressedIndex) -> GpuLists | None:
-        """Return the cells of the index in the memory of a GPU, if there is one with room."""
+        """Return the cells of the index in GPU memory if they fit, or None."""
         if self._lists is None:
             with suppress_exhausted():
                 self._lists = index.on_gpu()
         return self._lists
 
     def _tokens_on_gpu(self) -> GpuTokens | None:
-        """Return the token vectors in the memory of a GPU, if there is one with room."""
+        """Return the token vectors in GPU memory if they fit, or None."""
         if self._there is None and self._tokens is not None:
             device = gpu_for(self._tokens.size, self._tokens.itemsize)
             if device is not None:
@@ -272,7 +275,7 @@ class LateInteraction(_WithTokens):
 def _scores_on_gpu(
     pairs: Sequence[tuple[NDArray[np.float16], NDArray[np.float16]]], texts: Sequence[str], device: str
 ) -> list[float]:
-    """Score pairs by MaxSim per query token, all passages of a query at once, with the bits of the CPU."""
+    """Score pairs by MaxSim per query token, all passages of a query at once, with the same bits as on the CPU."""
     scores = np.zeros(len(pairs))
     groups: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
@@ -285,7 +288,7 @@ def _scores_on_gpu(
 
 
 class MaxSim(_WithTokens):
-    """MaxSim as a re-ranker. The token vectors of the latest texts are kept, so that a passage is encoded once."""
+    """MaxSim as a re-ranker. The latest texts' token vectors are cached, so that a passage is encoded only once."""
 
     def set_up(self) -> None:
         super().set_up()

@@ -1,1 +1,1 @@
-"""Lexical retrieval: an inverted index, the weightings over it, and what learns or adds terms."""
+"""Lexical retrieval: an inverted index, its weightings, and query and document expansion."""

@@ -1,8 +1,8 @@
-"""The loops of `postings` for numba. Import this only if numba is installed and the work is worth loading it.
+"""The loops of `postings` for numba. Import this module only if numba is installed and worth loading.
 
-A query with few postings touches few scores: they are listed while they are added up, and no others are read. With many
-postings all scores are read, and a block of them whose maximum is too low is skipped as a whole. The candidates for the
-k best are distributed to buckets by score, and each bucket is sorted.
+A query with few postings touches few scores, which are listed while they are added up, so that no others are read. With
+many postings, all scores are read, and blocks whose maximum is too low are skipped. The candidates for the k best are
+distributed to buckets by score, and each bucket is sorted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INSERTION_SORT_KEYS = 24  # insertion sort is faster up to this many
 def count_postings(
     terms: NDArray[np.int32], lengths: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Do the work of `postings.count_postings`, without sorting."""
+    """Implement `postings.count_postings` without sorting."""
     starts = np.zeros(size + 1, np.int64)
     last = np.full(size, -1, np.int32)
     place = 0
@@ -63,7 +63,7 @@ def _add_listing(
     weight: np.float32,
     count: np.uint32,
 ) -> np.uint32:
-    """Add one term's postings, list each position at its first addition, and return the new length of the list."""
+    """Add a term's postings, list each position at its first addition, and return the new length of the list."""
     for posting in range(len(positions)):
         part = weight * impacts[posting]
         position = np.uint32(positions[posting])
@@ -78,7 +78,7 @@ def _add_listing(
 def _move_scores(
     scores: NDArray[np.float32], touched: NDArray[np.uint32], count: np.uint32, taken: NDArray[np.uint32]
 ) -> None:
-    """Move the listed scores into `taken`, as bits, and leave zeros behind."""
+    """Move the listed scores to `taken`, as bits, and reset them to zero."""
     bits = scores.view(np.uint32)  # scores are not negative, so their bits have the same order
     for place in range(count):
         taken[place] = bits[touched[place]]
@@ -87,7 +87,8 @@ def _move_scores(
 
 @jit
 def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
-    """Write the maximum of each block, as bits; block b is every len(tops)-th score from b, so whole rows compare."""
+    """Write the maximum of each block, as bits. Block b is every len(tops)-th score from b, so whole rows can be
+    compared."""
     bits = scores.view(np.uint32)
     blocks = len(tops)
     tops[:] = bits[:blocks]
@@ -101,7 +102,7 @@ def _block_tops(scores: NDArray[np.float32], tops: NDArray[np.uint32]) -> None:
 def _list_candidates(
     scores: NDArray[np.float32], tops: NDArray[np.uint32], least: np.uint32, touched: NDArray[np.uint32]
 ) -> np.uint32:
-    """List the positions whose score has at least these bits, and return the length of the list."""
+    """List the positions whose scores have at least these bits, and return the length of the list."""
     blocks = len(tops)
     bits = scores.view(np.uint32)
     count = np.uint32(0)
@@ -116,10 +117,10 @@ def _list_candidates(
 
 @jit
 def _count_buckets(bits: NDArray[np.uint32], k: int, buckets: NDArray[np.int64]) -> tuple[np.uint32, int, int]:
-    """Count scores, given as bits, by bucket: (best, shift, last).
+    """Count scores, given as bits, by bucket; returns (best, shift, last).
 
-    The k best are in the buckets up to `last`, where `buckets` then holds how many scores are in better ones. The
-    bucket of a score is (best - bits) >> shift, at most the last one of all.
+    The k best are in the buckets up to `last`; `buckets` then holds the number of scores in better buckets. The bucket
+    of a score is (best - bits) >> shift, or the last bucket if that is greater.
     """
     best, worst = np.uint32(0), np.uint32(0xFFFFFFFF)
     for score in bits:
@@ -195,7 +196,7 @@ def search(
     out_positions: NDArray[np.int32],
     out_scores: NDArray[np.float32],
 ) -> None:
-    """Do the work of `postings.search_postings`: add up, list what can be among the k best, sort it."""
+    """Implement `postings.search_postings`: add up scores, list those that may be among the k best, and sort them."""
     k = out_positions.shape[1]
     blocks = (size + _BLOCK_SCORES - 1) // _BLOCK_SCORES
     scores = np.zeros(blocks * _BLOCK_SCORES, np.float32)

@@ -3,13 +3,13 @@
     system = Augmented("models/augment-scifact")          # {kind: augment, path: models/augment-scifact}
     system.explain("statins lower the risk of stroke")    # the terms that it adds, raises and lowers
 
-Documents are indexed once, as for any BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d), with
-a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for the i-th token of the query (BM25 Query
-Augmentation Learned End-to-End, section 2). A BM25 index already contains v * f(d), so a search needs only
-w * (bow + a). Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, each of several
+Documents are indexed once, as with plain BM25, and never encoded. The score is (w(q) * v * (bow(q) + a(q)))^T f(d),
+with a(q) = ReLU(W enc(q)_0) over the vocabulary and w(q)_i = ReLU(u^T enc(q)_i) for the i-th token of the query (BM25
+Query Augmentation Learned End-to-End, section 2). A BM25 index already contains v * f(d), so a search needs only w *
+(bow + a). Terms are the tokens themselves (`wordpiece`), or the words of the language's analyser, each of several
 tokens. A term that occurs twice in the query has the greater of its two weights. A term beyond the encoder's length has
-the mean weight of the tokens before it. An added term that is not in the query has the weight 1. `airgen train augment`
-writes the folder, which runs here with ONNX Runtime, without torch.
+the mean weight of the earlier tokens. An added term that is not in the query has the weight 1. `airgen train augment`
+writes the folder, which runs with ONNX Runtime, without torch.
 """
 
 import json
@@ -41,11 +41,11 @@ from airgen.text.normal_form import encodable
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """A query as the encoder reads it.
+    """A query as read by the encoder.
 
     Attributes:
-        ids: Token ids with the special ones, truncated to the encoder's length.
-        terms: The term of each token; None for a token without one (a special token, a stop word).
+        ids: Token ids, including special tokens, truncated to the encoder's length.
+        terms: The term of each token, or None for a special token or stop word.
         rest: Terms beyond the encoder's length.
     """
 
@@ -55,9 +55,10 @@ class ReadQuery:
 
 
 class QueryReader:
-    """`max_length` counts tokens of the folder's tokenizer.json, special ones included; `terms` is wordpiece or words.
+    """Reads queries. `max_length` counts tokens of the folder's tokenizer.json, including special tokens, and `terms`
+    is wordpiece or words.
 
-    `analyser` makes the index that the terms belong to. Raises ModelError for a damaged tokenizer.
+    `analyser` is the analyser of the index. Raises ModelError if the tokenizer is damaged.
     """
 
     def __init__(self, folder: Path, max_length: int, terms: str, language: str) -> None:
@@ -65,7 +66,7 @@ class QueryReader:
         self._tokenizer, self._length = load_tokenizer(folder / "tokenizer.json", max_length), max_length
 
     def __call__(self, texts: Sequence[str]) -> list[ReadQuery]:
-        """Read each text; an empty one has only the special tokens."""
+        """Read each text. An empty text has only the special tokens."""
         if isinstance(self.analyser, WordPieces):
             return self._pieces(texts)
         return [self._words(text) for text in texts]
@@ -99,9 +100,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of an augmented query: `weight` is w, `added` is a, `total` is w * (bow + a), before document weights.
+    """A term of an augmented query. `weight` is w, `added` is a, and `total` is w * (bow + a), before document weights.
 
-    `relative` is the total over the mean total of the query's own terms: only that orders passages.
+    `relative` is the total divided by the mean total of the query's own terms, on which the ranking depends.
     """
 
     term: str
@@ -114,7 +115,7 @@ class Term:
 
     @property
     def change(self) -> str:
-        """Return what became of the term: added, dropped (weight 0), lowered or raised (by a quarter or more), kept."""
+        """Return how the term changed: added, dropped (weight 0), lowered or raised (by a quarter or more), or kept."""
         if not self.in_query:
             return "added"
         if self.total == 0:
@@ -123,7 +124,8 @@ class Term:
 
 
 class Augmenter:
-    """The trained model alone, from texts to weighted terms. Raises ModelError for any other folder."""
+    """The trained model on its own, which maps texts to weighted terms. Raises ModelError if the folder has no such
+    model."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -161,9 +163,10 @@ class Augmenter:
         return bert(self._weights, *self._shape)
 
     def keep(self, terms: Mapping[str, int]) -> None:
-        """Restrict the added terms to these, as others match nothing: a smaller matrix, and the same hits.
+        """Restrict the added terms to these, since others match nothing. The matrix is smaller, and the hits are the
+        same.
 
-        Rows that no unit vector can lift above 0 are left out too.
+        Rows that cannot exceed 0 for any unit vector are also removed.
         """
         held = np.array([term in terms for term in self.added], bool)
         if self._mean:
@@ -173,7 +176,7 @@ class Augmenter:
         self._kept = np.ascontiguousarray(self._rows[used]), self._bias[used]
 
     def __call__(self, text: str) -> list[Term]:
-        """Return the terms of one query: its own in order, then the added ones by weight, greatest first."""
+        """Return the terms of a query: its own in order, then the added terms, heaviest first."""
         query = self._read([text])[0]
         states = finite(self._states(self._words[np.array(query.ids, np.int64)]), str(self.folder))
         pooled = unit_rows(states.mean(axis=0)) if self._mean else states[0]
@@ -213,15 +216,15 @@ class Augmenter:
 
 
 class Augmented(LexicalRetriever):
-    """BM25 over the model's terms (WordPiece, or words); the model adds terms to the queries and weights them."""
+    """BM25 over the model's terms (WordPiece or words). The model adds terms to queries and weights them."""
 
     class Settings(Component.Settings):
         """Settings of augmented BM25.
 
         Attributes:
             path: The model's folder.
-            k1: Default: the model's own.
-            b: Default: the model's own.
+            k1: Parameter of BM25. Parameter of BM25. Default: the model's own.
+            b: Parameter of BM25. Parameter of BM25. Default: the model's own.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("safetensors", "tokenizers")
@@ -239,11 +242,11 @@ class Augmented(LexicalRetriever):
 
     @property
     def facts(self) -> ModelFacts:
-        """Return the model's parameters, beside the index's threads."""
+        """Return the model's parameters along with the index's threads."""
         return super().facts + ModelFacts(self.model.parameters)
 
     def make_weighting(self) -> Weighting:
-        """Weight by BM25, or by presence, as the model was trained."""
+        """Return the weighting with which the model was trained: BM25 or presence."""
         trained, chosen = self.model.settings, self.settings
         if trained["scoring"] != "bm25":
             return PresenceWeighting()
@@ -252,12 +255,12 @@ class Augmented(LexicalRetriever):
         )
 
     def index(self, corpus: Corpus) -> None:
-        """Index the corpus by the model's terms, as BM25 would. Raises CorpusError for an empty one."""
+        """Index the corpus by the model's terms, like BM25. Raises CorpusError if it is empty."""
         super().index(corpus)
         self.model.keep(self.vocabulary)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k best passages of each query under its learned weights."""
+        """Return the k best passages of each query with its learned weights."""
         return self.search_weighted([self.weights(query) for query in queries], k)
 
     def weights(self, query: str) -> dict[str, float]:
@@ -265,9 +268,9 @@ class Augmented(LexicalRetriever):
         return {term.term: term.total for term in self.model(query) if term.total > 0}
 
     def explain(self, query: str) -> list[Term]:
-        """List the query's own terms in order, then the added ones, heaviest first.
+        """List the query's own terms in order, then the added terms, heaviest first.
 
-        After `index`, each has the number of passages that contain it.
+        After `index`, each term has the number of passages that contain it.
         """
         terms = self.model(query)
         if not self.vocabulary:

@@ -1,4 +1,4 @@
-"""BM25 as in Lucene, also as a re-ranker; query likelihood; pseudo-relevance feedback (RM3).
+"""BM25 as in Lucene (also as a re-ranker), query likelihood, and pseudo-relevance feedback (RM3).
 
     bm25 = BM25(fields="multi")
     bm25.index(corpus)
@@ -32,7 +32,7 @@ _CACHED_TEXTS = 1 << 15  # texts whose terms are kept, about 200 MB
 
 
 class BM25Settings(Analysing.Settings):
-    """The parameters of BM25 (Anserini's for BEIR) and the analyser; see `BM25Weighting` for the formula."""
+    """Settings of BM25 (by default Anserini's for BEIR) and of the analyser; see `BM25Weighting` for the formula."""
 
     k1: float = Field(default=0.9, ge=0)
     b: float = Field(default=0.4, ge=0, le=1)
@@ -45,14 +45,14 @@ class BM25(LexicalRetriever):
         k1: Saturation of term frequency. Default: 0.9, as in Anserini for BEIR.
         b: Strength of length normalisation. Default: 0.4, as in Anserini for BEIR.
         fields: "flat" indexes title and text as one text; "multi" scores them separately and adds the scores.
-        lossy_lengths: Round passage lengths to the one byte that Lucene stores.
+        lossy_lengths: Whether to round passage lengths to the one byte that Lucene stores.
     """
 
     class Settings(FieldSettings, BM25Settings):
         """Settings of BM25.
 
         Attributes:
-            lossy_lengths: Rounds lengths to the one byte that Lucene keeps.
+            lossy_lengths: Whether to round lengths to the one byte that Lucene stores.
         """
 
         lossy_lengths: bool = False
@@ -72,7 +72,7 @@ class QueryLikelihood(LexicalRetriever):
         """Settings of query likelihood.
 
         Attributes:
-            mu: Number of terms, drawn from the whole corpus, that smooth a passage's language model.
+            mu: Strength of smoothing: the number of terms from the corpus's language model added to each passage.
         """
 
         mu: float = Field(default=1000.0, gt=0)
@@ -101,7 +101,7 @@ class BM25Reranker(Analysing):
         self._terms = lru_cache(_CACHED_TEXTS)(self._counted)
 
     def fit(self, corpus: Corpus) -> BM25Reranker:
-        """Compute document frequencies and the mean length of a corpus, with title and text as one."""
+        """Compute the document frequencies and mean length of a corpus, with title and text as one field."""
         encoder = Encoder(self.fix_language(corpus.language))
         documents, filled, total = np.zeros(0, np.int64), 0, 0
         for terms, lengths in encoder.batches(corpus.full_texts):

@@ -1,4 +1,4 @@
-"""BM25 over passages that a model has changed: with queries appended (docT5query), or other term frequencies (DeepCT).
+"""BM25 over passages modified by a model: with appended queries (docT5query) or changed term frequencies (DeepCT).
 
     {kind: expanded, expansions: scifact-queries.jsonl}
     {kind: deepct, model: models/deepct}                        # `airgen train deepct` makes it
@@ -36,7 +36,7 @@ from airgen.settings.spec import Part
 
 
 def read_expansions(path: Path) -> dict[str, list[str]]:
-    """Read {passage id: queries}. Raises DatasetError for a missing file or a line of another form."""
+    """Read {passage id: queries}. Raises DatasetError if the file is missing or a line has the wrong form."""
     if not path.is_file():
         raise DatasetError(f"{path}: no such file: `airgen train expand` makes it")
     expansions: dict[str, list[str]] = {}
@@ -49,7 +49,7 @@ def read_expansions(path: Path) -> dict[str, list[str]]:
 
 
 class _Rewritten(Component):
-    """BM25 over rewritten passages."""
+    """Base class of Base class of BM25 over rewritten passages."""
 
     Settings: type[BM25Settings] = BM25Settings
     settings: BM25Settings
@@ -66,26 +66,26 @@ class _Rewritten(Component):
         return self._bm25.index_bytes
 
     def index(self, corpus: Corpus) -> None:
-        """Index what `rewritten` gives. Raises CorpusError for an empty corpus."""
+        """Index the texts from `rewritten`. Raises CorpusError if the corpus is empty."""
         self._bm25.index(Corpus(corpus.ids, self.rewritten(non_empty(corpus)), (), corpus.language))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k best passages of each query. Raises UsageError before `index`."""
+        """Return the k best passages of each query. Raises UsageError if `index` has not been called."""
         return self._bm25.search(queries, k)
 
 
 class Expanded(_Rewritten):
-    """BM25 over each passage and the queries that it might answer.
+    """BM25 over each passage and queries that it might answer.
 
-    After `index`, `expanded` is the number of passages in the file. Raises DatasetError for a file that cannot be read,
-    and UsageError if none of its passages is in the corpus.
+    After `index`, `expanded` is the number of passages in the file. Raises DatasetError if the file cannot be read, and
+    UsageError if none of its passages is in the corpus.
     """
 
     class Settings(BM25Settings):
         """Settings of BM25 over expanded passages.
 
         Attributes:
-            expansions: A file; in Python also {passage id: queries}.
+            expansions: A file or, in Python, {passage id: queries}.
             queries: Number of queries used per passage (docT5query: 40). Default: all.
         """
 
@@ -117,13 +117,13 @@ class Expanded(_Rewritten):
 
 
 class TermWeigher(TorchModel):
-    """A token classifier with one output, as weights of words, by folder or Hub name."""
+    """A token classifier with one output, used as the weights of words, by folder or Hub name."""
 
     class Settings(TorchModel.Settings):
         """Settings of a model that weights terms.
 
         Attributes:
-            max_length: Number of tokens; terms beyond it have no weight.
+            max_length: Maximum number of tokens. Terms beyond it have no weight.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
@@ -136,7 +136,7 @@ class TermWeigher(TorchModel):
 
     @cached_property
     def parts(self) -> tuple[Any, Any]:
-        """(model, tokenizer). Raises ModelError for one with several outputs a token, or a slow tokenizer."""
+        """Return (model, tokenizer). Raises ModelError if it has several outputs per token or a slow tokenizer."""
         chosen, kind = self.settings, "AutoModelForTokenClassification"
         model, tokenizer = with_tokenizer(
             kind,
@@ -152,7 +152,7 @@ class TermWeigher(TorchModel):
         return model, tokenizer
 
     def weights(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Return {word: weight} of each text in order of appearance; a repeated word has its highest weight.
+        """Return {word: weight} for each text in order of occurrence. A repeated word has its highest weight.
 
         Raises ModelError for NaN.
         """
@@ -221,14 +221,14 @@ def words_of(tokenizer: Any, texts: Sequence[str], limit: int) -> tuple[Any, lis
 class DeepCT(_Rewritten):
     """BM25 over pseudo-documents. `progress` may be set before `index`.
 
-    BEIR found Anserini's default parameters of BM25 better than tuned ones.
+    BEIR found that Anserini's default BM25 parameters work better than tuned ones.
     """
 
     class Settings(SettingsWithModel, BM25Settings):
         """Settings of DeepCT.
 
         Attributes:
-            scale: How often a pseudo-document contains a word of weight 1 (DeepCT: 100).
+            scale: Number of times a pseudo-document contains a word with weight 1 (DeepCT: 100).
         """
 
         model: Annotated[Any, Part("term-weigher")]
@@ -242,7 +242,7 @@ class DeepCT(_Rewritten):
         self.name = f"deepct {self.model.name}"
 
     def rewritten(self, corpus: Corpus) -> list[str]:
-        """Return the pseudo-document of each passage, all of whose words are weighted."""
+        """Return the pseudo-document of each passage, with all words weighted."""
         texts: list[str] = []
         for batch in batched(corpus.full_texts, 256):
             texts += map(self.pseudo_document, self.model.weights(batch))
@@ -251,7 +251,7 @@ class DeepCT(_Rewritten):
         return texts
 
     def pseudo_document(self, weights: Mapping[str, float]) -> str:
-        """Repeat each word in proportion to its weight; a negative weight counts as 0."""
+        """Repeat each word in proportion to its weight. A negative weight counts as 0."""
         return " ".join(
             " ".join([word] * round(self.settings.scale * weight)) for word, weight in weights.items() if weight > 0
         )

@@ -1,11 +1,11 @@
-"""The base of all lexical retrievers: the analyser, and an inverted index of what each term adds to a passage's score.
+"""The base class of lexical retrievers: an analyser and an inverted index of what each term adds to a passage's score.
 
     index = InvertedIndex(starts, positions, impacts, size)
     hits = index.search([{3: 1.0, 8: 0.5}], k=10)
 
-The score of a passage is the sum over the query's terms of weight times impact, whatever the impacts are: BM25, a
-language model, or the weights of a learned sparse model. Search is exact. Fields are ranges of one index (term t of
-field f is f * vocabulary + t), so a search over title and text is the same loop as a search over one text.
+The score of a passage is the sum over the query's terms of weight times impact, where impacts can come from BM25, a
+language model, or a learned sparse model. Search is exact. Fields are ranges of one index (term t of field f is f *
+vocabulary + t), so searching title and text uses the same loop as searching a single text.
 """
 
 import os
@@ -52,7 +52,7 @@ class InvertedIndex:
 
     @property
     def bytes(self) -> int:
-        """Size of the arrays in bytes."""
+        """Return the size of the arrays in bytes."""
         return int(self.starts.nbytes + self.positions.nbytes + self.impacts.nbytes)
 
     def search(
@@ -61,10 +61,10 @@ class InvertedIndex:
         """Return the k best passages of each query. Neither `threads` nor `compiled` changes the result.
 
         Args:
-            queries: The weight of each term, per query; terms are added in this order.
+            queries: The weight of each term, per query. Terms are added in this order.
             k: Number of hits per query.
-            threads: Number of threads. None: all cores.
-            compiled: Use numba. None: if it is installed and worth loading.
+            threads: Number of threads. Default: all cores.
+            compiled: Whether to use numba. Default: if it is installed and worth loading.
 
         Returns:
             The hits, with arrays of shape (n, k).
@@ -129,7 +129,7 @@ class Analysing(Component):
         """Settings of a component that splits texts into terms.
 
         Attributes:
-            analyser: Settings such as {stem: false}; in Python also an Analyser.
+            analyser: Settings such as {stem: false} or, in Python, an Analyser.
         """
 
         analyser: Annotated[AnalyserSettings, WrapValidator(_made_or_settings)] = AnalyserSettings()
@@ -139,11 +139,11 @@ class Analysing(Component):
 
     @property
     def analyser(self) -> Analyser:
-        """Return the analyser in use; that of the corpus's language once a corpus was seen, before that English."""
+        """Return the analyser in use: that of the corpus's language, or English before a corpus is indexed."""
         return self._analyser or self.analyser_for("en")
 
     def analyser_for(self, language: str) -> Analyser:
-        """Return the analyser that the settings ask for."""
+        """Return the analyser for the settings and a language."""
         chosen: AnalyserSettings | Analyser = self.settings.analyser
         if isinstance(chosen, Analyser):
             return chosen
@@ -169,21 +169,21 @@ class LexicalRetriever(Analysing):
         self._index: InvertedIndex | None = None
 
     def make_weighting(self) -> Weighting:
-        """Return the weighting of postings. By default: 1 for a passage that has the term."""
+        """Return the weighting of postings. Default: 1 if the passage contains the term."""
         return PresenceWeighting()
 
     @property
     def facts(self) -> ModelFacts:
-        """No model."""
+        """Return no facts, since there is no model."""
         return ModelFacts(threads=self.threads)
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
-        """Term to id, in the order of first appearance in the corpus."""
+        """Return {term: id}, in order of first occurrence in the corpus."""
         return self._vocabulary
 
     def index(self, corpus: Corpus) -> None:
-        """Analyse and index the corpus; replaces what was indexed before. Raises CorpusError for an empty one."""
+        """Analyse and index the corpus, replacing any earlier index. Raises CorpusError if it is empty."""
         non_empty(corpus)
         encoder = Encoder(self.fix_language(corpus.language), self.compiled)
         flat = self.fields == "flat"
@@ -221,14 +221,14 @@ class LexicalRetriever(Analysing):
         return builder or PostingsBuilder(count_postings)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Return the k best passages of each query; a term that occurs twice in a query counts twice."""
+        """Return the k best passages of each query. A term that occurs twice in a query counts twice."""
         analyse = self.analyser
         return self.search_weighted([Counter(analyse(query)) for query in queries], k)
 
     def search_weighted(self, queries: Iterable[Mapping[str, float]], k: int) -> Hits:
-        """Search with given terms (as the analyser makes them) and weights; unknown terms find nothing.
+        """Search with given terms (from the analyser) and weights. Unknown terms match nothing.
 
-        Raises UsageError before `index`, for a k below 1, and for a weight that is negative or not finite.
+        Raises UsageError if `index` has not been called, if k is below 1, or if a weight is negative or not finite.
         """
         index = self.postings
         size = len(self._vocabulary)
@@ -241,18 +241,18 @@ class LexicalRetriever(Analysing):
         return index.search(known, k, self.threads, self.compiled)
 
     def document_frequency(self, term: str) -> int:
-        """Return how many passages contain the term (in their text, if the fields are separate)."""
+        """Return the number of passages that contain the term (in their text, if the fields are separate)."""
         index, number = self.postings, self._vocabulary.get(term)
         return 0 if number is None else int(index.starts[number + 1] - index.starts[number])
 
     @property
     def postings(self) -> InvertedIndex:
-        """Return the index itself, terms numbered as in `vocabulary`. Raises UsageError before `index`."""
+        """Return the inverted index, with terms numbered as in `vocabulary`. Raises UsageError if there is none."""
         return self.indexed(self._index)
 
     @property
     def index_bytes(self) -> int | None:
-        """Size of the index in bytes, without the vocabulary."""
+        """Return the size of the index in bytes, without the vocabulary."""
         return self._index.bytes if self._index else None
 
     def describe(self) -> Mapping[str, object]:
@@ -261,7 +261,7 @@ class LexicalRetriever(Analysing):
 
 
 class FieldSettings(Analysing.Settings):
-    """How title and text are indexed.
+    """Settings for indexing title and text.
 
     Attributes:
         fields: `flat` indexes title and text as one text; `multi` scores them separately and adds the scores.

@@ -1,4 +1,4 @@
-"""Postings: what a term adds to the score of a passage (BM25, query likelihood), and how they are built.
+"""Postings, which contain what a term adds to a passage's score (BM25, query likelihood), and their construction.
 
     builder = PostingsBuilder(count_postings)
     for terms, lengths in encoder.batches(texts):
@@ -6,8 +6,8 @@
     field = builder.field(len(encoder.vocabulary))
     BM25Weighting(k1=0.9, b=0.4).impacts(field)     # float32, one per posting
 
-Arrays up to 64 MB are in memory, larger ones in unnamed files, which the system writes out when memory is short. The
-postings equal those of a single call of `count_postings` with all terms.
+Arrays up to 64 MB are in memory, and larger arrays in unnamed files, which the system writes to disk if memory is
+short. The postings equal those of a single call of `count_postings` with all terms.
 """
 
 import os
@@ -42,7 +42,7 @@ _CHUNK_POSTINGS = 1 << 20  # postings at once: temporaries of 8 MB
 
 @dataclass(frozen=True)
 class Field:
-    """Postings of one field with the numbers that weighting needs.
+    """The postings of one field, with the statistics for weighting.
 
     starts int64 (terms + 1,), positions and frequencies int32 (postings,), lengths int64 (passages,) in terms.
     """
@@ -54,20 +54,21 @@ class Field:
 
     @property
     def passages(self) -> int:
-        """Passages that have a term in this field: Lucene counts no others, neither for idf nor for the mean length."""
+        """Return the number of passages with a term in this field. Like Lucene, idf and mean length ignore all
+        others."""
         return int(np.count_nonzero(self.lengths))
 
     @property
     def mean_length(self) -> float:
-        """Mean length in terms of those passages; 1 if there are none."""
+        """Return the mean length of these passages in terms, or 1 if there are none."""
         return float(self.lengths.sum()) / self.passages if self.passages else 1.0
 
 
 class Weighting(Protocol):
-    """A way to weight postings."""
+    """Base class of weightings of postings."""
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
-        """Return what each posting adds to its passage's score; never negative."""
+        """Return what each posting adds to its passage's score, which is never negative."""
         ...
 
     def describe(self) -> Mapping[str, object]:
@@ -79,8 +80,8 @@ class Weighting(Protocol):
 class BM25Weighting:
     """Lucene's BM25 (since version 8): idf * tf / (tf + k1 * (1 - b + b * length / mean length)).
 
-    idf = ln(1 + (N - df + 0.5) / (df + 0.5)). `lossy` rounds lengths to the one byte that Lucene keeps; exact
-    lengths are the default. k1 0.9 and b 0.4 are Anserini's and BEIR's; the usual 1.2 and 0.75 are Lucene's own.
+    idf = ln(1 + (N - df + 0.5) / (df + 0.5)). `lossy` rounds lengths to the one byte that Lucene stores; by default,
+    lengths are exact. Anserini and BEIR use k1 = 0.9 and b = 0.4; Lucene's own defaults are 1.2 and 0.75.
     """
 
     k1: float
@@ -88,7 +89,7 @@ class BM25Weighting:
     lossy: bool = False
 
     def idf(self, documents: NDArray[np.int64], passages: int) -> NDArray[np.float64]:
-        """Compute the idf of terms that occur in `documents` of all passages; float64, same shape."""
+        """Compute the idf of terms that occur in `documents` of `passages` passages, float64, same shape."""
         idf: NDArray[np.float64] = log1p((passages - documents + 0.5) / (documents + 0.5))
         return idf
 
@@ -113,7 +114,7 @@ class BM25Weighting:
 
 @dataclass(frozen=True)
 class DirichletWeighting:
-    """Query likelihood with Dirichlet smoothing (Zhai and Lafferty 2001), a term's part not below 0, as Lucene's.
+    """Query likelihood with Dirichlet smoothing (Zhai and Lafferty 2001), with terms clipped at 0 as in Lucene.
 
     ln(1 + tf / (mu * p)) + ln(mu / (length + mu)); p is the term's share of all terms, with Lucene's + 1.
     """
@@ -139,7 +140,7 @@ class DirichletWeighting:
 
 @dataclass(frozen=True)
 class PresenceWeighting:
-    """1 for a passage that contains the term: a bag of words, to see what BM25's weights contribute."""
+    """Weight 1 for passages that contain the term (bag of words), to measure the contribution of BM25's weights."""
 
     def impacts(self, field: Field) -> NDArray[np.float32]:
         """Return one impact per posting, float32."""
@@ -160,7 +161,8 @@ def _chunks(field: Field) -> Iterator[tuple[slice, NDArray[np.int64]]]:
 
 
 def lossy_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Round lengths to what Lucene's one byte keeps: exact below 40, then the highest four bits of what exceeds 24."""
+    """Round lengths like Lucene's one-byte encoding: exact below 40, then the highest four bits of the excess over
+    24."""
     excess = np.maximum(lengths - 24, 0)
     bits = np.where(excess > 0, np.frexp(excess.astype(np.float64))[1], 0)
     shift = np.maximum(bits - 4, 0)
@@ -175,7 +177,7 @@ Count = Callable[[NDArray[np.int32], NDArray[np.int64], int], Counted]
 
 
 class PostingsBuilder:
-    """Collects terms of one field, counts them by parts, and joins the parts' postings."""
+    """Collects the terms of one field, counts them in parts, and joins the parts' postings."""
 
     def __init__(self, count: Count) -> None:
         self._count = count
@@ -186,7 +188,7 @@ class PostingsBuilder:
         self._parts: list[Counted] = []
 
     def add(self, terms: NDArray[np.int32], lengths: NDArray[np.int64]) -> None:
-        """Add the terms of the next texts, one text after another, and the number of terms of each."""
+        """Add the concatenated terms of the next texts, and the number of terms per text."""
         self._terms.append(terms)
         self._lengths.append(lengths)
         self._waiting += len(terms)
@@ -277,7 +279,7 @@ def search_postings(
     out_positions: NDArray[np.int32],
     out_scores: NDArray[np.float32],
 ) -> None:
-    """Search queries `terms[bounds[i]:bounds[i + 1]]` with their weights; fills the two (n, k) outputs."""
+    """Search queries `terms[bounds[i]:bounds[i + 1]]` with their weights, and fill the two (n, k) outputs."""
     k = out_positions.shape[1]
     for query in range(len(bounds) - 1):
         scores = np.zeros(size, np.float32)

@@ -1,1 +1,1 @@
-"""Does a generated benchmark rank systems as human labels do? (paper 4.1, RQ1)"""
+"""Measure whether a generated benchmark ranks systems like human labels (paper 4.1, RQ1)."""

@@ -1,12 +1,12 @@
-"""Do two sets of queries rank the same systems alike? A generated benchmark against human labels (paper 4.1, RQ1).
+"""Compare how two sets of queries rank the same systems: a generated benchmark and human labels (paper 4.1, RQ1).
 
     human = Side(names, scores)                  # float64 (systems, queries): a row a system, a column a query
     agreement = agree(human, generated, weakened={"lsa-10"})
     agreement.all.spearman                       # Interval(value=0.82, low=0.61, high=0.91)
 
-Intervals resample the queries of both sides, each on its own. Noise only lowers a rank correlation, so an interval need
-not be centred on its value. If all systems score alike on a side, the figure is NaN. The rest says why two rankings
-differ: over-rated systems, and circularity.
+Intervals resample the queries of each side independently. Noise only lowers a rank correlation, so an interval need not
+be centred on its value. If all systems have the same score on a side, the correlation is NaN. Other functions explain
+why two rankings differ: over-rated systems and circularity.
 """
 
 import math
@@ -26,29 +26,29 @@ PAPER_SHARE = 2000 / 6319  # the paper draws 2,000 of its 6,319 queries at a tim
 
 @dataclass(frozen=True)
 class Side:
-    """Scores by query of systems on one set of queries: names, and float64 (systems, queries)."""
+    """Scores of systems per query on one set of queries: names, and float64 (systems, queries)."""
 
     names: tuple[str, ...]
     scores: Matrix
 
     @property
     def means(self) -> Matrix:
-        """Mean score of each system, float64 (systems,)."""
+        """Return the mean score of each system, float64 (systems,)."""
         means: Matrix = self.scores.mean(axis=1)
         return means
 
     @property
     def by_name(self) -> dict[str, float]:
-        """{system: mean score}."""
+        """Return Return {system: mean score}."""
         return dict(zip(self.names, self.means.tolist(), strict=True))
 
     @property
     def queries(self) -> int:
-        """How many queries there are."""
+        """Return the number of queries."""
         return int(self.scores.shape[1])
 
     def of(self, names: Sequence[str]) -> "Side":
-        """Return the same queries with these systems in this order. Raises UsageError for a system without scores."""
+        """Return the same queries with these systems in this order. Raises UsageError if a system has no scores."""
         missing = [name for name in names if name not in self.names]
         if missing:
             raise UsageError(f"one side has no scores of the system {missing[0]!r}: evaluate the same systems on both")
@@ -57,7 +57,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """Two rankings of `systems` systems: Spearman's rho and Kendall's tau-b with 95 % intervals, and rho's p-value."""
+    """The correlation of two rankings of `systems` systems: Spearman's rho and Kendall's tau-b with 95% intervals, and
+    rho's p-value."""
 
     systems: int
     spearman: Interval
@@ -67,7 +68,8 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True)
 class SystemsPair:
-    """Two systems on two sides; `first` is better on the old one. Differences are of means, p after Holm (Fisher)."""
+    """Two systems on two sides, of which `first` is better on the old side: differences of means, and p-values
+    (Fisher's test with Holm's correction)."""
 
     first: str
     second: str
@@ -78,12 +80,12 @@ class SystemsPair:
 
     @property
     def significant(self) -> str:
-        """On which sides the difference is significant (.05): both, old, new or neither."""
+        """Return on which sides the difference is significant (.05): both, old, new or neither."""
         return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= ALPHA, self.new_p <= ALPHA), "neither")
 
 
 def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
-    """Return every pair of the same systems on both sides. Differences are rounded: equal means must stay equal."""
+    """Return every pair of systems on both sides. Differences are rounded, so that equal means stay equal."""
     later = {frozenset((pair.first, pair.second)): pair for pair in compare(new.names, new.scores).pairs}
     pairs = []
     for before in compare(old.names, old.scores).pairs:
@@ -104,11 +106,11 @@ def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
 
 @dataclass(frozen=True, slots=True)
 class OrderedPairs:
-    """Counts of pairs of systems.
+    """Counts of system pairs.
 
-    pairs: all. separated: those whose difference is significant on the human side (Fisher's test, Holm's correction,
-    .05). same: separated pairs that the generated side puts in the same order. contradicted: separated pairs whose
-    difference is significant on the generated side in the opposite order.
+    `pairs` is the number of all pairs. `separated` pairs differ significantly on the human side (Fisher's test with
+    Holm's correction, .05). `same` are separated pairs in the same order on the generated side. `contradicted` are
+    separated pairs that differ significantly in the opposite order on the generated side.
     """
 
     pairs: int
@@ -119,9 +121,9 @@ class OrderedPairs:
 
 @dataclass(frozen=True, slots=True)
 class Resamplings:
-    """Spearman of `systems` systems over repeated draws of `queries` queries, one value a draw.
+    """Spearman correlations of `systems` systems over repeated draws of `queries` queries, one per draw.
 
-    mean_p: mean p-value of the draws, as in the paper's Figure 3; NaN where it is not defined.
+    `mean_p` is the mean p-value of the draws, as in the paper's Figure 3, or NaN if undefined.
     """
 
     queries: int
@@ -131,16 +133,16 @@ class Resamplings:
 
     @property
     def mean(self) -> float:
-        """Mean of the draws."""
+        """Return the mean of the draws."""
         return float(np.mean(self.values))
 
 
 @dataclass(frozen=True, slots=True)
 class RankAgreement:
-    """One generated side against the human one.
+    """The agreement of one generated side with the human side.
 
-    `strong` leaves out the systems that were weakened on purpose. `top` is over the best third of all systems by the
-    human ranking, which is where a benchmark has to separate systems. None if fewer than three are left.
+    `strong` excludes the systems that were weakened on purpose. `top` covers the best third of all systems in the human
+    ranking, which a benchmark needs to distinguish. They are None if fewer than three systems are left.
     """
 
     queries: int
@@ -151,10 +153,10 @@ class RankAgreement:
 
 
 def correlate(human: Side, generated: Side, drawn: Sequence[Matrix] | None = None) -> Correlation:
-    """Rank correlation of the same systems' means, with intervals over the queries of both sides.
+    """Compute the rank correlation of the systems' means, with intervals over the queries of both sides.
 
-    drawn: resampled means of both sides, float64 (samples, systems), if they are not drawn each on its own. Raises
-    UsageError for fewer than three systems.
+    `drawn` contains resampled means of both sides, float64 (samples, systems), if the sides are not resampled
+    independently. Raises UsageError if there are fewer than three systems.
     """
     refuse_few(len(human.names))
     if drawn is None:
@@ -169,7 +171,7 @@ def correlate(human: Side, generated: Side, drawn: Sequence[Matrix] | None = Non
 
 
 def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
-    """Return how the generated side orders the pairs whose difference is significant on the human side."""
+    """Count how the generated side orders the pairs that differ significantly on the human side."""
     pairs = pairs_of(human, generated)
     separated = [pair for pair in pairs if pair.significant in ("both", "old")]
     same = sum(pair.new_difference > 0 for pair in separated)
@@ -178,8 +180,7 @@ def ordered_pairs(human: Side, generated: Side) -> OrderedPairs:
 
 
 def best_third(side: Side) -> tuple[str, ...]:
-    """Return the best third of the systems by their means, rounded up, in their order; none if these are fewer than
-    three.
+    """Return the best third of the systems by their means, rounded up, in order; none if there are fewer than three.
 
     >>> best_third(Side(tuple("abcdefg"), np.arange(7.0)[:, None]))
     ('e', 'f', 'g')
@@ -192,10 +193,11 @@ def best_third(side: Side) -> tuple[str, ...]:
 
 
 def split_half(side: Side) -> float:
-    """Reliability: mean Spearman between the rankings by two random halves of the queries; NaN below two queries.
+    """Compute the reliability: the mean Spearman correlation of the rankings by two random halves of the queries, or
+    NaN for fewer than two queries.
 
-    It is the reliability of half the queries. The formula of Spearman and Brown, which estimates that of all queries,
-    is not applied.
+    This is the reliability of half the queries. The Spearman-Brown formula, which estimates that of all queries, is not
+    applied.
     """
     if side.queries < 2:
         return math.nan
@@ -206,9 +208,10 @@ def split_half(side: Side) -> float:
 
 
 def same_size_ceiling(human: Side, queries: int) -> Resamplings:
-    """Return the agreement of human queries among themselves: the ranking by `queries` of them against all others.
+    """Return the agreement of human queries among themselves, by comparing the ranking by `queries` of them with that
+    by all others.
 
-    If there are fewer than twice as many, half of them are ranked against the other half.
+    If there are fewer than twice as many, one half of them is compared with the other.
     """
     if human.queries < 2:
         return Resamplings(0, (math.nan,))
@@ -218,9 +221,10 @@ def same_size_ceiling(human: Side, queries: int) -> Resamplings:
 
 
 def resamplings(human: Side, generated: Side, *, queries: int | None = None, rounds: int = 30) -> Resamplings:
-    """Compute the paper's Figure 3: Spearman with the human ranking for 30 random draws of the generated queries.
+    """Compute the paper's Figure 3: the Spearman correlation with the human ranking for 30 random draws of generated
+    queries.
 
-    `queries`: how many are drawn at a time, without replacement; the paper's share (2,000 of 6,319) if not given.
+    `queries` is the number of queries per draw, without replacement. Default: the paper's share (2,000 of 6,319).
     """
     size = queries or max(1, round(generated.queries * PAPER_SHARE))
     size = min(size, generated.queries)
@@ -231,7 +235,7 @@ def resamplings(human: Side, generated: Side, *, queries: int | None = None, rou
 
 
 def agree(human: Side, generated: Side, weakened: Collection[str] = ()) -> RankAgreement:
-    """Return all figures of one generated side. Raises UsageError for fewer than three systems."""
+    """Return all figures for one generated side. Raises UsageError if there are fewer than three systems."""
     generated = generated.of(human.names)
 
     def over(names: Sequence[str]) -> Correlation:
@@ -246,19 +250,20 @@ def agree(human: Side, generated: Side, weakened: Collection[str] = ()) -> RankA
 
 
 def _orders(total: int, rounds: int = 200) -> list[NDArray[np.int64]]:
-    """Random orders of the queries, the same on any machine."""
+    """Return random orders of the queries, which are the same on any machine."""
     random = np.random.default_rng(0)
     return [random.permutation(total) for _ in range(rounds)]
 
 
 def _means(side: Side, orders: Sequence[NDArray[np.int64]], part: slice) -> Matrix:
-    """Return the systems' means over that part of each order of the queries, float64 (orders, systems)."""
+    """Return the systems' means over this part of each query order, float64 (orders, systems)."""
     return np.array([side.scores[:, order[part]].mean(axis=1) for order in orders])
 
 
 @dataclass(frozen=True, slots=True)
 class RankGain:
-    """One system's ranks on both sides, 1 the best, ties shared; `gain` is human rank minus generated rank."""
+    """A system's ranks on both sides, from 1 for the best, with shared ties. `gain` is the human rank minus the
+    generated rank."""
 
     system: str
     family: str
@@ -267,16 +272,16 @@ class RankGain:
 
     @property
     def gain(self) -> float:
-        """Positive: the generated side ranks the system higher than people do."""
+        """Return the gain, which is positive if the generated side ranks the system higher than people do."""
         return self.human - self.generated
 
 
 @dataclass(frozen=True, slots=True)
 class Circularity:
-    """Systems that share a model with quality control, against the others.
+    """A comparison of systems that share a model with quality control with the others.
 
-    involved: {system: the shared models}. gain and others: mean rank gains of the two groups. p: share of random
-    groups of that size whose difference is at least as large, one-sided; NaN if one group is empty.
+    `involved` is {system: shared models}. `gain` and `others` are the mean rank gains of the two groups. `p` is the
+    share of random groups of the same size with at least as large a difference (one-sided), or NaN if a group is empty.
     """
 
     involved: Mapping[str, tuple[str, ...]]
@@ -286,7 +291,7 @@ class Circularity:
 
 
 def rank_gains(human: Side, generated: Side, families: Mapping[str, str]) -> list[RankGain]:
-    """Return every system's ranks on both sides, the best on the human side first."""
+    """Return every system's ranks on both sides, best on the human side first."""
     ranks = [average_ranks(-side.means) for side in (human, generated.of(human.names))]
     gains = [
         RankGain(name, families.get(name, ""), float(human_rank), float(generated_rank))
@@ -296,7 +301,7 @@ def rank_gains(human: Side, generated: Side, families: Mapping[str, str]) -> lis
 
 
 def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
-    """Return {family: (systems, mean rank gain)}, the most over-rated first."""
+    """Return {family: (systems, mean rank gain)}, most over-rated first."""
     members: dict[str, list[float]] = {}
     for gain in gains:
         members.setdefault(gain.family, []).append(gain.gain)
@@ -305,7 +310,7 @@ def family_gains(gains: Iterable[RankGain]) -> dict[str, tuple[int, float]]:
 
 
 def circularity(gains: Sequence[RankGain], involved: Mapping[str, tuple[str, ...]]) -> Circularity:
-    """Do systems that share a model with quality control rank higher? involved: {system: the shared models}."""
+    """Test whether systems that share a model with quality control, {system: shared models}, rank higher."""
     values = np.array([gain.gain for gain in gains])
     inside = np.array([gain.system in involved for gain in gains], dtype=bool)
     gain, others = (float(group.mean()) if len(group) else math.nan for group in (values[inside], values[~inside]))

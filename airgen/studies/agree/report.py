@@ -1,4 +1,4 @@
-"""What `airgen study agree` found: every figure with its interval, and charts (the last is the paper's Figure 3)."""
+"""The report of `airgen study agree`: every figure with its interval, and charts (the last is the paper's Figure 3)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,11 @@ from airgen.text.escaping import figure, md, p_value
 def ranks_chart(
     gains: Sequence[RankGain], *, title: str, palette: Sequence[str] = charts.COLOURS, width: int = 340
 ) -> Any:
-    """Draw a slope graph: human ranks on the left, generated ones on the right; a colour per family, the best on top.
+    """Draw a slope graph with human ranks on the left and generated ranks on the right, one colour per family, best on
+    top.
 
-    Systems of equal rank are drawn below each other, so that no two names overlap. `width`: pixels between the sides.
+    Systems with equal ranks are drawn below each other, so that names do not overlap. `width` is the distance between
+    the sides in pixels.
     """
     if not gains:
         return charts.nothing_chart(title)
@@ -82,8 +84,8 @@ def ranks_chart(
 
 
 def resamplings_chart(draws: Resamplings, ceiling: Resamplings, whole: float, *, title: str) -> Any:
-    """Draw the paper's Figure 3: a dot for each draw of generated queries, a line for all of them and for
-    human ones.
+    """Draw the paper's Figure 3: a dot for each draw of generated queries, and lines for all generated queries and for
+    human queries.
     """
     levels = {"all generated queries": whole, f"{ceiling.queries} human queries": ceiling.mean}
     values = [value for value in (*draws.values, *levels.values()) if not math.isnan(value)]
@@ -118,9 +120,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class AgreementReport(Shown):
-    """Everything that `airgen study agree` found on one collection. `variants` begins with the complete dataset.
+    """The results of `airgen study agree` on one collection. `variants` begins with the complete dataset.
 
-    competitors: the human ranking by other collections instead of the generated one, over the systems that both have.
+    `competitors` use the human ranking on another collection in place of the generated one, over common systems.
     """
 
     collection: str
@@ -141,7 +143,7 @@ class AgreementReport(Shown):
     notes: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; NaN is None."""
+        """Return plain values, with None for NaN."""
         names = (
             "collection",
             "pipeline",
@@ -167,7 +169,7 @@ class AgreementReport(Shown):
         return plain_values
 
     def write(self, folder: Path) -> None:
-        """Write `agreement.json`, `agreement.md` and two charts into a folder."""
+        """Write `agreement.json`, `agreement.md` and two charts to a folder."""
         write_json(folder / "agreement.json", self)
         write_lines(folder / "agreement.md", self.markdown())
         name = self.collection
@@ -184,7 +186,7 @@ class AgreementReport(Shown):
             charts.save_svg(chart, folder / f"{stem}.svg")
 
     def markdown(self) -> str:
-        """Return the report for people."""
+        """Return the report as Markdown."""
         families = [(name, *figures) for name, figures in family_gains(self.gains).items()]
         human, generated = self.human.by_name, self.generated.by_name
         scores = [

@@ -1,11 +1,11 @@
-"""The study of `airgen study agree`: run the job, score the systems on both sides, compare the two rankings.
+"""The implementation of `airgen study agree`: run the job, score the systems on both sides, and compare the rankings.
 
     study = AgreementStudy(job, Path("scifact"), systems, display)
     study.report().write(job.directory / "agreement")
 
-The collection's corpus becomes the pipeline's corpus, and its human positives are the documents that queries are
-generated from (paper, section 4.1). The job is an ordinary one, so it can be stopped at any point. Systems are run once
-on each set of queries; labels that are only different (graded, soft, without control) are scored from the same runs.
+The collection's corpus becomes the pipeline's corpus, and queries are generated from its human positives (paper,
+section 4.1). The job is an ordinary job, so it can be stopped at any point. Systems are run once on each set of
+queries; variants that differ only in their labels (graded, soft, without control) are scored from the same runs.
 """
 
 import math
@@ -67,7 +67,7 @@ _KEEP_ALL = CleanSettings(
 
 
 def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> CorpusSettings:
-    """Return the settings that read the collection's corpus. Nothing is cleaned away: human labels may name any
+    """Return the settings for reading the collection's corpus. Nothing is cleaned, because human labels may name any
     passage.
     """
     info, folder = dataset.info, dataset.file("corpus").resolve().parent
@@ -93,11 +93,11 @@ def agree_job(
     split: str = "test",
     target: int | None = None,
 ) -> Job:
-    """Return the job that generates from the collection; its name is made of the pipeline's and the collection's.
+    """Return the job that generates from the collection, named after the pipeline and the collection.
 
-    `sources` says which documents queries are generated from: those with a human positive label, as in section 4.1 of
-    the paper, or any. Raises DatasetError for a collection without positives, SettingsError for a wrong pipeline, and
-    UsageError for a pipeline of another task than qa.
+    `sources` determines from which documents queries are generated: those with a positive human label, as in section
+    4.1 of the paper, or any. Raises DatasetError if the collection has no positives, SettingsError if the pipeline is
+    wrong, and UsageError if its task is not qa.
     """
     pipeline = find_yaml("pipelines", pipeline)
     dataset = BeirDataset.open(collection)
@@ -123,16 +123,15 @@ def agree_job(
 
 
 def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
-    """Score the runs of the systems with these labels; a query without results counts as zero."""
+    """Score the systems' runs with these labels. A query without results counts as zero."""
     wanted = [parse_measure(measure)]
     rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
     return Side(tuple(result.name for result in results), np.array(rows))
 
 
 def variant_labels(dataset: Path, kind: str) -> Labels:
-    """Return the labels of all splits in one of the export's other forms (graded, soft); none if it does
-    not have them.
-    """
+    """Return the labels of all splits in another variant of the export (graded, soft); none if it has no such
+    variant."""
     files = sorted((dataset / f"qrels-{kind}").glob("*.tsv"))
     return {query: row for path in files for query, row in read_qrels(path).labels.items()}
 
@@ -144,10 +143,11 @@ BREADTH = 2.0  # ratio of positives per query on the two sides
 
 @dataclass(frozen=True)
 class AgreementStudy:
-    """What is compared.
+    """The study of one collection.
 
-    job: made by `agree_job` from the collection. beside: collections whose human rankings are the trivial competitors.
-    draws: of the generated queries (Figure 3), `drawn` at a time; by default the paper's share of them, 2,000 of 6,319.
+    `job` is made by `agree_job` from the collection. `beside` are collections whose human rankings serve as baselines.
+    `draws` is the number of draws of generated queries (Figure 3), of `drawn` queries each; by default, the paper's
+    share, 2,000 of 6,319.
     """
 
     job: Job
@@ -163,10 +163,10 @@ class AgreementStudy:
     drawn: int | None = None
 
     def report(self) -> AgreementReport:
-        """Run the job to its end, run the systems on both sides, and compare. Work that was done before is kept.
+        """Run the job to its end, run the systems on both sides, and compare. Existing results are reused.
 
-        Raises what a job and an evaluation raise, and UsageError for fewer than three systems. After Stopped the same
-        call goes on.
+        Raises the errors of a job and an evaluation, and UsageError if there are fewer than three systems. After
+        Stopped, the same call continues.
         """
         # Both sides have the same passages, and the recall, voters and systems often use the same model.
         with shared_encodings(self.job.embeddings):
@@ -216,7 +216,8 @@ class AgreementStudy:
         )
 
     def _check(self) -> None:
-        """Check everything that the study needs before its first system runs. Raises an error for what is missing."""
+        """Check everything that the study needs before its first system runs. Raises an error if anything is
+        missing."""
         for path in (self.collection, *self.beside):
             BeirDataset.open(path).qrels(self.split)
         if missing := missing_needs(self.systems):
@@ -234,9 +235,10 @@ class AgreementStudy:
         report: bool = True,
         indexes: MutableMapping[str, Retriever] | None = None,
     ) -> list[Result]:
-        """Evaluate every system on one dataset; earlier results are kept. Raises UsageError for too few systems.
+        """Evaluate every system on one dataset, reusing earlier results. Raises UsageError if there are too few
+        systems.
 
-        report: write the tables and tests of all pairs of the dataset beside its results.
+        `report` says whether to write the tables and tests of all pairs next to the results.
         """
         refuse_few(len(self.systems))
         with self.display.stage(f"systems on {out.name}", len(self.systems)) as bar:
@@ -263,10 +265,10 @@ class AgreementStudy:
         return scored(results, labels, self.measure), labels
 
     def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:
-        """Return the finished job's dataset, its other labels and its ablations by name: scores of all systems, and
-        labels.
+        """Return all systems' scores and the labels by name: the finished job's dataset, its other labels and its
+        ablations.
 
-        Systems are run again only if the corpus or the queries of an ablation differ from the complete dataset's.
+        Systems run again only if the corpus or the queries of an ablation differ from the complete dataset's.
         """
         job, out, generation = self.job, self.job.directory / "agreement", self.job.pipeline.generation
         files = load_manifest(job.dataset).files
@@ -295,13 +297,13 @@ class AgreementStudy:
 
 
 def _positives(labels: Labels, soft: bool = False) -> float:
-    """Return the mean number of positives per query; for soft labels, the mean sum of gains."""
+    """Return the mean number of positives per query or, for soft labels, the mean sum of gains."""
     positives = [label for row in labels.values() for label in row.values() if label > 0]
     return (sum(positives) if soft else len(positives)) / max(1, len(labels))
 
 
 def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Path, dataset: Path) -> list[str]:
-    """Return what a reader must know before believing a figure."""
+    """Return caveats about the figures."""
     notes = []
     if involved:
         notes.append(
@@ -325,11 +327,11 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Pa
 
 
 def breadth_note(human: Labels, generated: float) -> list[str]:
-    """Return a note where generated queries have more than twice as many relevant passages as human ones, or less
-    than half.
+    """Return a note if generated queries have more than twice or less than half as many relevant passages as human
+    queries.
 
-    `made` is the mean of the generated side. With many wrong positives, or one of many right ones, rankings agree less
-    (docs/notes/agreement.md).
+    `generated` is the mean of the generated side. Rankings agree less if there are many wrong positives, or only one of
+    many correct ones (docs/notes/agreement.md).
     """
     counts = [count for row in human.values() if (count := sum(label > 0 for label in row.values()))]
     human_mean = sum(counts) / len(counts) if counts else 0.0

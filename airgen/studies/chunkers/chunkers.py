@@ -1,9 +1,10 @@
-"""Chunkers as a YAML file names them (`pipelines/chunkers.yaml`), and the spans of characters that score their chunks.
+"""Chunkers, as specified in a YAML file (`pipelines/chunkers.yaml`), and the character spans by which chunks are
+scored.
 
-A passage of the dataset is a document; where passages are chunks and `private/parents.jsonl` has offsets, documents are
-put together again. A gold span is the quote of a reference answer (`answers/`), where the split has any; else the whole
-text of each relevant passage. A chunk is relevant to a span if it covers a share (one half) of it, or if that share of
-the chunk lies inside.
+A passage of the dataset is a document. If passages are chunks and `private/parents.jsonl` has offsets, the documents
+are reassembled. A gold span is the quote of a reference answer (`answers/`), if the split has answers, or else the
+whole text of each relevant passage. A chunk is relevant to a span if it covers a share (one half) of the span, or if
+that share of the chunk lies within the span.
 
 spans@10        share of a query's spans to which one of the first ten chunks is relevant
 RR@10           1 / rank of the first chunk that is relevant to any span, 0 beyond ten
@@ -31,7 +32,7 @@ GoldKind = Literal["auto", "answers", "passages"]
 
 
 class Span(NamedTuple):
-    """Characters [start, end) of a document's text."""
+    """The characters [start, end) of a document's text."""
 
     document: str
     start: int
@@ -40,7 +41,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeDocument:
-    """A document as it is before a chunker cuts it."""
+    """A document before it is split."""
 
     id: str
     title: str
@@ -49,9 +50,9 @@ class WholeDocument:
 
 @dataclass(frozen=True)
 class GoldSpans:
-    """Documents, queries {id: text} and spans {query id: spans}, of the same queries.
+    """Documents, queries {id: text}, and spans {query id: spans} for the same queries.
 
-    kind: where the spans come from. without: labelled queries that have no span, which are left out.
+    `kind` is the source of the spans. `without` is the number of labelled queries without a span, which are left out.
     """
 
     documents: list[WholeDocument]
@@ -65,12 +66,12 @@ def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> Gol
     """Return the gold spans of a split.
 
     Args:
-        dataset: the dataset.
-        split: the split whose labelled queries count.
-        kind: quotes of reference answers, texts of relevant passages, or the first of them that the split has.
+        dataset: The dataset.
+        split: The split whose labelled queries are used.
+        kind: Quotes of reference answers, texts of relevant passages, or the first of these that the split has.
 
     Raises:
-        DatasetError: for a dataset that cannot be read, and where no query has a span of that kind.
+        DatasetError: The dataset cannot be read, or no query has a span of this kind.
     """
     documents, places = _documents(dataset)
     labels = dataset.qrels(split).labels
@@ -102,7 +103,7 @@ def gold_spans(dataset: BeirDataset, split: str, kind: GoldKind = "auto") -> Gol
 
 
 def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, Span]]:
-    """Return the documents and each passage's place in them: a document of its own, or the chunk's offsets if given."""
+    """Return the documents and each passage's position in them: a whole document, or the chunk's offsets if known."""
     offsets: dict[str, tuple[str, int]] = {}
     for where, row in typed_rows(dataset.path / PARENTS, {"_id": str, "parent": str}):
         start = row.get("start")
@@ -119,9 +120,9 @@ def _documents(dataset: BeirDataset) -> tuple[list[WholeDocument], dict[str, Spa
 
 
 def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
-    """Return a document from its chunks, each at its offset.
+    """Reassemble a document from its chunks by their offsets.
 
-    What no chunk holds is white space: one character is taken for a space, more for line breaks.
+    Gaps between chunks are white space: one character is taken as a space, more as line breaks.
     """
     parts.sort(key=lambda part: part[0])
     if len(parts) == 1 and parts[0][0] == 0:
@@ -136,11 +137,11 @@ def _joined(key: str, parts: list[tuple[int, str, str]]) -> WholeDocument:
 
 
 class ChunkerSettings(Settings):
-    """One chunker.
+    """The settings of a chunker.
 
-    by: `sentences` (whole sentences up to `size` tokens), `tokens` (windows of `size` tokens), `windows` (runs of
-    `sentences` sentences, one every `step`), `whole` (the document). overlap: tokens that the next chunk repeats, at
-    most half of `size`.
+    `by` is `sentences` (whole sentences up to `size` tokens), `tokens` (windows of `size` tokens), `windows` (runs of
+    `sentences` sentences, starting every `step` sentences) or `whole` (the document). `overlap` is the number of tokens
+    that the next chunk repeats, at most half of `size`.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")
@@ -160,7 +161,7 @@ class ChunkerSettings(Settings):
 
 
 class _ChunkersFile(Settings):
-    """A chunkers YAML."""
+    """The contents of a chunkers YAML."""
 
     chunkers: list[ChunkerSettings] = Field(min_length=1)
 
@@ -185,14 +186,15 @@ class DocumentChunk:
 
 
 def load_chunkers(path: Path) -> list[ChunkerSettings]:
-    """Return the chunkers of a YAML file. Raises SettingsError with every problem found."""
+    """Load the chunkers in a YAML file. Raises SettingsError with every problem."""
     return load_yaml(path, _ChunkersFile).chunkers
 
 
 def chunks_of(
     documents: Sequence[WholeDocument], settings: ChunkerSettings, tokenizer: Tokenizer, language: str
 ) -> Iterator[DocumentChunk]:
-    """Yield the chunks of all documents, in order, each with its document's title; none is without visible text."""
+    """Yield the chunks of all documents in order, each with its document's title, except chunks without visible
+    text."""
     for document in documents:
         number = 0
         for start, end in _places(document.text, settings, tokenizer, language):
@@ -238,7 +240,7 @@ Cut = Callable[[str, int], int]
 
 
 def is_relevant(chunk: DocumentChunk, span: Span, share: float = 0.5) -> bool:
-    """Return whether a chunk covers that share of a span, or has that share of its own characters in it."""
+    """Return whether a chunk covers this share of a span, or has this share of its own characters in it."""
     if chunk.document != span.document:
         return False
     common = min(chunk.end, span.end) - max(chunk.start, span.start)
@@ -248,14 +250,14 @@ def is_relevant(chunk: DocumentChunk, span: Span, share: float = 0.5) -> bool:
 def query_scores(
     hits: Sequence[DocumentChunk], spans: Sequence[Span], tokens: Mapping[str, int], cut: Cut, share: float = 0.5
 ) -> dict[str, float]:
-    """Return {measure: score} of one query.
+    """Return {measure: score} for one query.
 
     Args:
-        hits: the chunks that were retrieved, best first.
-        spans: the gold spans of the query.
-        tokens: the number of tokens of each chunk, by its id.
-        cut: where the first tokens of a text end.
-        share: the share of a span, or of a chunk, that makes the chunk relevant.
+        hits: The retrieved chunks, best first.
+        spans: The gold spans of the query.
+        tokens: The number of tokens of each chunk, by id.
+        cut: Function that returns where the first tokens of a text end.
+        share: The share of a span, or of a chunk, that makes the chunk relevant.
     """
     first = hits[:_SCORED_CHUNKS]
     rank = next(
@@ -276,7 +278,7 @@ def query_scores(
 
 
 def covered(pieces: Iterable[Span], spans: Iterable[Span]) -> float:
-    """Return the share of the characters of the spans that some piece holds; each counts once."""
+    """Return the share of the spans' characters that the pieces cover, counting each character once."""
     left: dict[str, set[int]] = defaultdict(set)
     for document, start, end in spans:
         left[document].update(range(start, end))

@@ -1,7 +1,7 @@
 """Compare chunkers with the same retrievers on the same labels.
 
-In `out/DATASET/SPLIT/chunkers/` each chunker has a dataset in BEIR format (its chunks, the queries, and the labels that
-follow from the spans) and the kept results of every system on it. Nothing runs twice.
+`out/DATASET/SPLIT/chunkers/` contains, for each chunker, a dataset in BEIR format (its chunks, the queries, and the
+labels that follow from the spans) and the saved results of every system on it. Nothing runs twice.
 """
 
 import json
@@ -46,9 +46,10 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ChunkerRow:
-    """One chunker with one system. low, high: the 95 % interval of `HEAD`, over queries.
+    """One chunker with one system. `low` and `high` are the 95% interval of `HEAD` over queries.
 
-    worse: whether it is significantly worse than the best chunker of the same system (Fisher's test, Holm).
+    `worse` says whether it is significantly worse than the best chunker with the same system (Fisher's test with Holm's
+    correction).
     """
 
     chunker: str
@@ -63,7 +64,8 @@ class ChunkerRow:
 
 @dataclass(frozen=True)
 class ChunkerComparison:
-    """All rows: by system, the best chunker first. gold: where the spans come from. without: queries without a span."""
+    """All rows by system, best chunker first. `gold` is the source of the spans, and `without` the number of queries
+    without a span."""
 
     dataset: str
     split: str
@@ -87,23 +89,23 @@ def compare_chunkers(
     share: float = 0.5,
     say: Callable[[str], None] = lambda line: None,
 ) -> ChunkerComparison:
-    """Cut the documents with each chunker, run each system, and score the hits against the spans.
+    """Split the documents with each chunker, run each system, and score the hits against the spans.
 
-    Writes `chunkers.md` and `chunkers.json` beside the results.
+    Writes `chunkers.md` and `chunkers.json` next to the results.
 
     Args:
-        dataset: the dataset with documents, queries and labels.
-        chunkers: the chunkers to compare.
-        systems: the retrieval systems that search the chunks.
-        out: the folder of the results.
-        options: how the systems are evaluated.
-        gold: where the gold spans come from.
-        share: the share of a span that a chunk must cover to be relevant to it.
-        say: gets a line of progress.
+        dataset: The dataset with documents, queries and labels.
+        chunkers: The chunkers to compare.
+        systems: The retrieval systems that search the chunks.
+        out: The folder for the results.
+        options: Options of the evaluation.
+        gold: The source of the gold spans.
+        share: The share of a span that a chunk must cover to be relevant to it.
+        say: Called with lines of progress.
 
     Raises:
-        UsageError: for a share that is not above 0 and at most 1.
-        DatasetError: where the documents have no text, and whatever `gold_spans` and `evaluate` raise.
+        UsageError: The share is not above 0 and at most 1.
+        DatasetError: The documents have no text, or `gold_spans` or `evaluate` fails.
     """
     if not 0 < share <= 1:
         raise UsageError(f"the share of a span that a chunk must cover is {share:g}, but must be above 0 and at most 1")
@@ -166,7 +168,7 @@ def compare_chunkers(
 def _write(
     folder: Path, dataset: BeirDataset, known: GoldSpans, chunks: Sequence[DocumentChunk], language: str, share: float
 ) -> None:
-    """The chunks as a dataset in BEIR format."""
+    """Write the chunks as a dataset in BEIR format."""
     files: dict[str, Sequence[Mapping[str, object]]] = {
         "corpus.jsonl": [{"_id": chunk.id, "title": chunk.title, "text": chunk.text} for chunk in chunks],
         "queries.jsonl": [{"_id": key, "text": text} for key, text in known.queries.items()],
@@ -197,7 +199,7 @@ def _rows(
     sizes: Mapping[str, tuple[int, float]],
     scores: Mapping[tuple[str, str], Mapping[str, Matrix]],
 ) -> list[ChunkerRow]:
-    """Return the rows of one system, the best chunker first."""
+    """Return the rows of one system, best chunker first."""
     names = [chunker.name for chunker in chunkers if (system, chunker.name) in scores]
     if not names:
         return []
@@ -231,7 +233,7 @@ def _mean(measure: str, row: ChunkerRow) -> float:
 
 
 def chunkers_study(comparison: ChunkerComparison) -> Study:
-    """Return the table for people."""
+    """Return the comparison as a table."""
     source = "quotes of the reference answers" if comparison.gold == "answers" else "texts of the relevant passages"
     share = f"{comparison.share:.0%}"
     about = (

@@ -1,1 +1,1 @@
-"""How diverse the queries of datasets are (paper 3.2 and B.3)."""
+"""Measure the diversity of datasets' queries (paper 3.2 and B.3)."""

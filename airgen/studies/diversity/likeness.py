@@ -1,10 +1,10 @@
-"""Do generated queries look like real ones? Lengths, forms, words and meanings of both, side by side.
+"""Compare generated queries with real queries by lengths, forms, words and meanings.
 
     comparison = likeness("python-reference", generated, real, "en", embedder)
     comparison.figures["real queries covered"]    # (.61, .75): by generated ones, and by as many other real ones
 
-Everything is computed from texts alone. One half of the real queries represents all that could be asked: it is the
-yardstick for the other half, with which as many generated queries are compared.
+Everything is computed from texts only. One half of the real queries represents everything that could be asked. The
+other half, and the same number of generated queries, are compared with it.
 """
 
 from collections import Counter
@@ -40,14 +40,15 @@ _QUARTILE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """The figures of one dataset, each beside that of one half of the real queries to the other.
+    """The figures of one dataset, each with the same figure for one half of the real queries compared with the other.
 
-    words: mean length. distance of lengths: the largest difference of the cumulative shares of lengths (Kolmogorov and
-    Smirnov). share of a form: question, keywords, sentence. distance of forms: half the sum of the differences of
-    shares (total variation). real stems known: share of the stems of a real query, without stop words, that some
-    generated query has. cosine of the nearest: mean cosine of a real query with the nearest generated one; None without
-    an embedder. real queries covered: share of real queries whose nearest generated query is as near as the nearest
-    real one is to three quarters of the real ones. copies: generated queries that are near duplicates of a real one.
+    The figures are the mean length in words; the distance of lengths, the largest difference between the cumulative
+    distributions (Kolmogorov-Smirnov); the share of each form (question, keywords, sentence); the distance of forms,
+    half the sum of the differences of shares (total variation); the share of a real query's stems, without stop words,
+    that occur in generated queries; the mean cosine similarity of a real query to the nearest generated one, or None
+    without an embedder; the share of real queries covered, whose nearest generated query is at least as close as the
+    nearest real query is for three quarters of the real queries; and the number of copies, that is, generated queries
+    that are near duplicates of a real one.
     """
 
     dataset: str
@@ -60,7 +61,7 @@ class Likeness:
 def likeness(
     dataset: str, generated: Sequence[str], real: Sequence[str], language: str, embedder: Embedder | None = None
 ) -> Likeness:
-    """Compare two sets of queries. Raises UsageError for fewer than ten real ones."""
+    """Compare two sets of queries. Raises UsageError if there are fewer than ten real queries."""
     real = _some(dict.fromkeys(real), MOST_REAL_QUERIES)
     if len(real) < LEAST_REAL_QUERIES:
         raise UsageError(
@@ -103,7 +104,7 @@ def _mean(values: NDArray[Any]) -> float | None:
 
 
 def _some(texts: Mapping[str, None], most: int) -> list[str]:
-    """Return at most that many of the texts, in an order that depends on the texts alone."""
+    """Return at most this many of the texts, in an order that depends only on the texts."""
     ordered = sorted(texts, key=lambda text: (rng("likeness", text).random(), text))
     return ordered[:most]
 
@@ -131,7 +132,7 @@ def _stems(asked: Sequence[str], others: Sequence[str], language: str) -> float:
 
 
 def likeness_table(likenesses: Sequence[Likeness]) -> Table:
-    """Return a row for each figure: the datasets, and the real queries among themselves."""
+    """Return a row for each figure, with the datasets and the real queries among themselves."""
     rows: list[Sequence[object]] = [
         ["queries", *(f"{likeness.generated:,}" for likeness in likenesses), f"{likenesses[0].real:,}"],
         *(
@@ -154,7 +155,7 @@ _ABOUT = (
 
 
 def write_likeness(out: Path, likenesses: Sequence[Likeness]) -> dict[str, Any]:
-    """Write `likeness.md` and `likeness.json` into `out`; returns the content of the latter."""
+    """Write `likeness.md` and `likeness.json` to `out`, and return the content of the latter."""
     Study("Generated and real queries", [likeness_table(likenesses), _ABOUT]).write(out / "likeness.md")
     value: dict[str, Any] = plain({"datasets": likenesses})
     write_json(out / "likeness.json", value)
@@ -162,7 +163,7 @@ def write_likeness(out: Path, likenesses: Sequence[Likeness]) -> dict[str, Any]:
 
 
 def likeness_to(datasets: Sequence[Path], real: Path, language: str, warn: Callable[[str], None]) -> list[Likeness]:
-    """Compare each dataset's queries with real ones; embeddings are compared if a small embedder is on this machine."""
+    """Compare each dataset's queries with real queries, including embeddings if a small embedder is on this machine."""
     texts = [
         line.text for line in read_queries(QueriesSettings(file=str(real)), real, language).lines if line.text.strip()
     ]

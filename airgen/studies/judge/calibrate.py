@@ -1,4 +1,4 @@
-"""Is the judge right? A judge on pairs of human-labelled collections; resumable like any job.
+"""Evaluate a judge on pairs from human-labelled collections. It can be resumed like any job.
 
 runs/judge/
     work.duckdb      recall, pre-labels and every answer of the LLM: asked once, whatever judge is tried next
@@ -44,11 +44,11 @@ from airgen.study import Shown, Study, Table
 
 @dataclass(frozen=True)
 class Selection:
-    """How `count` pairs are chosen.
+    """How to choose `count` pairs.
 
-    `label_from` is the lowest human label that counts as relevant; pairs with a label in `ignore` are left out.
-    `language` is that of a collection whose manifest does not say it. With `source`, a relevant passage of each query,
-    drawn by the seed, is its source, like the document of a generated query. It is in no pair.
+    `label_from` is the lowest human label that counts as relevant. Pairs with a label in `ignore` are left out.
+    `language` is used for a collection whose manifest does not name one. With `source`, a relevant passage of each
+    query, drawn by the seed, serves as its source, like the document of a generated query, and is not in any pair.
     """
 
     split: str = "test"
@@ -63,7 +63,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The pairs of one collection; pre-labels and sources by query id, texts by id."""
+    """The pairs of one collection, with pre-labels and sources by query id, and texts by id."""
 
     name: str
     pairs: list[CalibrationPair]
@@ -76,10 +76,11 @@ class Evidence:
 def gather(
     store: Store, folder: Path, selection: Selection, control: ControlSettings, display: Display, embeddings: Path
 ) -> Evidence:
-    """Recall, select and pre-label; the store's rows are not made again.
+    """Recall, select and pre-label, reusing the rows in the store.
 
-    The pool of a query is the top `depth` of BM25 and of the recall model. A passage that was not recalled is left out,
-    because quality control never judges one. Raises DatasetError if the pools hold no relevant passage, or no other.
+    The pool of a query consists of the top `depth` hits of BM25 and of the recall model. Passages that were not
+    recalled are left out, because quality control never judges them. Raises DatasetError if the pools contain no
+    relevant passages, or only relevant ones.
     """
     dataset = BeirDataset.open(folder)
     task = DatasetSplit(dataset, selection.split, str(dataset.info.get("language") or selection.language))
@@ -138,7 +139,7 @@ def query_set_of(
     embeddings: Path,
     sources: Mapping[str, Sequence[str]] = {},
 ) -> QuerySet:
-    """Queries {id: text} of a human-labelled collection, for the steps of quality control."""
+    """Return a human-labelled collection's queries, {id: text}, for the steps of quality control."""
     corpus = task.corpus
     # Rows in another language belong to another corpus.
     digest = task.digest if task.language == "en" else f"{task.digest}-{task.language}"
@@ -162,9 +163,9 @@ _SHORT = {"judge_yes_no": "small/judge_yes_no", "rubric": "judge_rubric"}
 
 @dataclass(frozen=True)
 class JudgeTrial:
-    """How a judge is tried: the pipeline with its models, its prompts, and the folder that keeps all answers.
+    """The setup for evaluating a judge: the pipeline with its models, its prompts, and the folder for all answers.
 
-    words: an LLM reads at most so many words of a document.
+    `words` is the maximum number of words of a document that an LLM reads.
     """
 
     pipeline: Pipeline
@@ -176,7 +177,7 @@ class JudgeTrial:
 
 @dataclass(frozen=True)
 class Calibration(Shown):
-    """The result: tables by title, with a row for each collection."""
+    """The result: tables by title, with a row per collection."""
 
     judge: str
     about: str
@@ -199,12 +200,12 @@ class Calibration(Shown):
 def calibrate(
     judge: str, collections: Sequence[tuple[Path, Selection]], trial: JudgeTrial, display: Display
 ) -> Calibration:
-    """Try one judge on some collections, and write the report to the trial's folder.
+    """Evaluate a judge on some collections, and write the report to the trial's folder.
 
-    judge: a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
-    panel, `votes` for the votes of its re-rankers, or a re-ranker. For the votes, a relevant passage of each query is
-    drawn as its source, which is then in no pair. Raises UsageError where there is no such judge, Stopped (resumable)
-    where user or budget ends it.
+    `judge` is a prompt's name (`judge`, `judge_yes_no`, `rubric`, ...), `pipeline` for the pipeline's own judge or
+    panel, `votes` for the votes of its re-rankers, or a re-ranker. For votes, a relevant passage of each query is drawn
+    as its source, and is not in any pair. Raises UsageError if there is no such judge, and Stopped (resumable) if the
+    user or the budget ends it.
     """
     pipeline, prompts, work = trial.pipeline, trial.prompts, trial.work
     by_votes = judge == VOTES or (judge == "pipeline" and not pipeline.control.judge.members)
@@ -259,7 +260,7 @@ def calibrate(
 
 
 def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSettings | None:
-    """Return the settings for a prompt's name; None for anything else, which must be a re-ranker then."""
+    """Return the settings for a prompt's name, or None for anything else, which must then be a re-ranker."""
     name = _SHORT.get(judge, judge)
     if name not in prompts.names():
         return None
@@ -272,7 +273,7 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
 
 
 def _by_votes(evidence: Evidence, relevance: str, voters: int) -> list[Opinion | None]:
-    """Return None where a query has no relevant passage that could be its source, or no re-ranker finds it."""
+    """Return the opinions by votes, or None for a query whose source is missing or not recognised by a re-ranker."""
     sources = {key: evidence.sources.get(key, ()) for key in evidence.prelabels}
     shares_of = {key: voted(rows, sources[key]) for key, rows in evidence.prelabels.items()}
     chosen = {key: relevant(shares, sources[key], relevance, voters) for key, shares in shares_of.items()}
@@ -291,8 +292,8 @@ def _by_score(evidence: Evidence) -> list[Opinion | None]:
 def _by_llm(
     store: Store, trial: JudgeTrial, every_evidence: Sequence[Evidence], display: Display
 ) -> tuple[list[list[Opinion | None]], Counter[str]]:
-    """Return every pair's opinion, and why there is none. Pairs of one document are neighbours: a prefix cache
-    serves them.
+    """Return the opinion on every pair, or why there is none. Pairs with the same document are adjacent, for prefix
+    caches.
     """
     pairs = [
         (evidence, pair)

@@ -1,12 +1,12 @@
-"""What would a better judge buy? People's labels play the judge, with errors drawn for each pair; no LLM is asked.
+"""Simulate better and worse judges by adding random errors to human labels, without an LLM.
 
     plan = SimulationPlan(pipeline, systems, Path("runs/judge"))
     simulate_judges([(Path("scifact"), Selection())], plan, display).study()
 
-In each draw, one relevant passage of each query plays its source. As in Table 2 the query is dropped where the judge
-finds its source not relevant; else the source, and what the judge finds relevant of the passages that it sees, are its
-positives. It sees the passages that more than half of the re-rankers vote for, or all that were recalled. Systems are
-ranked by these labels and by people's labels of the same queries. Unjudged passages count as not relevant.
+In each draw, one relevant passage of each query serves as its source. As in Table 2, the query is dropped if the judge
+finds its source not relevant; otherwise, its positives are the source and the passages that the judge finds relevant
+among those it sees. It sees the passages for which more than half of the re-rankers vote, or all recalled passages.
+Systems are ranked by these labels and by human labels for the same queries. Unjudged passages count as not relevant.
 """
 
 from collections import Counter, defaultdict
@@ -51,14 +51,15 @@ Chance = Callable[[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A judge with errors: the share of relevant passages that it misses, and of others that it calls relevant."""
+    """A judge with errors, given by the shares of relevant passages that it misses and of other passages that it calls
+    relevant."""
 
     name: str
     missed: float = 0.0
     mistaken: float = 0.0
 
     def says(self, relevant: bool, chance: float) -> bool:
-        """Return the judge's answer for a pair. `chance` is uniform on [0, 1): a worse judge also errs on the same
+        """Return the judge's answer for a pair. `chance` is uniform on [0, 1), so a worse judge also errs on the same
         pairs.
         """
         return relevant != (chance < (self.missed if relevant else self.mistaken))
@@ -75,12 +76,12 @@ JUDGES = (
 
 
 def chance(seed: int, draw: int, query: str, id_: str) -> float:
-    """Return the luck of one pair in one draw: the same for every judge, whatever else it sees."""
+    """Return the random number of a pair in a draw, which is the same for every judge, whatever else it sees."""
     return rng("simulated judge", seed, draw, query, id_).random()
 
 
 def draw_sources(relevant: Mapping[str, Collection[str]], seed: int, draw: int) -> dict[str, str]:
-    """Return a relevant passage of each query, which plays the document that it was generated from."""
+    """Return a relevant passage of each query, which serves as the document from which it was generated."""
     return {query: rng("source", seed, draw, query).choice(sorted(ids)) for query, ids in relevant.items()}
 
 
@@ -93,15 +94,15 @@ def judged_labels(
     *,
     drop: bool = True,
 ) -> dict[str, dict[str, float]]:
-    """Return the positives of each query that is left.
+    """Return the positives of each remaining query.
 
     Args:
-        judge: who finds passages relevant.
-        seen: the passages of each query that the judge sees; it sees the source in any case.
-        sources: the source of each query, always a positive.
-        relevant: what people call relevant.
-        luck: of a query and a passage, such as `chance` of a draw.
-        drop: leave out the queries whose source the judge finds not relevant.
+        judge: The judge.
+        seen: The passages of each query that the judge sees, in addition to the source.
+        sources: The source of each query, which is always a positive.
+        relevant: The passages that people call relevant.
+        luck: Function that returns the random number of a query and a passage, such as `chance` for a draw.
+        drop: Whether to leave out queries whose source the judge finds not relevant.
     """
     labels = {}
     for query, source in sources.items():
@@ -115,17 +116,18 @@ def judged_labels(
 
 
 def system_means(runs: Mapping[str, Run], labels: Labels) -> NDArray[np.float64]:
-    """Return the mean nDCG@10 of every system by these labels, in the order of their names, float64 (systems,)."""
+    """Return the mean nDCG@10 of every system with these labels, in the order of their names, float64 (systems,)."""
     return np.array([score(runs[name], labels, MEASURE).means()[MEASURE] for name in sorted(runs)])
 
 
 def agreement(runs: Mapping[str, Run], labels: Labels, people: NDArray[np.float64]) -> float:
-    """Spearman of the systems by these labels with people's means; NaN without labels, or where all score alike."""
+    """Return the Spearman correlation of the systems' means by these labels with those by people's labels, or NaN if
+    there are no labels or all systems have the same score."""
     return float(spearman(system_means(runs, labels), people)) if labels else np.nan
 
 
 def relevant_passages(labels: Labels, least: float = 1, ignore: Collection[float] = ()) -> dict[str, set[str]]:
-    """Return those of each query that has any: labels from `least`, but for those to be ignored."""
+    """Return the passages with labels of at least `least`, except ignored labels, for each query that has any."""
     relevant = {
         query: {id_ for id_, label in row.items() if label >= least and label not in ignore}
         for query, row in labels.items()
@@ -135,11 +137,11 @@ def relevant_passages(labels: Labels, least: float = 1, ignore: Collection[float
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """How it is simulated.
+    """Settings of the simulation.
 
-    pipeline: whose recall and re-rankers choose what a judge sees. systems: which are ranked. work: the folder that
-    keeps recall, scores and runs. queries: how many of a collection are drawn. draws: of sources and errors. seed: of
-    queries and draws.
+    `pipeline` provides the recall and the re-rankers that choose what a judge sees. `systems` are the systems to rank.
+    `work` is the folder for recall, scores and runs. `queries` is the number of queries to draw per collection, `draws`
+    the number of draws of sources and errors, and `seed` the seed for both.
     """
 
     pipeline: Pipeline
@@ -152,10 +154,11 @@ class SimulationPlan:
 
 @dataclass(frozen=True)
 class SimulationEvidence:
-    """One collection. By query: what people call relevant, and `seen`: {votes or all: the passages that a judge sees}.
+    """The data of one collection. For each query: the passages that people call relevant, and `seen`, {votes or all:
+    the passages that a judge sees}.
 
-    runs: the first hits of each system. all_queries: Spearman of the systems' ranking by these queries with that by
-    all queries, both by people's labels, which are `total`.
+    `runs` are the top hits of each system. `all_queries` is the Spearman correlation of the systems' rankings by these
+    queries and by all `total` queries, both with people's labels.
     """
 
     name: str
@@ -168,9 +171,10 @@ class SimulationEvidence:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJudge:
-    """Spearman with people's ranking where the judge sees the votes' passages or all, and the share of queries left.
+    """The Spearman correlation with people's ranking if the judge sees the votes' passages or all, and the share of
+    remaining queries.
 
-    Each value is the mean of the draws, and each interval holds 95 % of them.
+    Each value is the mean over the draws, and each interval contains 95% of them.
     """
 
     judge: str
@@ -181,11 +185,12 @@ class SimulatedJudge:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCollection:
-    """What came out for one collection.
+    """The result for one collection.
 
-    positives: people's relevant passages of a query. pairs: {votes or all: passages of a query that the judge sees}.
-    recalled: {votes or all: the share of people's relevant passages among these}. source: Spearman where the source
-    alone is a positive and no judge is asked. all_queries: see `SimulationEvidence`.
+    `positives` is the mean number of relevant passages per query according to people. `pairs` is {votes or all:
+    passages per query that the judge sees}, and `recalled` is {votes or all: the share of people's relevant passages
+    among these}. `source` is the Spearman correlation if only the source is a positive and no judge is asked.
+    `all_queries` is explained in `SimulationEvidence`.
     """
 
     collection: str
@@ -201,7 +206,7 @@ class SimulatedCollection:
 
 @dataclass(frozen=True)
 class JudgeSimulation(Shown):
-    """All collections. shared: {system: those of its models that recall or vote}."""
+    """The results for all collections. `shared` is {system: its models that recall or vote}."""
 
     systems: int
     draws: int
@@ -250,10 +255,11 @@ def _shown(value: Interval) -> str:
 def simulate_judges(
     collections: Sequence[tuple[Path, Selection]], plan: SimulationPlan, display: Display
 ) -> JudgeSimulation:
-    """Rank systems by the labels of judges with errors, and write `simulated.md` and `.json` to the plan's folder.
+    """Rank systems by the labels of simulated judges, and write `simulated.md` and `.json` to the plan's folder.
 
-    What was recalled, scored or run before is kept. Raises UsageError for fewer than three systems and for two
-    collections of one name, DatasetError for a collection without relevant passages, and what an evaluation raises.
+    Existing recall, scores and runs are reused. Raises UsageError if there are fewer than three systems or two
+    collections have the same name, DatasetError if a collection has no relevant passages, and the errors of an
+    evaluation.
     """
     refuse_few(len(plan.systems))
     counts = Counter(BeirDataset.open(folder).name for folder, _ in collections)
@@ -337,17 +343,17 @@ def gather(
 
 
 def first_hits(run: Run, queries: Collection[str]) -> Run:
-    """Return what the measure reads of a run for these queries."""
+    """Return the hits of a run on which the measure depends, for these queries."""
     return run_from_dict({key: dict(hits[:DEPTH]) for key, hits in run.ranked().items() if key in queries})
 
 
 def as_labels(relevant: Mapping[str, Collection[str]]) -> dict[str, dict[str, float]]:
-    """Relevant passages as labels of 1."""
+    """Convert relevant passages to labels of 1."""
     return {query: dict.fromkeys(sorted(ids), 1.0) for query, ids in relevant.items()}
 
 
 def simulated(evidence: SimulationEvidence, draws: int, seed: int, done: Callable[[], object]) -> SimulatedCollection:
-    """Return all judges on one collection; `done` is called after each draw."""
+    """Simulate all judges on one collection. `done` is called after each draw."""
     relevant, runs, seen = evidence.relevant, evidence.runs, evidence.seen
     people = system_means(runs, as_labels(relevant))
     alone: list[float] = []
@@ -391,7 +397,7 @@ def simulated(evidence: SimulationEvidence, draws: int, seed: int, done: Callabl
 
 
 def _over_draws(values: Sequence[float]) -> Interval:
-    """Return the mean and the middle 95 % of the draws that have a value."""
+    """Return the mean and the middle 95% of the draws that have a value."""
     drawn = np.array(values)
     known = drawn[~np.isnan(drawn)]
     return Interval.of(float(known.mean()) if len(known) else np.nan, drawn)

@@ -1,1 +1,1 @@
-"""The kinds of training: one module for each model family, with its recipe and its task."""
+"""The kinds of training, with one module per model family that contains its recipes and tasks."""

@@ -3,15 +3,16 @@
     score(q, d) = (w(q) * v * (bow(q) + a(q)))^T f(d)        a(q) = ReLU(W enc(q)_0)    w(q)_i = ReLU(u^T enc(q)_i)
     loss = -log softmax of the positive's score among hard and in-batch negatives  +  l1 * sqrt(h)^T a(q)
 
-Documents are not encoded: v * f(d) are BM25's weights of the passage's terms, so a step costs a forward and a backward
-pass over short queries. `airgen.retrievers.lexical.augment` has the same formula in numpy, for one query.
+Documents are not encoded: v * f(d) are BM25's weights for the passage's terms, so a step costs only a forward and a
+backward pass over short queries. `airgen.retrievers.lexical.augment` implements the same formula in numpy, for one
+query.
 
-Queries of a trained augmentation are exported for engines that take weighted terms (Lucene, Pyserini, tantivy):
+Augmented queries can be exported for engines that accept weighted terms (Lucene, Pyserini, tantivy):
 
     out/corpus/corpus.jsonl      {"id", "contents"}: each passage as the model's terms, separated by spaces
     out/queries.tsv              id, and the query in Lucene's syntax: "statin"^1.83 "stroke"^0.94
 
-The engine must take the terms as they are (a whitespace analyser; Pyserini's `--pretokenized`).
+The engine must use the terms unchanged (a whitespace analyser; Pyserini's `--pretokenized`).
 """
 
 import json
@@ -53,7 +54,7 @@ BASELINE = "BM25's"
 
 
 def below_bm25(figures: Mapping[str, float]) -> str:
-    """Return a warning if the trained system is below BM25 on its dev queries; else ""."""
+    """Return a warning if the trained system is below BM25 on its dev queries, or ""."""
     trained, baseline = figures.get(WATCHED), figures.get(f"{BASELINE} {WATCHED}")
     if trained is None or baseline is None or trained >= baseline:
         return ""
@@ -109,7 +110,8 @@ class AugmentTask(TrainingTask):
 
     @classmethod
     def usual_recipe(cls, queries: int) -> str | None:
-        """Choose the recipe: with few queries, a random W adds thousands of terms to each query and finds nothing."""
+        """Choose the recipe, since with few queries, a random W adds thousands of terms to each query and never
+        converges."""
         return "train-augment" if queries < ENOUGH else None
 
     def __init__(self, recipe: AugmentRecipe, data: TrainingSet, base: str, device: str) -> None:
@@ -151,7 +153,7 @@ class AugmentTask(TrainingTask):
         self.model = self.augment.module
 
     def encode(self, texts: Sequence[str]) -> list[EncodedQuery]:
-        """Encode queries as the model takes them."""
+        """Encode queries for the model."""
         known = self.retriever.vocabulary
         encoded = []
         for query in self.read(texts):
@@ -162,18 +164,18 @@ class AugmentTask(TrainingTask):
         return encoded
 
     def batches(self, epoch: int) -> Sequence[tuple[int, list[int]]]:
-        """Yield (epoch, places of examples)."""
+        """Yield (epoch, places of the examples) for each batch."""
         recipe = self.recipe
         batches = self.data.batches(recipe.batch_size, recipe.seed, epoch)
         return [(epoch, batch) for batch in batches]
 
     def part_of(self, batch: tuple[int, list[int]]) -> tuple[int, list[int]]:
-        """Return the part of this process."""
+        """Return this process's part of a batch."""
         epoch, places = batch
         return epoch, list(shared(places))
 
     def loss(self, batch: tuple[int, list[int]]) -> Mapping[str, Any]:
-        """Compute contrastive loss and penalty; `added` is the mean number of terms that a query gains."""
+        """Compute the contrastive loss and the penalty. `added` is the mean number of terms added to a query."""
         epoch, places = batch
         examples = [self.data.examples[place] for place in places]
         samples = [draw(example, self.recipe.hard_negatives, self.recipe.seed, epoch) for example in examples]
@@ -205,7 +207,7 @@ class AugmentTask(TrainingTask):
         return [(part, rates.get(name, self.recipe.head_learning_rate)) for name, part in self.model.items()]
 
     def evaluate(self) -> Mapping[str, float]:
-        """Search with the learned weights, as the retriever does."""
+        """Search with the learned weights, like the retriever."""
         queries: list[dict[str, float]] = []
         added = 0.0
         for first in range(0, len(self.dev), 64):
@@ -221,7 +223,7 @@ class AugmentTask(TrainingTask):
 
     @cached_property
     def _bm25(self) -> Mapping[str, float]:
-        """Return the same measure for the queries as they are: what augmentation must beat."""
+        """Return the same figures for the unchanged queries, as the baseline."""
         hits = self.retriever.search(list(self.data.dev.queries.values()), 100)
         return {f"{BASELINE} {WATCHED}": self.data.dev.figures(hits, self.data.corpus)[WATCHED]}
 
@@ -260,7 +262,7 @@ _BOOST_DIGITS = 4
 
 @dataclass(frozen=True)
 class LuceneExport:
-    """The files written, the mean number of terms per query, and the k1 and b that the engine's BM25 needs."""
+    """The result of an export: the files, the mean number of terms per query, and k1 and b for the engine's BM25."""
 
     corpus: Path
     queries: Path
@@ -272,10 +274,10 @@ class LuceneExport:
 
 
 def lucene_query(weights: Mapping[str, float]) -> str:
-    """Write a query in the syntax of Lucene's classic parser: each term quoted, with its boost; the heaviest first.
+    """Format a query in the syntax of Lucene's classic parser, with each term quoted and boosted, heaviest first.
 
-    Within quotes only the quote and the backslash have a meaning, so no term can be read as an operator. Weights are
-    divided by the greatest, which does not change the ranking; a term whose boost rounds to 0 is left out.
+    Within quotes, only quotes and backslashes are special, so no term can be read as an operator. Weights are divided
+    by the greatest weight, which does not change the ranking. A term whose boost rounds to 0 is left out.
     """
     most = max(weights.values(), default=1.0)
     parts = []
@@ -288,9 +290,10 @@ def lucene_query(weights: Mapping[str, float]) -> str:
 
 
 def export_lucene(model: Path, dataset: Path, out: Path, split: str = "test") -> LuceneExport:
-    """Write corpus and queries of a split. Raises UsageError for a folder that is not empty, ModelError, DatasetError.
+    """Write the corpus and the queries of a split. Raises UsageError if the folder is not empty, ModelError or
+    DatasetError.
 
-    A query has only terms of the corpus: others match nothing.
+    A query contains only terms in the corpus, since others match nothing.
     """
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out}: is not empty; name another folder")

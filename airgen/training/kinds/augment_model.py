@@ -1,10 +1,10 @@
-"""The model of query augmentation in torch: its start from a base, its query weights, its folder.
+"""The torch model of query augmentation: its initialisation from a base model, its query weights and its folder.
 
     model = AugmentModel(load_base("all-minilm-l6-v2"), terms, AugmentRecipe(), "cpu")
     model.weights(queries)      # w * (bow + a) and a, float (queries, columns)
 
-Columns are the terms of the training corpus, in the order of their first appearance.
-`airgen.retrievers.lexical.augment` uses the saved folder with numpy.
+Columns are the terms of the training corpus, in order of first occurrence. `airgen.retrievers.lexical.augment` uses the
+saved folder with numpy.
 """
 
 import itertools
@@ -28,12 +28,12 @@ _BATCH_TERMS = 256  # terms that are encoded at once
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """A query as the model takes it.
+    """A query encoded for the model.
 
     Attributes:
-        ids: Token ids with the special ones, truncated to the encoder's length.
-        columns: The column of each token's term; -1 without a term, -2 for a term without a column.
-        terms: The columns of all terms of the text, each once.
+        ids: Token ids, including special tokens, truncated to the encoder's length.
+        columns: The column of each token's term, -1 if it has no term, or -2 if the term has no column.
+        terms: The distinct columns of all terms in the text.
     """
 
     ids: list[int]
@@ -42,10 +42,10 @@ class EncodedQuery:
 
 
 class AugmentModel:
-    """`module` has the trained parts: the encoder, W (`added`) and u (`weight`)."""
+    """The model. `module` contains the trained parts: the encoder, W (`added`) and u (`weight`)."""
 
     def __init__(self, base: Base, terms: Sequence[str], recipe: Any, device: str) -> None:
-        """Build the model; `terms` names each column. Raises ModelError for a base that is not a BERT or DistilBERT."""
+        """Build the model. `terms` names each column. Raises ModelError if the base is not a BERT or DistilBERT."""
         self.torch = load_extra("torch", "training")
         torch = self.torch
         config = base.model.config
@@ -71,7 +71,8 @@ class AugmentModel:
         self._kept: dict[tuple[int, ...], Any] = {}
 
     def states(self, ids: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-        """Return last hidden states (queries, tokens, width) and mask (queries, tokens); short queries are padded."""
+        """Return the last hidden states, (queries, tokens, width), and the mask, (queries, tokens). Short queries are
+        padded."""
         mask = self._mask(ids)
         if self.recipe.train_encoder:
             return self._encode(ids, mask), mask
@@ -87,7 +88,7 @@ class AugmentModel:
         return self.torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], device=self.device)
 
     def remember(self, ids: Sequence[Sequence[int]]) -> None:
-        """Encode new queries with an encoder that is not trained, whose states never change."""
+        """Encode and cache new queries if the encoder is not trained, since its states never change."""
         torch = self.torch
         fresh = sorted({row for row in map(tuple, ids) if row not in self._kept}, key=lambda row: (len(row), row))
         self.module["encoder"].eval()
@@ -103,7 +104,7 @@ class AugmentModel:
         return self.module["encoder"](input_ids=padded, attention_mask=mask).last_hidden_state
 
     def pooled(self, states: Any, mask: Any) -> Any:
-        """Return enc(q)_0, or the normalised mean over the tokens; (queries, width)."""
+        """Return enc(q)_0 or the normalised mean over the tokens, (queries, width)."""
         if self.recipe.pooling == "cls":
             return states[:, 0]
         summed = (states * mask[:, :, None]).sum(1)
@@ -154,11 +155,12 @@ class AugmentModel:
     def start_from_terms(
         self, token_ids: Sequence[Sequence[int]], queries: Sequence[EncodedQuery], scale: float, count: int
     ) -> None:
-        """Set W and u so that training starts at BM25 with the nearest terms of each query: w is 1.
+        """Initialise W and u so that training starts with w = 1, that is, with BM25 and the nearest terms of each
+        query.
 
-        a is the cosine of query and term, both encoded by the base, minus a threshold, times a slope. At this threshold
-        a query of `queries` gains `count` terms on average; with this slope a is `scale` for a cosine of 1. `token_ids`
-        are those of each column's term, with special tokens.
+        a is the cosine similarity of query and term, both encoded by the base, minus a threshold, times a slope. The
+        threshold is chosen so that a query gains `count` terms on average, and the slope so that a is `scale` for a
+        cosine of 1. `token_ids` are the ids of each column's term, including special tokens.
         """
         torch = self.torch
         added, weight = self.module["added"], self.module["weight"]
@@ -180,9 +182,9 @@ class AugmentModel:
             added.bias.fill_(-slope * threshold)
 
     def load_heads(self, folder: Path) -> None:
-        """Set W and u from another trained folder. Terms that it does not have stay as they are.
+        """Load W and u from another trained folder. Terms that it does not contain are unchanged.
 
-        Raises ModelError for a damaged folder.
+        Raises ModelError if the folder is damaged.
         """
         try:
             saved = load_extra("safetensors.numpy", "training").load_file(folder / "model.safetensors")
@@ -200,7 +202,8 @@ class AugmentModel:
             weight.bias[:] = self.torch.tensor(saved["weight.bias"], device=self.device)
 
     def save(self, folder: Path, tokenizer: str, settings: Mapping[str, Any]) -> None:
-        """Write model.safetensors (encoder with BERT's names, heads), terms, config, tokenizer and `settings`."""
+        """Write model.safetensors (the encoder, with BERT's names, and the heads), terms, config, tokenizer and
+        `settings`."""
         arrays = _as_bert(self.module["encoder"].state_dict())
         rows = slice(None) if self.recipe.augmentation else slice(0)
         arrays |= {
@@ -237,7 +240,7 @@ _DISTIL = (  # DistilBERT's names -> BERT's
 
 
 def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Return the weights of an encoder by the names of BertModel, float32. DistilBERT gets token types of zeros."""
+    """Return the float32 weights of an encoder with BertModel's names. DistilBERT gets zero token types."""
     arrays = {}
     for name, tensor in state.items():
         if name.startswith("pooler.") or name.endswith("position_ids"):
@@ -251,7 +254,7 @@ def _as_bert(state: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _bert_config(config: Any) -> dict[str, Any]:
-    """Return the config.json of the encoder as a BERT, so that training can continue from the folder."""
+    """Return a config.json for the encoder as a BERT, so that training can continue from the folder."""
     distil = config.model_type == "distilbert"
     return {
         "architectures": ["BertModel"],

@@ -1,15 +1,15 @@
 """E5's encoder (section 4): one shared transformer, average pooling, prefixes, InfoNCE, and distillation.
 
-With a teacher the loss is
+With a teacher, the loss is
 
     KL(p_teacher, p_student) over a positive and its hard negatives  +  alpha * InfoNCE over all passages of the batch
 
-and without one it is InfoNCE alone. With `distil: margin-mse` the first term is the squared error of the margins of
-TAS-B (Hofstätter and others, 2021): (s+ - s-) - (t+ - t-), of a positive and each of its hard negatives. A query whose
-dataset has no teacher is learned by InfoNCE, as in a training of its own. With `similarity: dot` vectors keep their
-lengths, and nothing else differs (BEIR, appendix H). With `topics` the queries of a batch are about one (TAS-B).
-Pre-training is the same with another recipe, on pairs without labels; BEIR's GenQ is the same on generated queries. The
-trained folder loads with sentence-transformers, and as `kind: dense`.
+and without a teacher, it is InfoNCE only. With `distil: margin-mse`, the first term is the squared error of TAS-B's
+margins (Hofstätter and others, 2021), (s+ - s-) - (t+ - t-), for a positive and each of its hard negatives. A query
+whose dataset has no teacher uses InfoNCE, as in separate training. With `similarity: dot`, vectors keep their lengths,
+and nothing else differs (BEIR, appendix H). With `topics`, all queries of a batch are about one topic (TAS-B).
+Pre-training is the same with another recipe, on pairs without labels, and BEIR's GenQ is the same on generated queries.
+The trained folder can be loaded with sentence-transformers, and as `kind: dense`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ from airgen.training.topic_batches import by_topic, topics_of
 
 
 class EncoderRecipe(TransformerRecipe):
-    """Fine-tuning, E5's section 5.1 and table 11."""
+    """The recipe for fine-tuning (E5, section 5.1 and table 11)."""
 
     epochs: int = Field(3, ge=1, description="E5, section 5.1")
     batch_size: int = Field(256, ge=1, description="E5, section 5.1")
@@ -81,7 +81,7 @@ class EncoderRecipe(TransformerRecipe):
 
     @property
     def scale(self) -> float:
-        """Return the factor of the dot products in the softmax."""
+        """Return the factor for dot products in the softmax."""
         return 1 / (self.temperature or (0.01 if self.similarity == "cosine" else 1.0))
 
 
@@ -113,7 +113,7 @@ class EncoderTask(SentenceTransformersTask):
         return np.asarray(vectors, np.float32)
 
     def batches(self, epoch: int) -> list[Batch]:
-        """Yield batches as other tasks do; with `topics`, the queries of a batch are about one topic."""
+        """Yield batches like other tasks. With `topics`, all queries of a batch are about one topic."""
         if self._topics is None:
             return super().batches(epoch)
         recipe = self.recipe
@@ -122,7 +122,7 @@ class EncoderTask(SentenceTransformersTask):
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[str], list[Any], list[Any]]:
-        """Return the sample, its passages, the order of each column by length, and the features in that order."""
+        """Return the sample, its passages, the order of each column by length, and the features in this order."""
         recipe = self.recipe
         sample = self.sample(batch, recipe.hard_negatives)
         texts = [recipe.query_prefix + text for text in sample.queries]
@@ -135,7 +135,8 @@ class EncoderTask(SentenceTransformersTask):
 
     @property
     def makes_ahead(self) -> bool:
-        """Not with moco, whose second encoder tokenises in the step."""
+        """Return whether to prepare batches ahead, which moco does not allow, because its second encoder tokenises
+        within a step."""
         return not self.e5.moco
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
@@ -193,8 +194,8 @@ def false_negatives(
     Args:
         queries: Ids of the queries' texts; equal texts have the same id.
         candidates: Ids of the candidates' texts.
-        relevant: For each query, the texts known to be relevant. They are masked, and so is a candidate that is the
-            query's own text: a neighbour can be the query of one pair and the passage of another.
+        relevant: For each query, the texts known to be relevant. They are masked, and so is a candidate equal to the
+            query, because a neighbour can be the query of one pair and the passage of another.
         targets: The column of each query's positive, which is not masked.
     """
     masked: NDArray[np.bool_] = candidates[None, :] == queries[:, None]
@@ -214,7 +215,7 @@ def _ids_of(texts: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
-    """Build transformer, pooling and normalisation with the library's classes, without the base's pooling head."""
+    """Build the transformer, pooling and normalisation with the library's classes, without the base's pooling head."""
     library = load_extra("sentence_transformers", f"training from {base!r}")
     modules = load_extra("sentence_transformers.sentence_transformer.modules", f"training from {base!r}")
     transformer = load_model(modules.Transformer, base)
@@ -234,7 +235,7 @@ def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
 
 
 class PretrainRecipe(EncoderRecipe):
-    """Pre-training, E5's section 5.1 and table 11."""
+    """The recipe for pre-training (E5, section 5.1 and table 11)."""
 
     epochs: int = Field(3, ge=1, description="E5: 20,000 steps, about 2.5 epochs")
     batch_size: int = Field(
@@ -248,6 +249,6 @@ class PretrainRecipe(EncoderRecipe):
 
 
 class PretrainTask(EncoderTask):
-    """The task of `encoder.py` with another recipe."""
+    """Trains an encoder with the pre-training recipe."""
 
     RECIPE = PretrainRecipe

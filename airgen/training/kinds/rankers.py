@@ -1,15 +1,14 @@
-"""A cross-encoder, SPLADE and late interaction: models and losses of sentence-transformers.
+"""Train cross-encoders, SPLADE and late interaction with models and losses from sentence-transformers.
 
-BEIR's cross-encoder, for BM25+CE, was distilled from an ensemble of three teachers with the margin-MSE loss of
-Hofstätter and others (its section 4): it learns the teachers' difference between the scores of a positive and a
-negative. Without a teacher the loss is binary cross-entropy. Dev figures are those of BM25's best hits, re-ranked.
+BEIR's cross-encoder for BM25+CE was distilled from an ensemble of three teachers with the margin-MSE loss of Hofstätter
+and others (its section 4): it learns the teachers' difference between the scores of a positive and a negative. Without
+a teacher, the loss is binary cross-entropy. Dev figures are for BM25's re-ranked top hits.
 
-SPLADE's ranking loss is InfoNCE, or with a teacher margin-MSE. The FLOPS regulariser of queries and passages is added;
-its weight grows with the square of the step over the first third of the training (Formal and others, 2021, "SPLADE
-v2").
+SPLADE's ranking loss is InfoNCE or, with a teacher, margin-MSE, plus the FLOPS regulariser of queries and passages,
+whose weight grows quadratically over the first third of training (Formal and others, 2021, "SPLADE v2").
 
-Late interaction is ColBERT's: token vectors are projected to 128 dimensions and scaled to unit length. The loss is
-InfoNCE over MaxSim scores, or with a teacher the divergence from its scores.
+Late interaction follows ColBERT: token vectors are projected to 128 dimensions and scaled to unit length. The loss is
+InfoNCE over MaxSim scores or, with a teacher, the divergence from its scores.
 """
 
 from collections.abc import Mapping
@@ -43,7 +42,8 @@ from airgen.training.teachers import TeacherSpec
 
 
 class CrossEncoderRecipe(TransformerRecipe):
-    """BEIR names the teachers and the loss; the other numbers are those of Hofstätter and others (2021)."""
+    """The recipe for cross-encoders. Teachers and loss are BEIR's; other values are those of Hofstätter and others
+    (2021)."""
 
     epochs: int = Field(2, ge=1, description="ours; early stopping may end it before")
     learning_rate: float = Field(7e-6, gt=0, description="Hofstätter and others; small models take 1e-4")
@@ -74,12 +74,12 @@ class CrossEncoderTask(SentenceTransformersTask):
         self._loss = (losses.MarginMSELoss if self.teacher else losses.BinaryCrossEntropyLoss)(self.model)
 
     def prepare(self, batch: Batch) -> tuple[SampledBatch, list[list[str]]]:
-        """Return the texts; the library's losses tokenise the pairs."""
+        """Return the texts, since the library's losses tokenise the pairs."""
         sample = self.sample(batch, self.recipe.hard_negatives)
         return sample, self.columns(sample)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Compute Margin-MSE to the teachers, or binary cross-entropy."""
+        """Compute the margin-MSE loss with the teachers, or binary cross-entropy."""
         sample, columns = self.ready(batch)
         if self.teacher:
             return {"loss": self._loss(columns, self.teacher_scores(sample))}
@@ -90,7 +90,7 @@ class CrossEncoderTask(SentenceTransformersTask):
         return {"loss": self._loss([queries, passages], labels)}
 
     def retriever(self) -> Retriever:
-        """Build BM25 with its best hits re-ranked."""
+        """Build BM25 with its top hits re-ranked."""
         reranker = CrossEncoder(IN_TRAINING, max_length=self.recipe.max_length)
         reranker.model = self.model
         return RerankedRetriever(BM25(), reranker, top=self.recipe.rerank_depth)
@@ -101,7 +101,7 @@ class CrossEncoderTask(SentenceTransformersTask):
 
 
 class SpladeRecipe(TransformerRecipe):
-    """SPLADE v2's hyperparameters."""
+    """The recipe for SPLADE, with The recipe for SPLADE, with SPLADE v2's hyperparameters."""
 
     epochs: int = Field(3, ge=1, description="SPLADE v2: 150,000 steps on MS MARCO; early stopping ends it")
     learning_rate: float = Field(2e-5, gt=0, description="SPLADE v2; small models take 1e-3")
@@ -117,7 +117,7 @@ class SpladeRecipe(TransformerRecipe):
 
 
 class SpladeTask(SentenceTransformersTask):
-    """Trains a SPLADE."""
+    """Trains a SPLADE model."""
 
     SYSTEM = ("sparse", "model", "max_length")
     RECIPE = SpladeRecipe
@@ -160,7 +160,8 @@ class SpladeTask(SentenceTransformersTask):
 
 
 def _splade(base: str, recipe: SpladeRecipe, device: str) -> Any:
-    """Build a masked-language model whose logits are max-pooled. Raises ModelError for a base without that head."""
+    """Build a masked language model with max-pooled logits. Raises ModelError if the base has no language modelling
+    head."""
     library = load_extra("sentence_transformers", f"training from {base!r}")
     modules = load_extra("sentence_transformers.sparse_encoder.modules", f"training from {base!r}")
     transformers = load_extra("sentence_transformers.base.modules", f"training from {base!r}")
@@ -172,7 +173,8 @@ def _splade(base: str, recipe: SpladeRecipe, device: str) -> Any:
 
 
 class LateRecipe(TransformerRecipe):
-    """ColBERT's hyperparameters; the library projects tokens to 128 dimensions, as ColBERT does."""
+    """The recipe for late interaction, with ColBERT's hyperparameters. The library projects tokens to 128
+    dimensions."""
 
     epochs: int = Field(3, ge=1, description="BEIR: 300,000 steps on MS MARCO; early stopping ends it")
     learning_rate: float = Field(3e-6, gt=0, description="ColBERT; small models take 1e-3")

@@ -1,16 +1,16 @@
-"""BEIR's sparse family (its section 4): docT5query, DeepCT and SPARTA.
+"""Train BEIR's sparse models (its section 4): docT5query, DeepCT and SPARTA.
 
-docT5query (Nogueira and Lin, 2019) writes the queries which a passage answers: the input of a sequence-to-sequence
-model is a passage, the target one of its queries, the loss their cross-entropy.
+docT5query (Nogueira and Lin, 2019) generates queries that a passage answers: the input of a sequence-to-sequence model
+is a passage, the target is one of its queries, and the loss is cross-entropy.
 
-DeepCT (Dai and Callan, 2020) predicts which words of a passage its queries name. The target of a term in a passage is
-the share of the passage's training queries that contain it. Terms are those of the BM25 index (stemmed, without
-stopwords), so the query word "statin" recalls "statins". A linear layer on the transformer predicts the target from the
-first piece of each word, with squared error. Passages without a training query are not trained on.
+DeepCT (Dai and Callan, 2020) predicts which words of a passage its queries contain. The target of a term in a passage
+is the share of the passage's training queries that contain it. Terms are those of the BM25 index (stemmed, without stop
+words), so the query word "statin" matches "statins". A linear layer on the transformer predicts the target from the
+first piece of each word, with squared error. Passages without a training query are not used.
 
-SPARTA (Zhao and others, 2021): score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of
-<e_t, s_j> + b)), where e_t are the model's input embeddings and s_j its outputs. The loss is InfoNCE over the batch's
-passages and hard negatives; other passages that are labelled relevant to a query are not among its negatives.
+SPARTA (Zhao and others, 2021): score(q, d) = sum over tokens t of q of log(1 + ReLU(max over tokens j of d of <e_t,
+s_j> + b)), where e_t are the model's input embeddings and s_j its outputs. The loss is InfoNCE over the batch's
+passages and hard negatives. Other passages labelled as relevant to a query are excluded from its negatives.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ _IGNORED_LABEL = -100  # a label that torch's cross-entropy ignores
 
 
 class QueryWriterRecipe(TransformerRecipe):
-    """docT5query's hyperparameters."""
+    """The recipe for docT5query, with its hyperparameters."""
 
     epochs: int = Field(2, ge=1, description="docT5query: 4,000 steps, which are 2 epochs of MS MARCO")
     learning_rate: float = Field(1e-4, gt=0, description="docT5query; small models take 1e-3")
@@ -67,7 +67,7 @@ class QueryWriterRecipe(TransformerRecipe):
 
 
 class QueryWriterTask(TransformerTask):
-    """Trains a writer of queries."""
+    """Trains a model that generates queries."""
 
     RECIPE = QueryWriterRecipe
     recipe: QueryWriterRecipe
@@ -81,7 +81,7 @@ class QueryWriterTask(TransformerTask):
         self.model = load_model(loader, base, "pretrained_model_name_or_path").to(device)
 
     def prepare(self, batch: Batch) -> tuple[dict[str, Any], Any]:
-        """Tokenise passages, and queries as labels."""
+        """Tokenise passages as inputs, and queries as labels."""
         sample = self.sample(batch, 0)
         passages = [self.recipe.prefix + text for text in self.passages(sample.places[:, 0])]
         cut = {"truncation": True, "padding": True, "return_tensors": "pt"}
@@ -91,12 +91,12 @@ class QueryWriterTask(TransformerTask):
         return {name: inputs[name] for name in ("input_ids", "attention_mask")}, labels
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Compute the cross-entropy of each query, given one of its passages; the mean over the tokens of the batch."""
+        """Compute the cross-entropy of each query given one of its passages, averaged over the tokens of the batch."""
         features, labels = self.ready(batch)
         return {"loss": self.model(**self.moved(features), labels=labels.to(self.device)).loss}
 
     def retriever(self) -> Retriever:
-        """Search with BM25 over the dev corpus, expanded by what the model writes now."""
+        """Build BM25 over the dev corpus, expanded with queries from the model in its current state."""
         recipe = self.recipe
         writer = Seq2Seq(
             IN_TRAINING, prefix=recipe.prefix, max_length=recipe.max_length, max_new_tokens=recipe.max_query_tokens
@@ -110,7 +110,7 @@ class QueryWriterTask(TransformerTask):
 
 
 class DeepCTRecipe(TransformerRecipe):
-    """DeepCT's hyperparameters."""
+    """The recipe for DeepCT, with its hyperparameters."""
 
     epochs: int = Field(3, ge=1, description="DeepCT: 100,000 steps on MS MARCO; early stopping ends it")
     learning_rate: float = Field(2e-5, gt=0, description="DeepCT; small models take 1e-3")
@@ -156,7 +156,7 @@ class DeepCTTask(TransformerTask):
         self._limit = token_limit(self.model, recipe.max_length)
 
     def batches(self, epoch: int) -> list[Batch]:
-        """Yield all passages with a query once, as numbers in the order of the corpus."""
+        """Yield each passage that has a query once, as its position in the corpus."""
         parts = epoch_batches(len(self._places), self.recipe.batch_size, self.recipe.seed, epoch)
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
@@ -164,7 +164,7 @@ class DeepCTTask(TransformerTask):
         return f"passages {first_three([self.data.corpus.ids[self._places[number]] for number in batch.examples])}"
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Compute the squared error between weight and query-term recall, the mean over words."""
+        """Compute the squared error between weight and query-term recall, averaged over words."""
         places = [self._places[number] for number in batch.examples]
         texts = [self.data.corpus.full_text(place) for place in places]
         encoded, words = words_of(self.tokenizer, texts, self._limit)
@@ -181,14 +181,14 @@ class DeepCTTask(TransformerTask):
         return {"loss": self.torch.nn.functional.mse_loss(scores[rows, tokens], wanted)}
 
     def retriever(self) -> Retriever:
-        """Search with BM25 over the pseudo-documents of the dev corpus."""
+        """Build BM25 over the pseudo-documents of the dev corpus."""
         weigher = TermWeigher(IN_TRAINING, max_length=self.recipe.max_length)
         weigher.parts = self.model, self.tokenizer
         return DeepCT(weigher)
 
 
 class SpartaRecipe(TransformerRecipe):
-    """BEIR fine-tuned DistilBERT on MS MARCO; the numbers that it does not name are ours."""
+    """The recipe for SPARTA. BEIR fine-tuned DistilBERT on MS MARCO; values that it does not state are ours."""
 
     epochs: int = Field(3, ge=1, description="ours; early stopping ends it")
     learning_rate: float = Field(2e-5, gt=0, description="usual for a pretrained transformer; small models take 1e-3")
@@ -205,7 +205,7 @@ def impacts(terms: Any, states: Any, mask: Any, bias: Any) -> Any:
         terms: Embeddings of the terms, (terms, dim).
         states: Token states, (passages, tokens, dim).
         mask: bool (passages, tokens), False for padding.
-        bias: b.
+        bias: The bias b.
     """
     torch = load_extra("torch", "training SPARTA")
     products = torch.einsum("td,pjd->ptj", terms, states).masked_fill(~mask[:, None, :], -torch.inf)
@@ -213,7 +213,7 @@ def impacts(terms: Any, states: Any, mask: Any, bias: Any) -> Any:
 
 
 class SpartaTask(TransformerTask):
-    """Trains a SPARTA."""
+    """Trains a SPARTA model."""
 
     SYSTEM = ("sparta", "model", "max_length", "top_terms")
     RECIPE = SpartaRecipe
@@ -230,7 +230,7 @@ class SpartaTask(TransformerTask):
         self._limit = token_limit(loaded.model, recipe.max_length)
 
     def loss(self, batch: Batch) -> Mapping[str, Any]:
-        """Compute InfoNCE over the scores of every query with every passage of the batch."""
+        """Compute InfoNCE over the scores of every query with every passage in the batch."""
         torch = self.torch
         sample = self.sample(batch, self.recipe.hard_negatives)
         places = np.unique(sample.places)
@@ -257,12 +257,12 @@ class SpartaTask(TransformerTask):
         return {"loss": info_nce(scores, self.tensor(targets), self.tensor(masked))}
 
     def retriever(self) -> Retriever:
-        """Search in the inverted index of impacts."""
+        """Build search over the inverted index of impacts."""
         encoder = SpartaEncoder(IN_TRAINING, max_length=self.recipe.max_length, top_terms=self.recipe.top_terms)
         encoder.parts = self.model.encoder, self.tokenizer, float(self.model.bias.detach())
         return Sparta(encoder)
 
     def save(self, folder: Path) -> None:
-        """Write a folder of transformers, with b in its config."""
+        """Write a transformers folder with b in its config."""
         setattr(self.model.encoder.config, BIAS, float(self.model.bias.detach()))
         save_with_tokenizer(self.model.encoder, self.tokenizer, folder)

@@ -1,7 +1,8 @@
-"""The parts that all trainings of transformers share: batches, sampled passages, teachers, dev search, saving.
+"""The common part of all transformer training: batches, sampled passages, teachers, dev search and saving.
 
-`TransformerTask` serves any model; `SentenceTransformersTask` those whose model and losses are sentence-transformers'.
-The trainer is always that of `trainer.py`, so checkpoints, resuming, dev figures and cards are the same for every kind.
+`TransformerTask` supports any model, and `SentenceTransformersTask` those with models and losses from
+sentence-transformers. The trainer is always that of `trainer.py`, so checkpoints, resuming, dev figures and cards are
+the same for every kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ IN_TRAINING = "in training"
 
 
 class TransformerRecipe(Recipe):
-    """The settings of the kinds that train a transformer on (query, passage) pairs."""
+    """Settings of the kinds that train a transformer on (query, passage) pairs."""
 
     max_length: int = Field(128, ge=8, description="tokens of a text; the rest is cut off")
     dev_passages: int | None = Field(
@@ -43,7 +44,7 @@ class TransformerRecipe(Recipe):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The examples of one step, as places in the training data; `step` counts from 0 through all epochs."""
+    """The examples of one step, as places in the training data. `step` counts from 0 over all epochs."""
 
     epoch: int
     step: int
@@ -52,7 +53,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class SampledBatch:
-    """Examples with a positive and negatives each: `places` is int64 (queries, 1 + negatives), positives first."""
+    """Examples with one positive and several negatives each. `places` is int64 (queries, 1 + negatives), positives
+    first."""
 
     examples: Sequence[Example]
     places: NDArray[np.int64]
@@ -64,7 +66,7 @@ class SampledBatch:
 
 
 def load_model(loader: Any, base: str, argument: str = "model_name_or_path", **settings: Any) -> Any:
-    """Load the base model with a library's class or function; `argument` is the name of its parameter for the place.
+    """Load the base model with a library's class or function, whose parameter `argument` takes the model's place.
 
     `base` is a catalogue name, a folder or a Hub name. Raises ModelError if it cannot be loaded.
     """
@@ -73,12 +75,12 @@ def load_model(loader: Any, base: str, argument: str = "model_name_or_path", **s
 
 
 def token_limit(model: Any, max_length: int) -> int:
-    """Return `max_length`, or the number of positions of a transformers model if that is smaller."""
+    """Return `max_length`, or the transformers model's number of positions if it is smaller."""
     return min(max_length, getattr(model.config, "max_position_embeddings", None) or max_length)
 
 
 def save_with_tokenizer(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a folder of transformers."""
+    """Write a transformers folder."""
     _settle(tokenizer)
     with quiet_transformers():
         model.save_pretrained(str(folder))
@@ -86,9 +88,9 @@ def save_with_tokenizer(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def _settle(tokenizer: Any) -> None:
-    """Remove the last batch's padding and truncation from a tokenizer, which would be saved with it.
+    """Remove the last batch's padding and truncation from a tokenizer, which would otherwise be saved with it.
 
-    A training that is resumed after its last step has had no batch, and must write the same files.
+    Training that resumes after its last step has seen no batch, and must write the same files.
     """
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is not None:
@@ -97,7 +99,7 @@ def _settle(tokenizer: Any) -> None:
 
 
 class TransformerTask(TrainingTask):
-    """The part of a task that does not depend on the model. `teacher` is false without one."""
+    """The part of a task that does not depend on the model. `teacher` is false if there is none."""
 
     RECIPE: ClassVar[type[Recipe]] = TransformerRecipe
     by_row: ClassVar[bool] = False  # whether queries with and without a teacher can be in the same batch
@@ -115,7 +117,7 @@ class TransformerTask(TrainingTask):
             )
 
     def batches(self, epoch: int) -> list[Batch]:
-        """Yield all training queries once, shuffled for the epoch; if possible, no batch has a positive twice.
+        """Yield all training queries once, shuffled for the epoch. If possible, no batch contains a positive twice.
 
         With in-batch negatives, a repeated positive would be a negative of the other query.
         """
@@ -124,16 +126,16 @@ class TransformerTask(TrainingTask):
         return [Batch(epoch, epoch * len(parts) + place, tuple(part)) for place, part in enumerate(parts)]
 
     def part_of(self, batch: Batch) -> Batch:
-        """Return the part of this process."""
+        """Return this process's part of a batch."""
         return replace(batch, examples=tuple(shared(batch.examples)))
 
     def describe_batch(self, batch: Any) -> str:
         return f"queries {first_three([self.data.examples[number].id for number in batch.examples])}"
 
     def sample(self, batch: Batch, negatives: int) -> SampledBatch:
-        """Draw a positive and `negatives` other passages per query; random ones if it has too few hard ones.
+        """Draw a positive and `negatives` negatives per query, adding random ones if there are too few hard ones.
 
-        E5 does so for the one negative of an NLI pair (section 5.1).
+        E5 does this for NLI pairs, which have one negative (section 5.1).
         """
         examples = [self.data.examples[number] for number in batch.examples]
         places = np.zeros((len(examples), 1 + negatives), np.int64)
@@ -159,9 +161,9 @@ class TransformerTask(TrainingTask):
         ]
 
     def teacher_scores(self, sample: SampledBatch) -> Any:
-        """Return the teacher's scores of a sample, (queries, 1 + negatives); None without a teacher.
+        """Return the teacher's scores for a sample, (queries, 1 + negatives), or None if there is no teacher.
 
-        NaN marks a missing score, if the kind can learn without it; else DatasetError names it.
+        NaN marks a missing score if the kind can do without it; otherwise, a DatasetError names it.
         """
         if not self.teacher:
             return None
@@ -181,7 +183,7 @@ class TransformerTask(TrainingTask):
         return self.torch.from_numpy(array).to(self.device)
 
     def moved(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Move features of texts to the device."""
+        """Move the features of texts to the device."""
         return {name: value.to(self.device) if hasattr(value, "to") else value for name, value in features.items()}
 
     def passages(self, places: NDArray[np.int64]) -> list[str]:
@@ -193,7 +195,7 @@ class TransformerTask(TrainingTask):
         raise NotImplementedError
 
     def evaluate(self) -> dict[str, float]:
-        """Return the figures of the dev queries, searched in the dev corpus; {} without dev queries."""
+        """Search the dev corpus with the dev queries, and return the figures, or {} if there are no dev queries."""
         if not len(self.data.dev):
             return {}
         retriever = self.retriever()
@@ -201,35 +203,36 @@ class TransformerTask(TrainingTask):
         return self.data.dev.search(retriever, self.dev_corpus)
 
     def save(self, folder: Path) -> None:
-        """Write a folder of transformers."""
+        """Write a transformers folder."""
         save_with_tokenizer(self.model, self.tokenizer, folder)
 
 
 class SentenceTransformersTask(TransformerTask):
-    """A task whose model and losses are sentence-transformers'.
+    """A task with a model and losses from sentence-transformers.
 
     Attributes:
-        library_model: `model`, if that is no part of it.
+        library_model: The library's model, of which `model` is a part.
     """
 
     library_model: Any = None
 
     def columns(self, sample: SampledBatch) -> list[list[str]]:
-        """Return texts as the library's losses take them: queries, positives, first negatives, second negatives..."""
+        """Return texts in the format of the library's losses: queries, positives, first negatives, second
+        negatives..."""
         return [sample.queries, *(self.passages(column) for column in sample.places.T)]
 
     def tokenised(self, batch: Batch, negatives: int) -> tuple[SampledBatch, list[Any]]:
-        """Return a sample of the batch, and the features of each column of its texts, on the CPU."""
+        """Return a sample of the batch, and the features of each text column, on the CPU."""
         sample = self.sample(batch, negatives)
         model = self.library_model or self.model
         return sample, [model.preprocess(list(column)) for column in self.columns(sample)]
 
     def features(self, model: Any, columns: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Tokenise each column, on the device."""
+        """Tokenise each column and move it to the device."""
         return [self.moved(model.preprocess(list(column))) for column in columns]
 
     def save(self, folder: Path) -> None:
-        """Write a folder of sentence-transformers; the card beside it is ours."""
+        """Write a sentence-transformers folder. The card is airgen's."""
         model = self.library_model or self.model
         _settle(getattr(model, "tokenizer", None))
         with quiet_transformers():
@@ -237,12 +240,12 @@ class SentenceTransformersTask(TransformerTask):
 
 
 def info_nce(scores: Any, targets: Any, masked: Any = None, reduction: str = "mean") -> Any:
-    """Compute minus the mean log softmax of each row's target (E5, equation 1).
+    """Compute the negative mean log softmax of each row's target (E5, equation 1).
 
     Args:
         scores: Scores of the candidates, (rows, candidates).
         targets: The target of each row, which must not be masked.
-        masked: bool of the shape of `scores`: candidates to leave out.
+        masked: Candidates to leave out, bool with the shape of `scores`.
         reduction: "none" returns the value of each row.
     """
     torch = load_extra("torch", "training")
@@ -257,7 +260,7 @@ def first_three(ids: Sequence[str]) -> str:
 
 
 def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list[int]]:
-    """Rearrange into as many batches of the same sizes, in which each positive appears once if possible."""
+    """Rearrange examples into batches of the same sizes in which each positive occurs only once, if possible."""
     separated: list[list[int]] = [[] for _ in batches]
     taken: list[set[int]] = [set() for _ in batches]
     unfilled = list(range(len(batches)))
@@ -273,7 +276,7 @@ def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list
 
 
 def _dev_corpus(data: TrainingSet, recipe: TransformerRecipe) -> Corpus:
-    """Return the positives of the dev queries and random passages, in the order of the corpus."""
+    """Return the positives of the dev queries and random passages, in corpus order."""
     corpus = data.corpus
     if not len(data.dev) or recipe.dev_passages is None or len(corpus) <= recipe.dev_passages:
         return corpus

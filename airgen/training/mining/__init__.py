@@ -1,1 +1,2 @@
-"""Training data without labels: pairs mined from a corpus, the consistency filter, queries written for passages."""
+"""Training data without labels: pairs mined from a corpus, the consistency filter, and queries generated for
+passages."""

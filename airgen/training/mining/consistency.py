@@ -1,11 +1,11 @@
-"""The consistency filter of E5 (section 3): keep a pair if a first model finds its passage among random passages.
+"""E5's consistency filter (section 3): keep a pair if a first model retrieves its passage from among random passages.
 
-The passage of each pair is ranked for its query against a pool of random passages of the same corpus (E5: a million),
-and the pair is kept if its passage is within the top k (E5: 2). A model that is trained on noisy pairs learns their
-regularities before it memorises the rest, so pairs that it does not find are more often noise. These passages do not
-compete: those labelled relevant to the query, equal texts, and the query itself if it is a passage.
+The passage of each pair is ranked for its query against a pool of random passages from the same corpus (E5: a million),
+and the pair is kept if its passage is within the top k (E5: 2). A model trained on noisy pairs learns their
+regularities before memorising the rest, so pairs that it does not retrieve are more often noise. The pool excludes
+passages labelled as relevant to the query, equal texts, and the query itself if it is a passage.
 
-Pairs are read, embedded and ranked in chunks, and the vectors of the pool are kept in a temporary file.
+Pairs are read, embedded and ranked in chunks, and the vectors of the pool are stored in a temporary file.
 """
 
 import json
@@ -37,7 +37,7 @@ _BATCH_TEXTS = 256  # texts for a worker at once
 
 @dataclass(frozen=True)
 class FilteredPairs:
-    """The result of a filter. `kinds` is {kind: (kept, all)}, `pool` the number of random passages."""
+    """The result of filtering. `kinds` is {kind: (kept, all)}, and `pool` is the number of random passages."""
 
     out: Path
     kept: int
@@ -57,9 +57,10 @@ def filter_pairs(
     seed: int = 42,
     progress: Callable[[int, int], None] | None = None,
 ) -> FilteredPairs:
-    """Write the pairs of a split that the filter keeps to `out`, a dataset with the same corpus; copy other splits.
+    """Write the pairs of a split that pass the filter to `out`, a dataset with the same corpus. Other splits are
+    copied.
 
-    `pool` is at most the size of the corpus. `progress` is called with (pairs done, pairs in all). Labels of 0 and less
+    `pool` is limited to the size of the corpus. `progress` is called with (pairs done, all pairs). Labels of 0 and less
     are copied. Raises DatasetError if no pair is kept, and the embedder's ModelError.
     """
     pairs = _Pairs(path, split)
@@ -115,7 +116,7 @@ _Chunk = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
 class _Pairs:
-    """One split of a dataset as a stream of pairs; texts are on disk. Raises DatasetError for a missing split."""
+    """One split of a dataset as a stream of pairs, with texts on disk. Raises DatasetError if the split is missing."""
 
     def __init__(self, path: Path, split: str) -> None:
         self.dataset, self._split = BeirDataset.open(path), split
@@ -136,7 +137,7 @@ class _Pairs:
                     of_query.add(int(key))
 
     def chunks(self) -> Iterator[_Chunk]:
-        """Yield the pairs in the order of the qrels file. Raises DatasetError for an id without a text."""
+        """Yield the pairs in the order of the qrels file. Raises DatasetError if an id has no text."""
         for rows in batched(self.dataset.label_rows(self._split), _CHUNK_PAIRS):
             queries, passages, labels = zip(*rows, strict=True)
             places_of_pairs = self.columns.places_of(queries, passages)
@@ -148,7 +149,8 @@ class _Pairs:
 
 
 class _Near:
-    """Whether a passage is within the top k for its query among the passages at `places`, whose vectors are on disk."""
+    """Tests whether a passage is within the top k for its query among the passages at `places`, whose vectors are on
+    disk."""
 
     def __init__(self, pairs: _Pairs, embedder: Embedder, places: NDArray[np.int64], *, folder: Path, k: int) -> None:
         self._pairs, self._embedder, self._k = pairs, embedder, k

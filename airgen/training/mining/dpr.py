@@ -1,11 +1,12 @@
-"""The files of DPR and of EntityQuestions as a dataset in BEIR format (Karpukhin et al. 2020; Sciavolino et al. 2021).
+"""Convert the files of DPR and EntityQuestions to a dataset in BEIR format (Karpukhin et al. 2020; Sciavolino et al.
+2021).
 
     summary = convert_dpr({"train": Path("nq-train.json"), "test": Path("nq-test.csv")}, Path("nq"),
                           passages=Path("psgs_w100.tsv"))
 
-Three forms are read: passages as TSV (id, text, title); training JSON, whose questions have positive and hard negative
-passages; questions with answers alone, as TSV (question, list of answers) or JSON. A question without positives gets
-those that DPR gave such questions: of BM25's best passages, those with one of its answers.
+Three formats are supported: passages as TSV (id, text, title); training JSON, whose questions have positive and hard
+negative passages; and questions with only answers, as TSV (question, list of answers) or JSON. As in DPR, the positives
+of a question that has none are those of BM25's top passages that contain one of its answers.
 """
 
 import ast
@@ -32,7 +33,7 @@ _NAMES = ("id", "text", "title")
 
 @dataclass(frozen=True)
 class DprQuestion:
-    """One question, with {id: (title, text)} of its contexts and {passage id: 1 or 0}."""
+    """A question, with its contexts, {id: (title, text)}, and labels, {passage id: 1 or 0}."""
 
     text: str
     answers: list[str]
@@ -43,17 +44,17 @@ class DprQuestion:
 def convert_dpr(
     questions: Mapping[str, Path], out: Path, *, passages: Path | None = None, negatives: int = 30, depth: int = 100
 ) -> dict[str, int]:
-    """Write a dataset; returns counts of what was written and left out.
+    """Write a dataset, and return the counts of what was written and left out.
 
     Args:
-        questions: {split: file}.
-        out: a new folder.
-        passages: DPR's TSV; without it the corpus is made of the passages beside the questions.
-        negatives: how many hard negatives of a question are labelled as 0, at most.
-        depth: how many of BM25's hits are looked through for the answers of a question without positives. They need the
+        questions: The files by split.
+        out: A new folder.
+        passages: DPR's TSV file. Without it, the corpus consists of the passages in the question files.
+        negatives: Maximum number of hard negatives per question to label as 0.
+        depth: Number of BM25's hits in which to look for the answers of a question without positives. This needs the
             whole corpus in memory.
 
-    Raises UsageError for a folder that is not empty, DatasetError for a file of another form.
+    Raises UsageError if the folder is not empty, and DatasetError if a file has another format.
     """
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out}: is not empty; name another folder")
@@ -89,7 +90,7 @@ def convert_dpr(
 def _write_corpus(
     path: Path, passages: Path | None, splits: Mapping[str, list[DprQuestion]], counts: Counter[str]
 ) -> set[str]:
-    """Write the corpus; the ids that it has."""
+    """Write the corpus, and return its ids."""
     known: set[str] = set()
     rows = _passages(passages) if passages is not None else _contexts(splits)
     with whole_file(path) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as file:
@@ -105,7 +106,7 @@ def _write_corpus(
 
 
 def _passages(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield (id, title, text) of DPR's TSV."""
+    """Yield (id, title, text) for each row of DPR's TSV."""
     try:
         with open_table(path, delimiter="\t", header=None, known=_NAMES) as table:
             names = list(_NAMES) if set(_NAMES) <= set(table.names) else table.names[:3]
@@ -144,7 +145,7 @@ def _questions(path: Path, negatives: int) -> Iterator[DprQuestion]:
 
 
 def _answers(text: str, where: str) -> list[str]:
-    """Parse a list of answers as Python or JSON writes it."""
+    """Parse a list of answers in Python or JSON syntax."""
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -207,7 +208,7 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth: int) -> None:
-    """Label, of BM25's best passages, those with an answer of a question that has no positive."""
+    """For questions without positives, label those of BM25's top passages that contain an answer."""
     ids, titles, texts = [], [], []
     with path.open(encoding="utf-8") as file:
         for line in file:

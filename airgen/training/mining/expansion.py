@@ -1,10 +1,12 @@
-"""Queries that a passage might answer, for docT5query-style expansion (Nogueira and Lin, 2019; BEIR's section 4).
+"""Generate queries that a passage might answer, for docT5query-style expansion (Nogueira and Lin, 2019; BEIR's section
+4).
 
     expand(passages, Seq2Seq("doc2query-model"), Path("expansions.jsonl"))
     expand_from_split(dataset, "train", Path("expansions.jsonl"))
 
-Each passage is sampled with its own seed, many at once, so the result does not depend on the order of passages. An
-interrupted run continues when it is called again. The retriever is `airgen.retrievers.lexical.expanded`.
+Queries for many passages are sampled at once, each passage with its own seed, so the result does not depend on the
+order of passages. An interrupted run continues when called again. The retriever is
+`airgen.retrievers.lexical.expanded`.
 """
 
 import json
@@ -40,11 +42,11 @@ _SORTED_BATCHES = 4  # batches of passages that are sorted by length together, w
 
 
 class Seq2Seq:
-    """A sequence-to-sequence model of transformers, such as a docT5query, by folder or Hub name.
+    """A sequence-to-sequence transformers model, such as docT5query, by folder or Hub name.
 
     Args:
-        max_length: Tokens of the passage.
-        max_new_tokens: Tokens of a query.
+        max_length: Maximum number of tokens of the passage.
+        max_new_tokens: Maximum number of tokens of a query.
         dtype: Dtype of the weights, as for a retriever.
     """
 
@@ -74,7 +76,7 @@ class Seq2Seq:
         )
 
     def texts_at_once(self, count: int) -> int:
-        """Return for how many texts to write `count` queries each at once: as many as a GPU's memory holds."""
+        """Return for how many texts to generate `count` queries each at once: as many as fit in GPU memory."""
         model = self.parts[0]
         sequences = _CPU_SEQUENCES
         if on_gpu(self._device):
@@ -88,11 +90,11 @@ class Seq2Seq:
         return max(1, sequences // max(1, count))
 
     def write(self, texts: Sequence[str], count: int, seeds: Sequence[int]) -> list[list[str]]:
-        """Return the sampled queries of each text without duplicates, in the order of sampling.
+        """Return the distinct sampled queries of each text, in the order of sampling.
 
-        Each text is sampled by its own seed, so its queries do not depend on the texts beside it, except for the last
-        bits of their scores. If memory is exhausted, fewer are written at once. Raises ModelError if a single one is
-        too many.
+        Each text is sampled with its own seed, so its queries do not depend on other texts, except for the last bits of
+        their scores. If memory runs out, fewer texts are processed at once. Raises ModelError if even a single text
+        does not fit.
         """
 
         def all_of(size: int) -> list[list[str]]:
@@ -133,15 +135,15 @@ class Seq2Seq:
 
 
 def _gumbel(seed: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Draw from the standard Gumbel distribution: the largest of log p plus such numbers is a draw by p."""
+    """Draw from the standard Gumbel distribution. The argmax of log p plus such numbers is a sample from p."""
     uniform = np.random.default_rng(seed).random(shape)
     return np.asarray(-log(-log(np.maximum(uniform, 1e-300))), np.float32)
 
 
 class _Draw:
-    """Chooses each next token from the `_TOP_K` likeliest by prepared random numbers, (rows, steps, top k).
+    """Chooses each next token from the `_TOP_K` most likely ones by prepared random numbers, (rows, steps, top k).
 
-    All other tokens get no probability, so that the library then samples this one.
+    All other tokens get zero probability, so that the library samples the chosen token.
     """
 
     def __init__(self, torch: Any, noise: Any) -> None:
@@ -164,12 +166,12 @@ def expand(
     seed: int = 42,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write one row per passage, and return for how many passages this call asked the model.
+    """Write one row per passage, and return the number of passages for which this call used the model.
 
-    `model` has `write(texts, count, seeds)`, which returns at most `count` queries per text (the same for the same
-    seed), and `texts_at_once(count)`. docT5query samples 40 queries per passage. Rows go to OUT.part, which a later
-    call continues and which is renamed to OUT at the end. `progress` is called with the number of passages done. Raises
-    DatasetError if the file cannot be written, and the model's own errors.
+    `model` has the methods `write(texts, count, seeds)`, which returns at most `count` queries per text (the same for
+    the same seed), and `texts_at_once(count)`. docT5query samples 40 queries per passage. Rows are written to OUT.part,
+    which a later call continues and which is renamed to OUT at the end. `progress` is called with the number of
+    finished passages. Raises DatasetError if the file cannot be written, and the model's own errors.
     """
     partial = out.with_name(f"{out.name}.part")
     written = number = 0
@@ -196,9 +198,9 @@ def expand(
 
 
 def expand_from_split(dataset: BeirDataset, split: str, out: Path, *, count: int = 40) -> int:
-    """Write the queries of a split as expansions of their relevant passages; returns the number of passages.
+    """Write the queries of a split as expansions of their relevant passages, and return the number of passages.
 
-    Raises UsageError for a split that is reserved for testing: its queries must not be in the index.
+    Raises UsageError for a split that is reserved for testing, whose queries must not be in the index.
     """
     if split.lower() in RESERVED:
         raise UsageError(f"--from {split} is for testing: its queries must not be in the index")
@@ -209,7 +211,7 @@ def expand_from_split(dataset: BeirDataset, split: str, out: Path, *, count: int
 
 
 def queries_of(labels: Mapping[str, Mapping[str, float]], texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return {passage id: the queries to which it is relevant}."""
+    """Return {passage id: queries to which it is relevant}."""
     queries: dict[str, list[str]] = {}
     for query, of_query in labels.items():
         for passage, label in of_query.items():

@@ -1,4 +1,4 @@
-"""Text pairs mined from a corpus or a dump without labels, after E5's CCPairs (section 3).
+"""Mine text pairs from an unlabelled corpus or dump, after E5's CCPairs (section 3).
 
     title       a document's title, and its text                       E5: (title, passage)
     heading     the path of headings above a section, and the section  E5: (entity name + section title, passage)
@@ -7,9 +7,9 @@
     citation    a passage, and a passage whose section, title or manual page it names    E5: citation pairs
     comment, answer, entailment, pair     only from a dump (`dumps`)
 
-For neighbours and citations a seeded coin decides which side is the query, as in E5's section 4.1. Candidates that are
-refused are counted with the reason. What was met is known by hashes in temporary files, and so are texts that a
-citation may need; memory holds about 100 bytes for each heading of a corpus that can be cited.
+For neighbours and citations, a seeded random choice decides which side is the query, as in E5's section 4.1. Refused
+candidates are counted by reason. Hashes of texts seen so far, and texts that a citation may need, are in temporary
+files; each heading that can be cited takes about 100 bytes of memory.
 """
 
 import json
@@ -61,7 +61,7 @@ class MinedPair:
     """A query and a passage that is relevant to it.
 
     Attributes:
-        source: The id of the passage that the query is (neighbours and citations), else "".
+        source: The id of the passage that serves as the query (neighbours and citations), or "".
         negatives: Passages that are not relevant to the query, if the source has any.
     """
 
@@ -75,7 +75,7 @@ class MinedPair:
 
 @dataclass(frozen=True, slots=True)
 class LinkedPassages:
-    """Two passages that belong together. The coin decides which one is the query."""
+    """Two related passages. A random choice decides which one is the query."""
 
     one: SourcePassage
     other: SourcePassage
@@ -84,7 +84,7 @@ class LinkedPassages:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """A row of a dump that gives no pair. `kind` is what it would have been: "comment", "passage", "line", ..."""
+    """A row of a dump that yields no pair. `kind` is what it would have been: "comment", "passage", "line", ..."""
 
     kind: str
     reason: str
@@ -92,13 +92,14 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True)
 class MiningSettings:
-    """Which pairs are kept.
+    """Settings that determine which pairs are kept.
 
     Attributes:
         seed: Seed for the random choice of which side is the query.
-        min_words: Shorter passages are left out.
-        max_characters: Longer ones are left out (E5: 4,096).
-        per_query: Maximum number of passages per query; later pieces of a long section say little about its heading.
+        min_words: Minimum number of words in a passage.
+        max_characters: Maximum number of characters in a passage (E5: 4,096).
+        per_query: Maximum number of passages per query, since later pieces of a long section are less related to its
+            heading.
     """
 
     seed: int = 42
@@ -110,12 +111,12 @@ class MiningSettings:
 class PairMiner:
     """Mines pairs of the given kinds as a stream. The same input and seed give the same pairs.
 
-    `counts` is {(kind, reason): number}; the reason of a pair that is kept is "pairs". Raises UsageError for an unknown
-    kind.
+    `counts` is {(kind, reason): number}, where the reason for a pair that is kept is "pairs". Raises UsageError for an
+    unknown kind.
 
     Args:
-        exclude: Texts (queries of test collections) that no pair may have as its query, by exact match (E5, appendix
-            A).
+        exclude: Texts, such as queries of test collections, that must not be a pair's query, by exact match (E5,
+            appendix A).
     """
 
     def __init__(
@@ -137,11 +138,11 @@ class PairMiner:
     def mine(
         self, rows: Iterable[SourcePassage | MinedPair | LinkedPassages | RefusedRow], *, dump: bool = False
     ) -> Iterator[MinedPair]:
-        """Yield the pairs of the passages of a corpus, or of a reader of dumps, in order; then citations.
+        """Yield the pairs from the passages of a corpus or dump in order, followed by citations.
 
-        A passage gives pairs with its headings, and with the passage before it if both have the same `document`. A dump
-        has no citations, and a passage of it that was seen before, on any page, is left out, as in cc_net. The limits
-        of length apply to both sides of a pair.
+        A passage forms pairs with its headings, and with the previous passage if both have the same `document`. A dump
+        has no citations, and repeated passages, on any page, are skipped, as in cc_net. The length limits apply to both
+        sides of a pair.
         """
         citations = Citations() if "citation" in self.kinds and not dump else None
         cited = StoredTexts()
@@ -176,7 +177,7 @@ class PairMiner:
                 yield from self._checked(self._pair_by_coin(citing, other, "citation"))
 
     def _cleaned(self, passage: SourcePassage, dump: bool) -> SourcePassage | None:
-        """Count a passage, and return it without its title in its text; None if it is left out."""
+        """Count a passage, and return it without its title in the text, or None if it is skipped."""
         passage = replace(passage, text=_without_title(passage))
         reason = self._unusable(passage.text)
         if dump and not reason and self._texts.add(_key(passage.text)) > 1:
@@ -185,7 +186,7 @@ class PairMiner:
         return None if reason else passage
 
     def _unusable(self, text: str) -> str:
-        """Say why a passage is left out, or return ""."""
+        """Return why a passage is skipped, or ""."""
         least = self._settings.min_words
         if reason := self._too_long(text):
             return reason
@@ -196,7 +197,7 @@ class PairMiner:
         return f"longer than {most} characters" if len(text) > most else ""
 
     def _pairs_of(self, passage: SourcePassage) -> Iterator[MinedPair]:
-        """Yield pairs of a passage with its own headings, and of questions and answers inside it."""
+        """Yield the pairs of a passage with its own headings, and of questions and answers inside it."""
         path = [part.strip() for part in passage.title.split(_PATH) if part.strip()]
         leaf = unnumbered(leaf_of(passage.title).strip())
         if "question" in self.kinds and leaf.endswith(_QUESTION_MARKS):
@@ -226,13 +227,13 @@ class PairMiner:
         yield from self._checked(self._pair_by_coin(first, second, "neighbour"))
 
     def _pair_by_coin(self, first: SourcePassage, second: SourcePassage, kind: str) -> MinedPair:
-        """Pair two passages; a coin decides which one is the query."""
+        """Pair two passages, deciding at random which one is the query."""
         if rng("pair", self._settings.seed, kind, first.id, second.id).random() < 0.5:
             first, second = second, first
         return MinedPair(first.text, second.text, kind, passage_id=second.id, source=first.id)
 
     def _checked(self, pair: MinedPair) -> Iterator[MinedPair]:
-        """Yield the pair unless it is refused. Both cases are counted."""
+        """Yield the pair unless it is refused, and count both cases."""
         query = _key(pair.query)
         both = _key(f"{pair.query}\x1f{pair.passage}")
         reason = "pairs"
@@ -255,7 +256,7 @@ class PairMiner:
             yield replace(pair, negatives=tuple(filter(partial(self._is_negative, pair), pair.negatives)))
 
     def _is_negative(self, pair: MinedPair, passage: SourcePassage) -> bool:
-        """Return whether a passage can be a negative of a pair; a positive of the query cannot."""
+        """Return whether a passage can be a negative of a pair, unlike a positive of the query."""
         met = self._pairs.add(_key(f"{pair.query}\x1f{passage.text}"))
         return met == 1 and not SURROGATE.search(passage.text) and not self._too_long(passage.text)
 
@@ -296,7 +297,7 @@ _MOST_CITATIONS = 3  # maximum citations from one passage; more are usually a li
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """Passage number `source` cites passage number `target`. Without a target, `reason` says why."""
+    """A citation of passage number `target` by passage number `source`. If there is no target, `reason` says why."""
 
     source: int
     target: int | None
@@ -309,13 +310,14 @@ def leaf_of(title: str) -> str:
 
 
 def unnumbered(heading: str) -> str:
-    """Remove the number of a heading: `14.2. Statistics` gives `Statistics`; a number alone stays."""
+    """Remove the number from a heading: `14.2. Statistics` becomes `Statistics`. A heading that is only a number is
+    unchanged."""
     match = _HEADING.match(heading)
     return heading[match.end() :].strip() or heading if match else heading
 
 
 class Citations:
-    """Which passage cites which: by section numbers, quoted headings, manual pages. Texts are not kept.
+    """Resolves citations between passages by section numbers, quoted headings and manual pages, without keeping texts.
 
     >>> index = Citations()
     >>> index.add(0, "Guide > 2.1. Loops", "A loop repeats.", "guide")
@@ -335,7 +337,7 @@ class Citations:
         self._dropped: list[int] = []
 
     def add(self, number: int, title: str, text: str, scope: str) -> None:
-        """Add passage `number` with its path of headings, its text, and the book of its section numbers."""
+        """Add passage `number` with its path of headings, its text, and the book to which its section numbers refer."""
         path = ""
         for heading in filter(None, (part.strip() for part in title.split(_PATH))):
             path = f"{path}{_PATH}{heading}" if path else heading
@@ -348,7 +350,7 @@ class Citations:
         self._dropped += [number] * (len(references) - _MOST_CITATIONS)
 
     def resolve(self) -> Iterator[Citation]:
-        """Yield every citation in the order of its source; a source cites each target once."""
+        """Yield every citation in the order of sources. A source cites each target once."""
         resolved: set[tuple[int, int]] = set()
         for source, key in self._references:
             if key not in self._places:

@@ -1,7 +1,7 @@
 """Mine pairs from corpora, datasets and dumps, and write them as a directory in BEIR format.
 
-A source is the name of a corpus, a corpus YAML, a directory in BEIR format, or FORMAT:PATH, where FORMAT is a dump's
-(`dumps`) and PATH a file, a folder or a glob. All files of one format are read together. What is written:
+A source is the name of a corpus, a corpus YAML, a directory in BEIR format, or FORMAT:PATH, where FORMAT is the format
+of a dump (`dumps`) and PATH a file, folder or glob. All files of one format are read together. The output consists of:
 
     corpus.jsonl       every passage of a pair, once, without its title (the title is often the query)
     queries.jsonl      every query, once, with its kind; its id is the hash of its text
@@ -35,7 +35,7 @@ from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairM
 
 @dataclass(frozen=True)
 class PairSource:
-    """Passages to mine, in the order of their corpus."""
+    """Passages to mine, in corpus order."""
 
     name: str
     language: str
@@ -43,7 +43,7 @@ class PairSource:
 
 
 def open_source(source: str, limit: int | None = None) -> PairSource:
-    """Open a corpus or a dataset; `limit` passages at most. Raises the errors of either."""
+    """Open a corpus or dataset, with at most `limit` passages. Raises the errors of either."""
     if Path(source).is_dir():
         dataset = BeirDataset.open(source)
         passages = (SourcePassage(row.id, row.text, row.title) for row in islice(dataset.passages(), limit))
@@ -66,17 +66,17 @@ def mine_sources(
     dumps: DumpSettings | None = None,
     progress: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Mine several sources as one corpus and write the pairs to `out`; returns the summary of `write_pairs`.
+    """Mine several sources as one corpus, write the pairs to `out`, and return the summary of `write_pairs`.
 
-    `progress` is called after each passage, and each row of a dump.
+    `progress` is called after each passage and each row of a dump.
 
-    Raises UsageError for sources in several languages and for an unknown format of dumps.
+    Raises UsageError if sources have different languages or a dump's format is unknown.
 
     Args:
-        limit: Passages of a corpus, rows of a format of dumps.
-        exclude: Datasets whose queries no pair may have. The queries of a dataset that is itself a source are always
+        limit: Maximum number of passages per corpus, and of rows per dump format.
+        exclude: Datasets whose queries must not be in any pair. Queries of a dataset that is itself a source are always
             excluded, because they are for testing.
-        dumps: What is kept of dumps.
+        dumps: Settings of the readers of dumps.
     """
     files, dumps = _dump_files(sources), dumps or DumpSettings()
     readers: dict[str, DumpReader] = {kind: resolve("dump", kind)(paths, dumps) for kind, paths in files.items()}
@@ -119,7 +119,7 @@ def mine_sources(
 
 
 def _dump_of(source: str) -> tuple[str, str] | None:
-    """Return (format, path) of `reddit:RS_2019-01.zst`; None for another source.
+    """Split `reddit:RS_2019-01.zst` into format and path. Returns None for other sources.
 
     Raises UsageError for an unknown format.
     """
@@ -132,7 +132,8 @@ def _dump_of(source: str) -> tuple[str, str] | None:
 
 
 def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
-    """Return {format: its files in the order of the command, those of a folder or glob sorted}. Raises CorpusError."""
+    """Return {format: files}, in the order of the command, with those of a folder or glob sorted. Raises
+    CorpusError."""
     files: dict[str, list[Path]] = {}
     for source in sources:
         if (dump := _dump_of(source)) is not None:
@@ -159,15 +160,15 @@ _KIND = "written"
 def expansion_pairs(
     source: str, queries: Path, out: Path, *, per_passage: int | None = None, limit: int | None = None
 ) -> dict[str, Any]:
-    """Write a pair for each query of the file and its passage; returns the summary of `write_pairs`.
+    """Write a pair for each query in a file and its passage, and return the summary of `write_pairs`.
 
     Raises DatasetError if no passage of the source has a query.
 
     Args:
-        source: A corpus or a dataset, whose own queries no pair may have, because they are for testing.
-        queries: A file of `airgen train expand`.
-        per_passage: How many queries of each are used.
-        limit: Passages that are read.
+        source: A corpus or a dataset. A dataset's own queries must not be in any pair, because they are for testing.
+        queries: A file written by `airgen train expand`.
+        per_passage: Maximum number of queries per passage.
+        limit: Maximum number of passages to read.
     """
     opened, written = open_source(source, limit), read_expansions(queries)
     dataset = BeirDataset.open(source) if Path(source).is_dir() else None
@@ -202,9 +203,10 @@ HEAD = "query-id\tcorpus-id\tscore\n"
 def write_pairs(
     pairs: Iterable[MinedPair], out: Path, about: Mapping[str, Any], counts: Mapping[tuple[str, str], int]
 ) -> dict[str, Any]:
-    """Write a directory, which appears when it is complete; returns what its manifest.json holds.
+    """Write a directory atomically, and return the content of its manifest.json.
 
-    `counts` is read after the last pair. Raises DatasetError if there is no pair, or if `out` holds something else.
+    `counts` is read after the last pair. Raises DatasetError if there are no pairs, or if `out` contains something
+    else.
     """
     queries, passages = KeyCounts(), KeyCounts()
     written = 0

@@ -1,14 +1,14 @@
-"""Readers of the sources of E5's CCPairs (section 3) as dumps on disk: `airgen train pairs reddit:RS_2019-01.zst ...`.
+"""Readers for dumps of the sources of E5's CCPairs (section 3): `airgen train pairs reddit:RS_2019-01.zst ...`.
 
-A reader is a class of one module and a line of `airgen.registry.REGISTRY["dump"]`:
+A reader is a class in its own module and a line in `airgen.registry.REGISTRY["dump"]`:
 
     reader = resolve("dump", "reddit")([Path("RS_2019-01.zst"), Path("RC_2019-01.zst")], DumpSettings())
     for row in reader.read():       # a SourcePassage, a MinedPair, LinkedPassages, or a RefusedRow with its reason
         ...
 
-Files may be packed by gzip, bzip2 or zstd. A reader streams: memory holds one row, and what it must join waits in a
-file (`TextTable`). A line that is damaged is a `RefusedRow`. It raises CorpusError for a file that cannot be opened or
-unpacked.
+Files may be compressed with gzip, bzip2 or zstd. A reader streams: it holds one row in memory, and data to join in a
+file (`TextTable`). A damaged line becomes a `RefusedRow`. A reader raises CorpusError if a file cannot be opened or
+decompressed.
 """
 
 import html
@@ -30,13 +30,13 @@ _PASSAGE_WORDS = 100  # words of a passage that is cut from a page, as in DPR's 
 
 @dataclass(frozen=True, slots=True)
 class DumpSettings:
-    """What readers of dumps keep.
+    """Settings of the readers of dumps.
 
     Attributes:
         language: ISO 639-1 code of the texts.
-        min_score: Lowest score of a comment or an answer (E5: 1).
-        question: Whether the query of a post is its title and text, or its title.
-        max_perplexity: Highest perplexity of a web page, if the dump has it (cc_net).
+        min_score: Minimum score of a comment or an answer (E5: 1).
+        question: Whether the query of a post is its title and text, or only its title.
+        max_perplexity: Maximum perplexity of a web page, if the dump contains it (cc_net).
     """
 
     language: str = "en"
@@ -49,30 +49,30 @@ DumpRow = SourcePassage | MinedPair | LinkedPassages | RefusedRow
 
 
 class DumpReader:
-    """A reader of the files of one source."""
+    """Base class of readers for the files of one source."""
 
     def __init__(self, files: Sequence[Path], settings: DumpSettings) -> None:
         self.files, self.settings = files, settings
 
     def read(self) -> Iterator[DumpRow]:
-        """Stream the rows in a fixed order, one file after another. Raises CorpusError."""
+        """Stream the rows in a fixed order, file by file. Raises CorpusError."""
         for path in self.files:
             for row in json_rows(path):
                 yield from [row] if isinstance(row, RefusedRow) else self.of_row(row)
 
     def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
-        """Yield the rows of one line of a JSONL file."""
+        """Yield the rows from one line of a JSONL file."""
         raise NotImplementedError
 
 
 def json_rows(path: Path) -> Iterator[dict[str, Any] | RefusedRow]:
-    """Yield the objects of a JSONL file; a RefusedRow for any other line. Blank lines are skipped."""
+    """Yield the objects in a JSONL file, or a RefusedRow for any other line. Blank lines are skipped."""
     for row in json_values(path):
         yield row if isinstance(row, dict | RefusedRow) else RefusedRow("line", "not a JSON object")
 
 
 def json_values(path: Path) -> Iterator[Any]:
-    """Yield the values of a JSONL file; a RefusedRow for an invalid line. Blank lines are skipped."""
+    """Yield the values in a JSONL file, or a RefusedRow for an invalid line. Blank lines are skipped."""
     for _, line in lines(path, LONGEST_LINE):
         if line is None:
             yield RefusedRow("line", f"longer than {LONGEST_LINE >> 20} MB")
@@ -102,18 +102,18 @@ def plain_line(text: str) -> str:
 
 
 def heading(text: str) -> str:
-    """Clean one heading for a path of headings, which ` > ` separates."""
+    """Clean a heading for a path of headings separated by ` > `."""
     return plain_line(text).replace(" > ", " – ")
 
 
 def passage_id(origin: str, text: str) -> str:
-    """Return the id of a passage: its origin and a hash of its text, so that two texts never share one."""
+    """Return the id of a passage: its origin and a hash of its text, so that different texts have different ids."""
     known = "".join(char for char in origin[:80] if char.isprintable() and not char.isspace())
     return f"{known}.{text_key(text)[:16]}"
 
 
 def passages_of(text: str, language: str, words: int = _PASSAGE_WORDS) -> Iterator[str]:
-    """Cut a text into passages: runs of whole paragraphs, each ended by the one with which it has `words` words."""
+    """Split a text into passages: runs of whole paragraphs with at least `words` words each."""
     held: list[str] = []
     count = 0
     for paragraph in filter(None, (line.strip() for line in text.split("\n"))):

@@ -1,17 +1,19 @@
-"""Wikipedia, scientific papers, and NLI.
+"""Readers for Wikipedia, scientific papers and NLI.
 
-Wikipedia: (entity name + section title, passage) from KILT's knowledge source, the version that E5 names (its appendix
-A): JSON lines with wikipedia_id, wikipedia_title, and text, a list of paragraphs (of the Hub's copy, in an object).
-The first paragraph is the title. `Section::::History.:Origins.` begins a section, `BULLET::::- ` an item of a list.
+For Wikipedia, the pairs are (entity name + section title, passage) from KILT's knowledge source, the version that E5
+names (its appendix A): JSON lines with wikipedia_id, wikipedia_title, and text, a list of paragraphs (in an object in
+the Hub's copy). The first paragraph is the title. `Section::::History.:Origins.` begins a section, and `BULLET::::- `
+a list item.
 
-Papers: (title, abstract) and citations, in any files and in any order; all rows are read once into a temporary file:
+For papers, pairs are (title, abstract) and citations, from any files in any order. All rows are read once into a
+temporary file:
 
     S2ORC 2020                  paper_id, title, abstract, outbound_citations: [paper_id, ...]
     Semantic Scholar            corpusid, title (papers); corpusid, abstract (abstracts); citingcorpusid, citedcorpusid
     its Graph API               paperId or corpusId, title, abstract, references: [{paperId}, ...]
 
-SimCSE's NLI, on which E5 is fine-tuned (its section 5.1): the pair is (sent0, sent1, which it entails); hard_neg, which
-contradicts it, is a passage that is judged 0.
+For SimCSE's NLI data, on which E5 is fine-tuned (its section 5.1), the pair is (sent0, sent1), where sent0 entails
+sent1; hard_neg, which contradicts sent0, is a passage labelled 0.
 """
 
 import csv
@@ -41,7 +43,7 @@ _LISTS = frozenset({"see also", "references", "external links", "further reading
 
 
 class WikipediaDump(DumpReader):
-    """The sections of each page, cut into passages."""
+    """Reads the sections of each page, split into passages."""
 
     def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
         """Yield a SourcePassage per passage, titled `Entity > Section`, or the entity before the first section."""
@@ -91,17 +93,17 @@ _IDS = ("paper_id", "corpusid", "corpusId", "paperId")
 
 
 class PaperDump(DumpReader):
-    """Titles with abstracts in the order in which papers were first met, then citations."""
+    """Reads titles with abstracts, in order of first occurrence, then citations."""
 
     def read(self) -> Iterator[DumpRow]:
-        """Yield a MinedPair per abstract, and LinkedPassages per citation of two papers of the dump."""
+        """Yield a MinedPair per abstract, and LinkedPassages per citation between two papers in the dump."""
         with on_disk(_TABLES, "the papers of a dump") as self._held:
             yield from super().read()
             yield from _abstracts(self._held.execute("SELECT id, title, abstract FROM paper ORDER BY place"))
             yield from _citations(self._held.execute(_CITED))
 
     def of_row(self, row: dict[str, Any]) -> Iterator[DumpRow]:
-        """Store papers and citations, and yield rows that are refused."""
+        """Store papers and citations, and yield refused rows."""
         citing, cited = _key(row.get("citingcorpusid")), _key(row.get("citedcorpusid"))
         if citing and cited:
             self._held.execute(_CITES, (citing, cited))
@@ -119,7 +121,7 @@ class PaperDump(DumpReader):
 
 
 def _key(value: object) -> str:
-    """Return an id of a row, a number or a text, as a text; "" for none."""
+    """Return the id in a row, a number or a text, as text, or ""."""
     text = str(value) if type(value) in (int, str) else ""
     return text if text.isprintable() and len(text) <= 100 else ""
 
@@ -153,7 +155,7 @@ _COLUMNS = ("sent0", "sent1", "hard_neg")
 
 
 class NliDump(DumpReader):
-    """The rows of each file."""
+    """Reads the rows of each file."""
 
     def read(self) -> Iterator[DumpRow]:
         """Yield a MinedPair per row with two sentences, with its hard negative."""

@@ -1,11 +1,11 @@
-"""Reddit: (post, comment) from pushshift's dumps; StackExchange: (question, upvoted answer) from the archive dumps.
+"""Readers for Reddit, (post, comment) from pushshift's dumps, and StackExchange, (question, upvoted answer).
 
-Submissions (RS_*) have rows with id, title and selftext; comments (RC_*) body, score, link_id (the post, t3_ID) and
-parent_id. E5 leaves out comments with a score below 1. airgen also leaves out replies to other comments, which do not
-answer the post, and anything that was deleted or written by AutoModerator.
+Submissions (RS_*) have rows with id, title and selftext; comments (RC_*) have body, score, link_id (the post, t3_ID)
+and parent_id. E5 skips comments with a score below 1. airgen also skips replies to other comments, which do not answer
+the post, and anything deleted or written by AutoModerator.
 
-Posts.xml has one post on a line: `<row Id="7" PostTypeId="2" ParentId="5" Score="11" Body="&lt;p&gt;..." />`. Each line
-is parsed by itself, so a damaged one costs itself alone, and cannot declare entities.
+Posts.xml has one post per line: `<row Id="7" PostTypeId="2" ParentId="5" Score="11" Body="&lt;p&gt;..." />`. Lines are
+parsed separately, so damage is limited to a single line, and entities cannot be declared.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,10 +33,10 @@ _GONE = frozenset({"[deleted]", "[removed]", "[deleted by user]", "[ removed by 
 
 
 class RedditDump(DumpReader):
-    """Posts of all files first, then the comments."""
+    """Reads the posts of all files first, then the comments."""
 
     def read(self) -> Iterator[DumpRow]:
-        """Yield a MinedPair per comment that is kept."""
+        """Yield a MinedPair for each comment that is kept."""
         posts = TextTable()
         later = []
         for path in self.files:
@@ -63,7 +63,7 @@ class RedditDump(DumpReader):
                     yield RefusedRow("post", "in a file that begins with comments")
 
     def _post(self, row: dict[str, Any], posts: TextTable) -> Iterator[RefusedRow]:
-        """Keep the text of a post for its comments."""
+        """Store the text of a post for its comments."""
         title, key = plain_line(first_text(row, "title")), first_text(row, "id")
         if not title or not key or title.casefold() in _GONE:
             yield RefusedRow("post", "without a title")
@@ -93,10 +93,10 @@ def _is_comment(row: dict[str, Any]) -> bool:
 
 
 class StackExchangeDump(DumpReader):
-    """The posts of each file in their order; a question comes before its answers."""
+    """Reads the posts of each file in order. A question comes before its answers."""
 
     def read(self) -> Iterator[DumpRow]:
-        """Yield a MinedPair per answer that is kept."""
+        """Yield a MinedPair for each answer that is kept."""
         for path in self.files:
             # `7z x math.stackexchange.com.7z -omath` creates math/Posts.xml
             stem = path.name.split(".xml")[0]
@@ -149,7 +149,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, str] | RefusedRow]:
 
 
 def _text(body: str) -> str | None:
-    """Return the text of a post's HTML; None if it has too much markup."""
+    """Return the text of a post's HTML, or None if it has too much markup."""
     try:
         _, blocks = html_blocks(body)
     except Unusable:

@@ -1,6 +1,6 @@
-"""Existing pairs: question-answer pairs, triplets, search logs with hard negatives.
+"""Read existing pairs: question-answer pairs, triplets, and search logs with hard negatives.
 
-JSON Lines (also packed), one of these a line:
+JSON Lines (optionally compressed) with one of these per line:
 
     ["how to patch a tube", "Find the hole, roughen the rubber around it, ..."]           E5's "Others" (its table 9)
     {"query": "...", "positives": ["...", ...], "negatives": ["...", ...]}
@@ -8,8 +8,8 @@ JSON Lines (also packed), one of these a line:
     {"query": "...", "pos": [...], "neg": [...]}                                          FlagEmbedding
     {"query": "...", "positive_passages": [{"title", "text"}, ...], "negative_passages"}  Tevatron
 
-or CSV and TSV with two columns, query and passage, with a header or without one; a third column is a hard negative. A
-hard negative is a passage that is judged 0.
+or CSV and TSV with two columns, query and passage, with or without a header; a third column is a hard negative. Hard
+negatives are passages labelled 0.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _TABLES = (".csv", ".tsv", ".tab")
 
 
 class PairsDump(DumpReader):
-    """The pairs of each file."""
+    """Reads the pairs of each file."""
 
     def read(self) -> Iterator[DumpRow]:
-        """Yield a MinedPair per query and passage; the negatives of a query go with each of its pairs."""
+        """Yield a MinedPair per query and passage. Each pair has all negatives of its query."""
         for path in self.files:
             if any(suffix in path.suffixes for suffix in _TABLES):
                 yield from self._table(path)
@@ -111,7 +111,7 @@ def _pairs_of(row: Any) -> Iterator[DumpRow]:
 
 
 def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
-    """Return the names of the columns of query, positives and negatives; None if one of the first two is missing."""
+    """Return the column names of query, positives and negatives, or None if one of the first two is missing."""
     names = {folded(str(name)): name for name in row}
     query = next((names[key] for key in map(folded, _QUERY) if key in names), None)
     others = {key: name for key, name in names.items() if name != query}
@@ -122,7 +122,7 @@ def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts of a text, an object with title and text, or a list of them; each once."""
+    """Return the distinct texts in a text, an object with title and text, or a list of these."""
     texts = []
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, Mapping):

@@ -1,9 +1,9 @@
-"""Common Crawl and news: (title, passage), and the neighbours on a page, from WARC, WET and JSONL.
+"""Readers for Common Crawl and news: (title, passage) and neighbours on a page, from WARC, WET and JSONL.
 
-E5 uses cc_net, which refuses other languages and text of high perplexity under a language model of Wikipedia. Where a
-dump has cc_net's figures, they decide: pages of its bucket `tail` are refused, or those above `max_perplexity`. Where
-it has none, rules stand in for perplexity: those of airgen's cleaning, after Gopher and C4, and fastText's language.
-Such rules find text that is no prose; text that reads badly passes.
+E5 uses cc_net, which rejects other languages and text with high perplexity under a Wikipedia language model. If a dump
+has cc_net's figures, they decide: pages in its `tail` bucket, or above `max_perplexity`, are refused. Otherwise, rules
+replace perplexity: those of airgen's cleaning, after Gopher and C4, and fastText's language identification. Such rules
+detect text that is not prose, but not badly written text.
 """
 
 import codecs
@@ -43,7 +43,7 @@ _ENCODINGS = ("utf-8", "utf-16", "cp", "iso8859", "koi8", "gb", "big5", "euc", "
 
 
 class _Headers:
-    """A stream that refuses to read more than `_HEADER_BYTES` bytes of headers: warcio reads lines of any length."""
+    """A stream that reads at most `_HEADER_BYTES` bytes of headers, since warcio reads lines of any length."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.tell = stream, stream.tell
@@ -59,7 +59,8 @@ class _Headers:
 
 
 def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
-    """Yield the pages in the order of the file. Raises CorpusError for a damaged file, MissingExtra without warcio."""
+    """Yield the pages in file order. Raises CorpusError if the file is damaged, and MissingExtra if warcio is
+    missing."""
     archives = load_extra("warcio.archiveiterator", "reading WARC files")
     with opened(path) as stream:
         source = _Headers(stream)
@@ -82,7 +83,7 @@ def archived_pages(path: Path, language: str) -> Iterator[dict[str, Any] | Refus
 
 
 def _page(record: Any, language: str) -> Iterator[dict[str, Any] | RefusedRow]:
-    """Yield the page of one record, if it contains one."""
+    """Yield the page in a record, if it contains one."""
     if record.rec_type not in ("response", "conversion"):
         return
     address = record.rec_headers.get_header("WARC-Target-URI") or ""
@@ -125,7 +126,7 @@ def _of_response(record: Any, address: str, content: bytes, language: str) -> It
 
 
 def _decoded(content: bytes, parameters: str, language: str) -> str:
-    """Decode a page by the encoding that the server names, else by what its bytes look like."""
+    """Decode a page with the encoding that the server names, or else with the encoding detected from its bytes."""
     _, _, named = parameters.partition("charset=")
     try:
         name = codecs.lookup(named.strip(" \"';")[:40] or "utf-8").name
@@ -147,12 +148,12 @@ _LONG_CODES = {
 
 
 class _Pages(DumpReader):
-    """The passages of pages, after the checks."""
+    """Base class of readers for the passages of web pages, which are checked first."""
 
     neighbours = True
 
     def read(self) -> Iterator[DumpRow]:
-        """Yield a SourcePassage per passage. Those of a page of Common Crawl are neighbours."""
+        """Yield a SourcePassage per passage. Passages of a Common Crawl page are neighbours."""
         for path in self.files:
             number = 0
             for row in self._rows(path):
@@ -188,7 +189,7 @@ class _Pages(DumpReader):
             yield SourcePassage(passage_id(host, passage), passage, title, page if self.neighbours else "")
 
     def _refused(self, row: dict[str, Any], text: str) -> str:
-        """Say why a page is refused, or return ""."""
+        """Return why a page is refused, or ""."""
         wanted = self.settings.language
         language = first_text(row, "language", "lang").partition(",")[0].lower()
         known = _LONG_CODES.get(language, language)[:2] if language else ""
@@ -209,10 +210,10 @@ class _Pages(DumpReader):
 
 
 class CommonCrawlDump(_Pages):
-    """Web pages."""
+    """Reads web pages."""
 
 
 class NewsDump(_Pages):
-    """News articles. E5 takes title and passage alone."""
+    """Reads news articles, using only (title, passage) pairs, like E5."""
 
     neighbours = False
