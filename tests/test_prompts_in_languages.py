@@ -10,11 +10,12 @@ import pytest
 from prompt_reader import PROMPTS, VALUES
 
 from airgen.generation.attributes import WORDS
+from airgen.generation.one_call import keywords_pattern
 from airgen.generation.query_checks import wrong_length, wrong_type
 from airgen.languages import LANGUAGES, language_name
 from airgen.prompts import Prompt, PromptSet
 from airgen.settings import INFORMATION, STYLES, TYPES, Pipeline
-from airgen.settings.model_size import ONE_CALL_LANGUAGES
+from airgen.settings.model_size import ONE_CALL_LANGUAGES, READ, reading_words
 from airgen.steps.step import stage_prompt
 from airgen.text.language_check import wrong_language
 
@@ -49,6 +50,9 @@ def test_the_worked_examples_pass_the_checks_that_answers_must_pass(language: st
         assert [*answer] == prompt.output["required"]
         # The same question after each document, so that the prefix of all calls is one.
         assert asked.partition("</document>")[2] == last.content.partition("</document>")[2]
+        if prompt.constrain:  # what the grammar would not let the model write
+            document = asked.partition("<document>\n")[2].partition("\n</document>")[0]
+            assert re.fullmatch(keywords_pattern(document, language) or "", answer["keywords"]), answer["keywords"]
         for kind in TYPES:
             assert wrong_type(answer[kind], kind, language) is None, answer[kind]
             assert wrong_language(answer[kind], language) is None, answer[kind]
@@ -166,3 +170,15 @@ def test_a_fingerprint_changes_with_the_front_matter_that_is_left_out(tmp_path: 
     assert changed.fingerprint != shipped.fingerprint and changed.constrained() != shipped.constrained()
     path.write_text(english.replace("version: 9", "version: 10"), encoding="utf-8")
     assert PromptSet([tmp_path]).get("small/de/query").fingerprint == shipped.fingerprint
+
+
+def test_it_is_said_how_good_a_small_models_queries_are_in_a_language() -> None:
+    """Each language with examples of its own was read, and a user hears the result; of others, that nobody did."""
+    small = {"backend": "embedded"}
+    assert READ.keys() <= ONE_CALL_LANGUAGES
+    for language, good in READ.items():
+        words = reading_words(small, language)
+        assert f"{good} %" in words and language_name(language) in words
+        assert ("larger model" in words) == (good < 75)
+    assert "nobody has read" in reading_words(small, "hi") and "Hindi" in reading_words(small, "hi")
+    assert reading_words({"backend": "openai", "model": "gpt-4o-mini"}, "hi") == ""

@@ -173,6 +173,7 @@ def _study(job: Job, checked: Check, *, stages: bool) -> Study:
     from airgen.pipeline.local_model_time import load_of_machine, price_and_time
     from airgen.pipeline.preflight import profile_words
     from airgen.settings import RELEVANCE
+    from airgen.settings.model_size import reading_words
 
     pipeline, estimated = job.pipeline, checked.estimate
     parts: list[str | Table] = []
@@ -185,6 +186,7 @@ def _study(job: Job, checked: Check, *, stages: bool) -> Study:
         parts += [estimate_table(estimated), Plain(calls_time(estimated))] if stages else []
     notes = [
         profile_words(pipeline),
+        reading_words(pipeline.llm, pipeline.query_language) if pipeline.queries is None else "",
         f"relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})",
         what_remains(job.corpus, pipeline.task),
         in_words(pipeline.language),

@@ -83,6 +83,7 @@ def init(
     from airgen.corpus.survey import survey
     from airgen.dataset.files import keep_copy, write_text
     from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
+    from airgen.settings.model_size import reading_words
 
     if demo:
         return _demo(task, target, Path(runs or RUNS))
@@ -136,6 +137,7 @@ def init(
         *survey_result.lines(out / "corpus.yaml"),
         f"machine: {machine.words}",
         f"LLM: {asked.words}",
+        *filter(None, [reading_words(asked.settings, survey_result.language)]),
         f"wrote {', '.join(started.files)}: comments in them explain each setting",
         *[f"the previous versions are kept as {', '.join(map(str, copies))}"] * bool(copies),
         what_remains(load_corpus_settings(out / "corpus.yaml"), "qa"),

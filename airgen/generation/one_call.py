@@ -20,12 +20,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations
 from typing import Any
 
 from airgen.generation.attributes import draw, length_class, query_attributes
 from airgen.generation.query_checks import first_problem, names_character, off_subject, query_problem
 from airgen.keys import rng
-from airgen.languages import language_name
+from airgen.languages import SPACELESS, language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords
 from airgen.prompts import PromptSet
@@ -35,13 +36,15 @@ from airgen.steps.ask import ask_prompt, echo_of
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
-from airgen.text.near_duplicates import folded_words
+from airgen.text.near_duplicates import borrowed, folded_words
 from airgen.text.query_form import as_keywords, function_words
 
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LEAST_KEYWORDS = 3  # fewer words name a subject but not what is wanted
+_LEAST_SHARE = 0.5  # of a search's terms that are in its document, where the language is one that the model knows less
+_LEAST_STEM = 6  # letters
 _LEAST_STRAY_WORDS = 2  # words from the examples that the document does not contain; fewer may be an accident
 
 
@@ -97,7 +100,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
                 return Problem("is cut off", "use fewer words")  # cut off by the grammar
             return search_problem(
                 kind, text, lineage=lineage, tools=tools, values=values, character=character, scenario=scenario
-            )
+            ) or unanswered(kind, text, _line(value["fact"]), pipeline.query_language)
 
         drafts = drafts_of(value, order, pipeline.query_language)
         return tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
@@ -115,6 +118,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
         first=sample.ordinal * ATTEMPTS,
         echo=False,
         left_out=set(TYPES) - set(order),
+        pattern=keywords_pattern(part, pipeline.query_language),
     )
     if isinstance(answer, Problem):
         return answer
@@ -149,6 +153,34 @@ def _order(pipeline: Pipeline, key: str) -> list[str]:
         order.append(draw(left, key, "type", len(order)))
 
 
+_KEYWORDS = (3, 6)  # least and most words
+_GROUPS = (2, 4)  # of ideographs, which people type with spaces between them
+_GROUP = r"(?:[0-9A-Za-z.][0-9A-Za-z.+#_\-]{1,19}|[0-9A-Za-z.\-]{0,6}[\u3400-\u9fff\u00b7]{2,8})"
+
+
+def keywords_pattern(document: str, language: str) -> str | None:
+    """Return a regular expression for keywords that a prompt may hold a model to (`constrain` of its front matter).
+
+    They are words of the document, as a small model invents some in a language that it knows less well. In Chinese and
+    Japanese they are groups of a few letters. Returns None for a document with too few words, and for other languages
+    without spaces.
+    """
+    if language in ("ja", "zh"):
+        return rf"^{_GROUP}(?: {_GROUP}){{{_GROUPS[0] - 1},{_GROUPS[1] - 1}}}$"
+    small = function_words(language)
+    stripped = {word.strip(_EDGES).removesuffix(".") for word in _ELIDED.sub(" ", document).split()}
+    known = {word for word in stripped if _KEYWORD.fullmatch(word) and word.casefold() not in small}
+    if language in SPACELESS or len(known) < _KEYWORDS[1]:
+        return None
+    word = "|".join(map(re.escape, sorted({*known, *map(str.lower, known)})))  # people type no capitals, or all
+    return rf"^(?:{word})(?: (?:{word})){{{_KEYWORDS[0] - 1},{_KEYWORDS[1] - 1}}}$"
+
+
+_EDGES = "\"'“”‘’«»‹›„‚,;:!?()[]{}<>…–—*|"
+_ELIDED = re.compile(r"\b(?:[cdjlmnst]|qu)['’](?=\w)", re.IGNORECASE)  # French: l'ingénieur
+_KEYWORD = re.compile(r"(?=.*\w)[\w.+#@/\-]{2,30}")
+
+
 def search_problem(
     kind: str, text: str, lineage: Lineage, tools: Tools, values: Mapping[str, Any], character: str, scenario: str
 ) -> Problem | None:
@@ -169,7 +201,8 @@ def search_problem(
         Problem("has words of the examples", ", ".join(strays))
         if len(strays) >= _LEAST_STRAY_WORDS and len(strays) * 2 >= len(own)
         else None,
-        _poor_keywords(words, own) if kind == "keywords" else None,
+        _poor_keywords(words, own, held=bool(prompt.constrain)) if kind == "keywords" else None,
+        _little_of(text, source, language) if prompt.constrain else None,
         Problem("has a number that is not in its document", ", ".join(numbers)) if numbers else None,
         Problem("copies the title", "with its marks") if " > " in text else None,
         names_character(text, character),
@@ -186,13 +219,46 @@ def search_problem(
     )
 
 
-def _poor_keywords(said: list[str], own: list[str]) -> Problem | None:
-    """Return a problem if there are too few keywords or if they repeat a word."""
+def _poor_keywords(said: list[str], own: list[str], *, held: bool = False) -> Problem | None:
+    """Return a problem if there are too few keywords or if they repeat a word.
+
+    If a pattern limits them (`held`), no word may contain another ("Sicherung Datensicherung") either, because a model
+    then goes round in circles.
+    """
     if len(said) < _LEAST_KEYWORDS:
         return Problem("is vague", "one or two words")
     if len(set(own)) < len(own):
         return Problem("repeats itself", "it repeats a word")
+    if held and any(_is_about(left, right) for left, right in permutations(own, 2)):
+        return Problem("repeats itself", "one word is in another")
     return None
+
+
+def _is_about(word: str, other: str) -> bool:
+    """Return whether another word contains this one or begins with most of it (Meldungen, Meldungsfeld)."""
+    stem = word[: max(_LEAST_STEM, len(word) * 2 // 3)]
+    return (len(word) > 1 and word in other) or (len(word) >= _LEAST_STEM and other.startswith(stem))
+
+
+def _little_of(text: str, source: str, language: str) -> Problem | None:
+    """Return whether most of a search's words are not in its document: a model invents in a language it knows less."""
+    share, _ = borrowed(text, source, language)
+    if share >= _LEAST_SHARE:
+        return None
+    return Problem("has words that are not in its document", f"only {share:.0%} are")
+
+
+# Questions for a number or a date, in languages where a small model often asks for one that is not given.
+_FOR_A_NUMBER = {"de": r"^(?:wann|wie ?viele?)\b", "zh": "何时|什么时候|哪一?[年天月]|多少|多久|几[个年月天次]"}
+_GIVEN = {"de": r"\d", "zh": r"\d|[一二三四五六七八九十百千万两半]"}
+
+
+def unanswered(kind: str, text: str, fact: str, language: str) -> Problem | None:
+    """Return whether a question asks for a number or a date, and the fact that it should ask for has none."""
+    asked = _FOR_A_NUMBER.get(language) if kind == "question" else None
+    if asked is None or not re.search(asked, text, re.IGNORECASE) or re.search(_GIVEN[language], fact):
+        return None
+    return Problem("asks for a number", "its fact has none")
 
 
 @lru_cache(maxsize=16)

@@ -199,14 +199,14 @@ _ENGLISH = re.compile(
 
 
 def _one_language(job: Job) -> list[str]:
-    """Return what in recall and votes does not know both languages of a cross-lingual job."""
+    """Return what in recall and votes does not know the language of the queries, or that of the corpus."""
     pipeline, lines = job.pipeline, []
     asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
     for place, spec in _used(job):
         if not place.startswith("control."):
             continue
         kind, model = spec.kind, spec.model
-        if kind in LEXICAL or (kind == "maxsim" and model is None):
+        if pipeline.cross_lingual and (kind in LEXICAL or (kind == "maxsim" and model is None)):
             lines.append(
                 f"{place}: {kind} compares words: queries in {asked} share hardly any with passages in {corpus}"
             )
@@ -217,7 +217,7 @@ def _one_language(job: Job) -> list[str]:
                 f"model, such as BAAI/bge-m3, BAAI/bge-reranker-v2-m3 or {MULTILINGUAL}"
             )
     generation = pipeline.generation
-    if generation.max_overlap or generation.max_title_overlap:
+    if pipeline.cross_lingual and (generation.max_overlap or generation.max_title_overlap):
         lines.append("generation: max_overlap and max_title_overlap compare words, so they do nothing across languages")
     return lines
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airgen.errors import AirgenError
+from airgen.languages import language_name
 from airgen.registry import resolve
 from airgen.settings.control import VOTES
 
@@ -28,14 +29,23 @@ LONG_DOC: Mapping[str, Any] = {"types": {"question": 3, "claim": 1}, "hard_negat
 ONE_CALL: Mapping[str, Any] = {
     "prompts": "small",
     "one_call": True,
-    "types": {"question": 5, "keywords": 3},  # only 3 of 10 of its problems and claims were good
     "rewrites": 0,
     "hard_negatives": [3, 3],
     "negatives": "mined",
     "variants": {"hard_negative": "small/brief_hard_negative"},
 }
-ONE_CALL_LANGUAGES = frozenset({"de", "en", "zh"})
-"""Those with worked examples of their own: prompts/small/LANGUAGE/searches.j2."""
+_QUESTIONS_TOO: Mapping[str, int] = {"question": 5, "keywords": 3}  # of its problems and claims, 3 of 10 were good
+_KEYWORDS: Mapping[str, int] = {"keywords": 1}  # of its questions in German, 9 of 9 had a wrong verb or case
+ONE_CALL_TYPES: Mapping[str, Mapping[str, int]] = {
+    **dict.fromkeys(("en", "zh"), _QUESTIONS_TOO),
+    **dict.fromkeys(("de", "es", "fr", "id", "ru"), _KEYWORDS),
+}
+"""Types of queries in the languages with worked examples of their own: prompts/small/LANGUAGE/searches.j2."""
+ONE_CALL_LANGUAGES = frozenset(ONE_CALL_TYPES)
+
+READ: Mapping[str, int] = {"en": 77}
+"""Percentage of a 1.5B model's queries that a reader called good, by language (docs/notes/generation.md)."""
+_GOOD = 75  # percent
 
 # Step by step: in other languages, in the style of real queries, over two passages, and across languages.
 SMALL: Mapping[str, Any] = {
@@ -76,6 +86,23 @@ def size_of(llm: Any) -> tuple[Size, str]:
     return "small" if getattr(backend, "SMALL", False) else "large", ""
 
 
+def reading_words(llm: Any, language: str) -> str:
+    """Return how good readers found a small model's queries in a language, and what to do otherwise: one line.
+
+    It is empty for a large model.
+    """
+    if size_of(llm)[0] == "large":
+        return ""
+    name, good = language_name(language), READ.get(language)
+    if good is None:
+        return (
+            f"nobody has read a small model's queries in {name} yet: read 20 of yours before you trust their scores, "
+            "or name a larger model in `llm`"
+        )
+    words = f"queries in {name}: a reader called {good} % of those of a 1.5B model good"
+    return words if good >= _GOOD else f"{words}, which is too few: name a larger model in `llm`"
+
+
 def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
     """Return a pipeline's values with the defaults that depend on the size of its model."""
     llm = pipeline.get("llm")
@@ -85,9 +112,10 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
     if isinstance(generation, dict) and "prompts" not in generation and not pipeline.get("queries"):
         alone = not any(generation.get(name) for name in ("examples", "multi_hop", "query_language"))
         at_once = generation.get("one_call", alone and pipeline.get("language") in ONE_CALL_LANGUAGES)
-        own = dict(ONE_CALL if at_once else SMALL)
+        types = dict(ONE_CALL_TYPES.get(str(pipeline.get("language")), ONE_CALL_TYPES["en"]))
+        own = {**ONE_CALL, "types": types} if at_once else dict(SMALL)
         if pipeline.get("task") == "long-doc":
-            own |= {**LONG_DOC, **({"types": dict(ONE_CALL["types"])} if at_once else {})}
+            own |= {**LONG_DOC, **({"types": types} if at_once else {})}
         recall = control.get("recall") if isinstance(control, dict) else None
         if isinstance(recall, dict) and recall.get("pools_only"):
             own.pop("candidates", None)  # the recall's model chooses a draft

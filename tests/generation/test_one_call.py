@@ -1,6 +1,7 @@
 """Character, scenario and searches in one answer: the paper's rows, one call, and the choice among the searches."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from job_maker import LEXICAL, Run
 
 from airgen.errors import SettingsError
 from airgen.generation.attributes import length_class
-from airgen.generation.one_call import drafts_of
+from airgen.generation.one_call import _poor_keywords, drafts_of, keywords_pattern, unanswered
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.records import Candidate, Character, Query, Scenario
@@ -177,6 +178,79 @@ def test_passages_that_nobody_looks_for_are_counted_and_cost_nothing(
     written = [request.messages[-1].content for request in asked if request.stage == "query"]
     assert written and not any("seen from the north side" in text for text in written)
     assert "Figure 7" in (result.directory / "dataset" / "corpus.jsonl").read_text("utf-8")  # it stays in the corpus
+
+
+def test_keywords_are_held_to_the_documents_words() -> None:
+    document = "Öfen\n\nDer Ofen (aus Ton) hat zwei „Züge“ und reißt, wenn er bei 12 °C abkühlt: --help, .git-Ordner."
+    pattern = keywords_pattern(document, "de")
+    assert pattern is not None
+    for good in ("ofen züge ton", "Ofen reißt 12 abkühlt", ".git-Ordner ofen Öfen"):
+        assert re.fullmatch(pattern, good), good
+    for bad in ("ofen ton", "der ofen reißt", "ofen züge backofen", "ofen  ton züge", "OFEN TON ZÜGE",
+                "ofen ton züge reißt 12 abkühlt zwei"):  # fmt: skip
+        assert not re.fullmatch(pattern, bad), bad
+    elided = keywords_pattern("L'ingénieur n'avait pas calculé l'effet du vent sur qu'une arche d'acier", "fr")
+    assert elided is not None and re.fullmatch(elided, "ingénieur effet vent acier")
+    assert keywords_pattern("Der Ofen aus Ton", "de") is None  # nothing to choose from
+    assert keywords_pattern("เตาเผา แตกร้าว เมื่อ เย็น ลง เร็ว มาก", "th") is None
+
+
+def test_chinese_keywords_are_short_groups() -> None:
+    pattern = keywords_pattern("", "zh")
+    assert pattern is not None
+    for good in ("抗体药物 副作用", "LED 路灯 毛虫 数量", "tar 排除 .git目录"):
+        assert re.fullmatch(pattern, good), good
+    for bad in ("抗体药物", "抗体药物，副作用", "抗体药物的副作用有哪些表现 治疗", "一二 三四 五六 七八 九十"):
+        assert not re.fullmatch(pattern, bad), bad
+
+
+def test_a_language_that_the_model_knows_less_holds_its_keywords_to_the_document(
+    run: Run, folder: Path, asked: list[Request]
+) -> None:
+    """And asks for nothing else there; in English, the model is free."""
+    german = {**AT_ONCE, "task: qa": "task: qa\nlanguage: de", "backend: scripted": "backend: scripted, size: small"}
+    german["target: 12"] = "target: 2\ngeneration: {rewrites: 0, hard_negatives: [0, 0]}"
+    run("german", german)
+    request = next(request for request in asked if request.stage == "query")
+    assert request.schema is not None and "question" not in request.schema["properties"]
+    pattern = request.schema["properties"]["keywords"]["pattern"]
+    assert re.fullmatch(pattern, "specimen decline harbours") or "pecimen" in pattern
+    run("english", AT_ONCE)
+    (*_, request) = [request for request in asked if request.stage == "query"]
+    assert request.schema is not None and "pattern" not in request.schema["properties"]["keywords"]
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "fact", "expected"),
+    [
+        ("zh", "诺曼家族何时抵达地中海", "他们是最著名的诺曼家族", True),
+        ("zh", "诺曼家族何时抵达地中海", "他们于 1030 年抵达", False),
+        ("zh", "房东多久退押金", "房东应在三十天内退还押金", False),
+        ("zh", "泰河大桥为什么会倒塌", "工程师没有考虑风力", False),
+        ("de", "wie viele Züge hat der Ofen", "Der Ofen ist aus Ton", True),
+        ("de", "wann reißt der Ofen", "Er reißt bei 12 Grad", False),
+        ("en", "how many people died", "the bridge fell", False),  # is not asked there
+    ],
+)
+def test_a_question_for_a_number_needs_a_fact_with_one(language: str, question: str, fact: str, expected: bool) -> None:
+    assert (unanswered("question", question, fact, language) is not None) is expected
+    assert unanswered("keywords", question, fact, language) is None
+
+
+@pytest.mark.parametrize(
+    ("keywords", "circle"),
+    [
+        ("sicherung datensicherung laufwerk", True),
+        ("benachrichtigungen liste benachrichtigungsfeld", True),
+        ("ordner .git ausschließen", False),
+        ("sicherung laufwerk wiederherstellen", False),
+        ("a aal fang", False),
+    ],
+)
+def test_keywords_that_go_round_in_circles(keywords: str, circle: bool) -> None:
+    own = keywords.split()
+    assert _poor_keywords(own, own) is None  # they are different words
+    assert (_poor_keywords(own, own, held=True) is not None) is circle
 
 
 @pytest.mark.parametrize(

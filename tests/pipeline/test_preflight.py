@@ -276,3 +276,4 @@ def test_prompts_for_models_of_another_size_are_warned_of(
     assert len(lines) == bool(warned) and all(warned in line for line in lines)
     size = "small" if llm.get("size") == "small" or ("size" not in llm and llm["model"] == "qwen3:1.7b") else "large"
     assert f"{llm['model']}, a {size} model" in profile_words(found.pipeline)
+    assert ("queries in English: a reader called" in check_job(found).printed) == (size == "small")
