@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from corpus_maker import corpus, prose
-from hostile import HOSTILE, archive, broken, few
+from hostile import HOSTILE, JSON, archive, broken, few
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airgen.corpus import prepare
+from airgen.corpus.survey import survey
 from airgen.downloads import unpack
 from airgen.errors import AirgenError
 from airgen.records import Dropped, Passage, storable
@@ -34,6 +35,45 @@ CLEANING = {
     "min_tokens": 1, "max_tokens": 8192, "language": "drop", "boilerplate": "drop", "personal_data": "mask",
     "names": "titles", "offensive_share": 0.02, "exact_duplicates": "drop", "near_duplicates": {},
 }  # fmt: skip
+
+
+NAMES_OF_TABLES = st.sampled_from(
+    [
+        "text",
+        "id",
+        "title",
+        "columns",
+        "index",
+        "data",
+        "schema",
+        "fields",
+        "ids",
+        "documents",
+        "0",
+        "1",
+        "a.b",
+        "*",
+        "",
+    ]
+)
+TABLES = st.recursive(
+    st.sampled_from(["some words of a text", "a", "id", "text", 0, 1.5, None, True]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES_OF_TABLES, inner, max_size=4),
+    max_leaves=14,
+)
+
+
+@few
+@given(value=JSON | TABLES, kind=st.sampled_from(["json", "jsonl"]), indent=st.sampled_from([None, 1]))
+def test_init_and_reader_take_any_json(value: Any, kind: str, indent: int | None, outcome: Any) -> None:
+    """What `init` writes for a JSON file, its reader can read."""
+
+    def read(folder: Path) -> Any:
+        (folder / f"f.{kind}").write_text(json.dumps(value, indent=indent))
+        reader = {**survey(folder).reader, "path": "."}
+        return list(prepare(corpus(folder, reader), "qa"))
+
+    assert_rows(outcome(read))
 
 
 def assert_rows(found: Any) -> None:

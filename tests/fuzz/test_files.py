@@ -157,6 +157,20 @@ MESSAGE = (
 )
 MBOX = b"From a@example.org Mon Jan  1\n" + MESSAGE + b"\nFrom b@example.org Mon Jan  1\nSubject: T\n\n>From here on\n"
 
+# JSON of other tools: a table of pandas, columns as lists, rows in several lists, objects over several lines.
+FRAME = b'{"columns": ["id", "text"], "index": [0, 1], "data": [["a", "some words"], ["b", null]]}'
+TABLE = b'{"schema": {"fields": [{"name": "text"}]}, "data": [{"index": 0, "text": "some words"}]}'
+BY_COLUMN = b'{"text": {"0": "some words", "1": "more"}, "id": {"0": 1, "1": 2.0}}'
+LISTS = b'{"ids": ["a", "b"], "documents": ["some words", "more"], "included": ["documents"], "uris": null}'
+NESTED = b'{"a.b": {"x": [{"text": "some words"}], "y": [{"text": "more"}]}, "note": "words that are elsewhere"}'
+OVER_LINES = (
+    b'\xef\xbb\xbf{\n "id": 1,\n "text": "some words"\n}\n\x1e{\n "id": 2,\n "text": ["a", "b"]\n}[{"text": 3}]'
+)
+BOOK_XHTML = (
+    b"<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/><script src='a'/></head><body>"
+    b"<template><p>x</p></template><p>words <span id='p1'/><![CDATA[a & b]]></p><textarea/><svg><title/></svg></body>"
+)
+
 TOPICS = b"<top>\n<num> Number: 301\n<title> a ferry\n</top>\n<topic number='302'><query>bread</query></topic>\n"
 GOLDENS = b'{"tests": [{"vars": {"question": "a ferry"}, "id": 1}, {"vars": {"question": "bread"}, "id": 2}]}'
 RATED = b'{"judgmentRatings": [{"query": "q1", "ratings": [{"docId": "d1", "rating": "2.0"}]}, {"query": "q2"}]}'
@@ -182,6 +196,11 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("f.csv", RAGGED, document, ("duckdb",)),
     ("f.csv", RAGGED.decode().encode("utf-16"), document, ("duckdb",)),
     ("f.jsonl", b'{"_id": 1.0, "text": "\\ud800 a"}\n{"_id": 2, "title": "no text"}\n', document, ()),
+    *[("f.json", seed, document, ()) for seed in (FRAME, TABLE, BY_COLUMN, LISTS, NESTED)],
+    ("f.jsonl", OVER_LINES, document, ()),
+    ("f.csv", b"id^title^text\na^T^some words\nb^T^more: words\n", document, ("duckdb",)),
+    ("f.html", BOOK_XHTML, document, ("selectolax",)),
+    ("f.epub", epub({"a": BOOK_XHTML}), document, ("selectolax",)),
     ("f.epub", BOOK, document, ("selectolax",)),
     ("f.docx", WORD, document, ("mammoth",)),
     ("f.pdf", FILLED, document, ("pypdfium2",)),
