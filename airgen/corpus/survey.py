@@ -63,6 +63,7 @@ class Format:
     reader: dict[str, Any] = field(default_factory=dict)
     documents: Sequence[Document] = ()
     dropped: Counter[str] = field(default_factory=Counter)
+    details: Mapping[str, str] = field(default_factory=dict)  # about the first one of each reason
     complete: bool = True
     problem: str = ""
     unreadable: bool = False
@@ -284,7 +285,10 @@ def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) 
         # A table that its reader refuses would stop the whole corpus; a missing package can be installed.
         return replace(sampled, left_out=sampled.problem if table and sampled.unreadable else "")
     if not sampled.documents:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sampled.dropped.most_common(3))
+        reasons = ", ".join(
+            f"{count} {reason}" + (f" ({detail})" if (detail := sampled.details[reason]) else "")
+            for reason, count in sampled.dropped.most_common(3)
+        )
         problem = f"no document could be read{f': {reasons}' if reasons else ''}"
         return replace(sampled, problem=f"{path}: {problem}", unreadable=True, left_out=problem)
     lengths = sampled.lengths("en")
@@ -383,6 +387,7 @@ def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
         )
         documents: list[Document] = []
         dropped: Counter[str] = Counter()
+        details: dict[str, str] = {}
         characters = 0
         reader = open_reader(settings)
         for row in read_documents(reader):
@@ -390,6 +395,7 @@ def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
                 continue  # pieces, and files that are counted beside the formats
             if not isinstance(row, Document):
                 dropped[row.reason] += 1
+                details.setdefault(row.reason, one_line(row.detail, 80))
             elif row.text.strip():
                 documents.append(row)
                 characters += len(row.text)
@@ -402,7 +408,7 @@ def _sample(path: Path, fmt: Format, only: Sequence[Path]) -> Format:
         return replace(fmt, problem=f"{error}{needed}", unreadable=True)
     complete = len(documents) < _MAX_SAMPLE_DOCUMENTS and characters <= _MAX_SAMPLE_CHARACTERS
     repeating = tuple(getattr(reader, "repeating", ()))
-    return replace(fmt, documents=documents, dropped=dropped, complete=complete, repeating=repeating)
+    return replace(fmt, documents=documents, dropped=dropped, details=details, complete=complete, repeating=repeating)
 
 
 _MIN_PROBABILITY, _MIN_LETTER_BYTES = 0.8, 24  # from which a single text shows its language

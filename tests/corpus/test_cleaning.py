@@ -51,6 +51,7 @@ def test_normalised_text_is_clean_and_stays_as_it_is(text: str) -> None:
         ("a\u202eb\u200bc\u00add", "abcd"),
         ("\ud800x", "\ufffdx"),
         ("one\u2028two\rthree\x0cfour", "one\ntwo\nthree\nfour"),
+        ("one\x0btwo\x85three\x1cfour\x1dfive\x1esix\x1fseven", "one\ntwo\nthree\nfour\nfive\nsix seven"),
     ],
 )
 def test_normalising(raw: str, clean: str) -> None:

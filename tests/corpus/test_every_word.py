@@ -1,6 +1,7 @@
 """A word in any place of a document of any format is in a document, or in what was dropped with its reason."""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ MARKDOWN = {
     "cell beyond the last": "| a | b |\n|---|---|\n| 1 | 2 | {} |", "ragged row": "| a | b |\n|---|---|\n| {}",
     "cell in a list": "* | a |\n  |---|\n  | b | {} |", "footnote": "a[^1]\n\n[^1]: {}",
     "note without reference": "a\n\n[^x]: {}\n\nb", "tags": "<div>{}</div>",
+    "cell of HTML": "<table><tr><td>a</td><td>{}</td></tr></table>",
     "summary": "<details><summary>{}</summary>\n\nx\n</details>", "component": '<Tab label="{}">\n\nx\n\n</Tab>',
     "picture": "<img alt='{}' src=x>", "placeholder": "cp <{}>", "before a rule": "{}\n\n---\n\nx",
     "between rules": "---\n\n{}\n\n---", "after a rule": "x\n\n***\n{}", "equation": "$$\n{}\n$$",
@@ -419,6 +421,14 @@ MAIL = {
     + PART.format("text/plain\nContent-Disposition: attachment", MARK),
     "forwarded": MIXED + PART.format("message/rfc822", f"Subject: {MARK}\n\nx"),
     "saved page": RELATED + PART.format("text/html", f"<p>{MARK}") + PART.format("text/css", "p {}"),
+    "after a mark": f"\xef\xbb\xbfSubject: {MARK}\n\nx",
+    "no boundary": f"Content-Type: multipart/mixed\n\n{MARK}",
+    "-before the parts": MIXED + MARK + "\n" + PART.format("text/plain", "a"),
+    "-after the parts": MIXED + PART.format("text/plain", "a") + "--x--\n" + MARK,
+    "beside bytes of no encoding": MIXED
+    + PART.format("text/plain; charset=shift_jis", "\xff\xfd\x81")
+    + PART.format("text/plain", MARK),
+    "damaged base64": f"Content-Transfer-Encoding: base64\n\n{b64encode(f'a {MARK} b c d e'.encode()).decode()[:-3]}!",
     "-frame": RELATED + PART.format("text/html", "<p>a") + PART.format("text/html", f"<p>{MARK}"),
 }
 
@@ -431,6 +441,19 @@ def test_places_of_messages(place: str, name: str, tmp_path: Path) -> None:
     if name == "f.mbox" and not MAIL[place].startswith("\n"):
         raw = b"From a@b.org Mon Jan 1\nSubject: other\n\nFrom here on.\n\nFrom a@b.org Mon Jan 1\n" + raw
     check(rows_of(tmp_path, "email", name, raw), kept=not place.startswith("-"))
+
+
+def test_messages_are_decoded_as_programs_do(tmp_path: Path) -> None:
+    """A charset of the 1980s stands for its successor: gb2312 for gbk, us-ascii for windows-1252 or UTF-8."""
+    pytest.importorskip("selectolax")
+    for charset, encoding, text in [
+        ("gb2312", "gbk", "港口的灯由镕喆两人检查"),
+        ("iso-8859-1", "cp1252", "The ferry costs 12 € – “return”"),
+        ("us-ascii", "utf-8", "größer"),
+    ]:
+        raw = f"Content-Type: text/plain; charset={charset}\n\n".encode() + text.encode(encoding)
+        document = next(row for row in rows_of(tmp_path, "email", "f.eml", raw) if isinstance(row, Document))
+        assert document.text == text
 
 
 CHOICE = "<mc:AlternateContent><mc:Choice>{}</mc:Choice><mc:Fallback>{}</mc:Fallback></mc:AlternateContent>"
@@ -552,3 +575,33 @@ def test_utf_16_without_a_mark_is_no_utf_8(encoding: str, tmp_path: Path) -> Non
     text = f"Маяк горит ночью у дальнего мола, {MARK}."
     (row,) = rows_of(tmp_path, "text", "f.txt", text.encode(encoding))
     assert isinstance(row, Document) and row.text == text
+
+
+def test_cells_of_html_in_markdown_are_apart(tmp_path: Path) -> None:
+    raw = b"<table>\n<tr><th>Lamp</th><th>Lit</th></tr>\n<tr><td>north<td>dusk</tr>\n</table>\n\n<p>one</p><p>two</p>\n"
+    (row,) = rows_of(tmp_path, "markdown", "f.md", raw)
+    assert [line.strip() for line in row.text.split("\n") if line.strip()] == [
+        "Lamp | Lit",
+        "north | dusk",
+        "one",
+        "two",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "raw", "advice"),
+    [
+        ("html", "f.html", b"%PDF-1.4\n", "a PDF: name it .pdf"),
+        ("text", "f.txt", b"%PDF-1.4\n", "a PDF: name it .pdf"),
+        ("text", "f.txt", b"<!DOCTYPE html>\n<p>a", "an HTML page: name it .html"),
+        ("markdown", "f.md", b"{\\rtf1 a}", "RTF: save it as .docx"),
+        ("docx", "f.docx", b"\n<html><p>a", "an HTML page: name it .html"),
+        ("pdf", "f.pdf", b"<!doctype html><p>not found", "an HTML page: name it .html"),
+        ("html", "f.html", b"PK\x03\x04", "an archive or an office document: name it .docx, .epub, .odt or .pptx"),
+    ],
+)
+def test_a_file_of_another_format_is_named(kind: str, name: str, raw: bytes, advice: str, tmp_path: Path) -> None:
+    """As crawlers save what a server gives under any name: its bytes are no text."""
+    (row,) = rows_of(tmp_path, kind, name, raw)
+    assert isinstance(row, Dropped) and row.reason == "another format than its name says"
+    assert row.detail.startswith(advice)

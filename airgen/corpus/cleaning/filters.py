@@ -66,6 +66,8 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\
 _UNWANTED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
+# Controls that stand between words: other ends of a line, and separators of records.
+_BETWEEN = dict.fromkeys(map(ord, "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028"), "\n") | {0x1F: " "}
 _CODE = re.compile(r"""^(?:>>>|\.\.\.|[$#|+]) |["'`=]""")
 _BREAKS = re.compile(r"\n{3,}")
 
@@ -88,8 +90,7 @@ def normalise(text: str) -> str:
     """Return the text with \\n as line break, at most one blank line in a row, and single spaces except in code."""
     if _is_clean(text):
         return text
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0c", "\n")
-    text = text.replace("\u2028", "\n").replace("\u2029", "\n\n")
+    text = text.replace("\r\n", "\n").replace("\u2029", "\n\n").translate(_BETWEEN)
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
     text = _UNWANTED.sub("", text)

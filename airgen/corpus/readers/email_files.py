@@ -4,6 +4,7 @@ The subject becomes the title, and the message's plain or HTML text the document
 recipients, are pieces that are left out.
 """
 
+import base64
 import email
 import email.errors
 import email.policy
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from email.message import Message
 from typing import Any, ClassVar
 
-from airgen.corpus.readers.character_encodings import decoded, decoded_html
+from airgen.corpus.readers.character_encodings import Decoded, decoded, decoded_html
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, Page, SectionSettings, paragraphs
@@ -20,6 +21,7 @@ from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped, storable
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)
+_PAGES = ("text/html", "application/xhtml+xml")
 _HEADERS = ("From", "To", "Cc", "Date")
 _WRONG = (  # errors of the library for damaged files
     LookupError, ValueError, TypeError, AttributeError, AssertionError, RecursionError, ArithmeticError,
@@ -57,7 +59,7 @@ class EmailReader(FileReader):
         max_bytes: int = 256 * 1024 * 1024
 
     suffixes = (".eml", ".mht", ".mhtml", ".mbox")
-    version, packed = 1, True
+    version, packed = 2, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """Yield the pieces left out of a file, then its documents. Raises Unusable if the file has no text."""
@@ -76,7 +78,7 @@ class EmailReader(FileReader):
 
     def _message(self, raw: bytes, name: str, anchor: str) -> Iterator[Document | Dropped]:
         try:
-            message = email.message_from_bytes(raw, policy=_POLICY)
+            message = email.message_from_bytes(raw.removeprefix(b"\xef\xbb\xbf"), policy=_POLICY)
             title = storable(" ".join(str(_header(message, "Subject")).split()))
             page = self._page(message)
             headers = [f"{key}: {value}" for key in _HEADERS if (value := _header(message, key))]
@@ -110,6 +112,9 @@ class EmailReader(FileReader):
             if count > _MOST_PARTS:
                 raise Unusable("too large", f"more than {_MOST_PARTS:,} parts")
             kind = part.get_content_type()
+            if kind.startswith("multipart/") and not part.is_multipart():
+                kind = "text/plain"  # its boundary is missing
+            left.append(("around the parts of the message", storable(_around(part))))
             inner = [child for child in part.get_payload() if isinstance(child, Message)] if part.is_multipart() else []
             if inner:
                 chosen = _chosen(kind, inner)
@@ -118,7 +123,7 @@ class EmailReader(FileReader):
                     blocks.append(Block(storable(_header(inner[0], "Subject"))))
                 continue
             filename = storable(_filename(part))
-            if part.get_content_maintype() != "text" or kind in ("text/css", "text/javascript"):
+            if not kind.startswith("text/") or kind in ("text/css", "text/javascript"):
                 left.append(("attachment", filename))
                 continue
             page = self._text(part, kind)
@@ -133,16 +138,39 @@ class EmailReader(FileReader):
         return Page(title, blocks, left)
 
     def _text(self, part: Message, kind: str) -> Page:
-        raw = part.get_payload(decode=True)
-        raw = raw if isinstance(raw, bytes) else b""
+        raw, mended = _payload(part)
+        left = [("damaged base64, read as far as it goes", mended)] if mended else []
         charset = str(part.get_content_charset() or "")
-        if kind in ("text/html", "application/xhtml+xml"):
-            return html_page(decoded_html(raw, "", self.place.language, charset).text)
         try:
-            text = raw.decode(charset or "utf-8")
-        except (LookupError, UnicodeError):
-            text = decoded(raw, "", self.place.language).text
-        return Page("", paragraphs(text))
+            if charset or kind in _PAGES:
+                result = decoded_html(raw, "", self.place.language, charset)
+            else:
+                result = decoded(raw, "", self.place.language)
+        except UnicodeError:  # one part does not cost the message
+            result = Decoded(raw.decode("utf-8", "replace"), "utf-8", damaged=True)
+        if result.damaged:
+            left.append((f"bytes that are not {result.encoding}", result.text))
+        page = html_page(result.text) if kind in _PAGES else Page("", paragraphs(result.text))
+        return Page(page.title, page.blocks, [*page.left, *left])
+
+
+def _payload(part: Message) -> tuple[bytes, str]:
+    """Return the bytes of a part, and the beginning of its base64 where that is damaged."""
+    raw = part.get_payload(decode=True)
+    raw = raw if isinstance(raw, bytes) else b""
+    if str(part.get("Content-Transfer-Encoding") or "").strip().lower() != "base64":
+        return raw, ""
+    written = part.get_payload()
+    letters = re.sub(r"[^A-Za-z0-9+/]", "", written) if isinstance(written, str) else ""
+    if not letters or raw.translate(None, b" \t\r\n") != written.encode("utf-8", "replace").translate(None, b" \t\r\n"):
+        return raw, ""  # the library gives what is no base64 as it is
+    return base64.b64decode(letters[: len(letters) // 4 * 4]), written[:200]
+
+
+def _around(message: Message) -> str:
+    """Return what is before and after the parts of a message, which programs do not show."""
+    words = "\n".join(filter(None, (message.preamble, message.epilogue))).strip()
+    return "" if "multi-part message in MIME format" in words and len(words) < 200 else words
 
 
 def _header(message: Message, name: str) -> str:

@@ -110,7 +110,7 @@ class HtmlReader(FileReader):
             """Return which part of a page to read."""
             return self.extract or ("page" if self.content or self.remove else "main")
 
-    version = 6
+    version = 7
     suffixes = (".html", ".htm", ".xhtml", ".xht", ".shtml", ".html.gz")
     settings: Settings
 

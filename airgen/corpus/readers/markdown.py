@@ -36,13 +36,20 @@ _SHOWN = re.compile(
 )
 _TITLED = re.compile(r"""(?<![\w-])(?:title|caption|filename)=(["'])(.*?)\1""")
 _CELL_END = re.compile(r"(?<!\\)\|")
+_CELL = "\x1c"  # stands where a cell of HTML begins
+_ROW_START = re.compile(r"\n\s*\x1c|\A\s*\x1c")
+# Elements of HTML that begin or end a line.
+_LINES = frozenset((
+    "blockquote", "br", "dd", "details", "div", "dt", "figcaption", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li",
+    "ol", "p", "summary", "table", "tr", "ul",
+))  # fmt: skip
 _HIDDEN = re.compile(r"(?:script|style)(?=[\s/>])", re.IGNORECASE)
 
 
 class MarkdownReader(FileReader):
     """Reads Markdown without its markup. The title comes from the front matter or the first heading of level 1."""
 
-    version = 4
+    version = 5
     suffixes = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd", ".md.gz")
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
@@ -183,7 +190,8 @@ class _Walk:
         elif node.type in ("fence", "code_block"):
             yield "\n".join(filter(None, (_caption(node.info), node.content.rstrip("\n"))))
         elif node.type == "html_block":
-            yield html.unescape(self._tags(node.content)).strip()
+            words = html.unescape(_ROW_START.sub("\n", self._tags(node.content)))
+            yield words.replace(_CELL, " | ").strip()
         elif node.type == "table":
             rows = (row for part in node.children for row in part.children)
             yield "\n".join(" | ".join([*map(self.inline, row.children), *self._surplus(row)]) for row in rows)
@@ -224,7 +232,7 @@ class _Walk:
         if node.type in ("softbreak", "hardbreak"):
             yield "\n"
         elif node.type == "html_inline":
-            yield self._tags(node.content)
+            yield self._tags(node.content).replace(_CELL, " ")
         elif node.type == "footnote_ref":
             yield f"[{node.meta['id'] + 1}]"
         elif node.children:
@@ -244,7 +252,9 @@ class _Walk:
         if match[2] != name and (shown := _SHOWN.findall(inside)):  # a component of MDX
             return "".join(f"{words}\n" for _, words in shown)
         if name in self._closed or name in _UNCLOSED or "=" in inside or inside.endswith("/"):
-            return "\n" if name == "br" else ""
+            if name in ("td", "th"):
+                return "" if match[1] else _CELL
+            return "\n" if name in _LINES else ""
         return match[0]
 
 

@@ -15,6 +15,29 @@ from airgen.records import Document, Dropped
 _MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # files, and bytes per file, from which the encoding is detected
 
 
+# What files begin with that are saved under the name of another kind, and what to do.
+_SIGNATURES = (
+    (b"%PDF-", "a PDF: name it .pdf"),
+    (b"PK\x03\x04", "an archive or an office document: name it .docx, .epub, .odt or .pptx, or unpack it"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old office document: save it as .docx"),
+    (b"{\\rtf", "RTF: save it as .docx"),
+    (b"\x89PNG\r\n", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+)
+_PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+
+
+def _other_format(raw: bytes, path: Path, packed: bool) -> str:
+    """Return what a file is that does not have the format of its reader, and what to do; empty if it may have it."""
+    if packed or path.suffix.lower() == ".txt":
+        no_message = path.suffix.lower() not in (".eml", ".mbox", ".mht", ".mhtml")
+        if no_message and _PAGE.match(raw):
+            return "an HTML page: name it .html"
+    if packed:
+        return ""
+    return next((words for signature, words in _SIGNATURES if raw.startswith(signature)), "")
+
+
 class FileReader(PathReader):
     """Base class of readers that read one file at a time. A subclass turns its bytes or its text into documents.
 
@@ -41,6 +64,8 @@ class FileReader(PathReader):
             yield drop("too large", identity=name, detail=f"more than {self.settings.max_bytes} bytes", source=name)
         elif not raw.strip():
             yield drop("empty file", identity=name, source=name)
+        elif other := _other_format(raw, path, self.packed):
+            yield drop("another format than its name says", identity=name, detail=other, source=name)
         else:
             yield Raw(path, raw)
 

@@ -112,7 +112,7 @@ class EpubReader(FileReader):
 
     suffixes = (".epub",)
 
-    version, packed = 4, True
+    version, packed = 5, True
 
     def parse(self, raw: bytes, name: str) -> Iterator[Document | Dropped]:
         """Yield the pieces left out of a book's chapters, then its documents.
