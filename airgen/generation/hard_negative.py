@@ -39,7 +39,7 @@ async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         # Ask again if there is one item instead of three, but not if a single item is missing.
         if good >= min(least or 1, count) or good == count:
             return None
-        wanted = f"usable documents, wanted are {count} that differ from each other and from the document"
+        wanted = f"usable documents, but {count} are needed that differ from each other and from the document"
         return Problem("too few usable documents", told=f"{good} {wanted}")
 
     values = {

@@ -69,17 +69,21 @@ def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
     is not a request for information ("I need information on ..."). Keywords are not a sentence. In a language whose
     question words are unknown, only the question mark counts.
     """
-    asking, wanted = asks(text, language), f"wanted is {TYPE_TEXT.get(kind, kind)}"
+    asking, wanted = asks(text, language), f"but must be {TYPE_TEXT.get(kind, kind)}"
     if kind == "question":
-        return Problem("wrong type", f"it asks nothing, {wanted}") if asks_somewhere(text, language) is False else None
+        return (
+            Problem("wrong type", f"it does not ask anything, {wanted}")
+            if asks_somewhere(text, language) is False
+            else None
+        )
     if kind == "keywords" and not is_keywords(text, language):
         return Problem("wrong type", f"it is not a list of keywords, {wanted}")
     if kind in ("problem", "claim") and asking:
         return Problem("wrong type", f"it is a question, {wanted}")
     if kind == "problem" and _ERRAND.search(text):
-        return Problem("wrong type", f"it says that something is looked for, {wanted}")
+        return Problem("wrong type", f"it is a request for information, {wanted}")
     if kind == "claim" and (in_first_person(text, language) or not _states(text, language)):
-        return Problem("wrong type", f"it states nothing, {wanted}")
+        return Problem("wrong type", f"it does not state anything, {wanted}")
     return None
 
 
@@ -120,7 +124,7 @@ def repeats_itself(text: str, language: str) -> Problem | None:
     most = max(Counter(zip(tokens, tokens[1:], tokens[2:], strict=False)).values())
     if most < _MAX_TRIGRAM_REPEATS and len(set(tokens)) * 2 >= len(tokens):
         return None
-    return Problem("repeats itself", f"its {len(tokens)} words are {len(set(tokens))} different ones")
+    return Problem("repeats itself", f"only {len(set(tokens))} of its {len(tokens)} words are different")
 
 
 def untranslated(text: str, language: str, source: str) -> Problem | None:
@@ -135,7 +139,7 @@ def wrong_length(text: str, length: str, language: str) -> Problem | None:
     count = count_words(text, language)
     if count >= least and (most is None or count <= most):
         return None
-    return Problem("wrong length", f"it has {count} words, wanted is {LENGTH_TEXT[length]}")
+    return Problem("wrong length", f"it has {count} words, but must have {LENGTH_TEXT[length]}")
 
 
 def longest_common_run(left: Sequence[str], right: Sequence[str]) -> int:
@@ -155,7 +159,7 @@ def copied(query: str, document: str, language: str, most: int) -> Problem | Non
     run = longest_common_run(folded_words(query, language), folded_words(document, language))
     if run <= most:
         return None
-    return Problem("copies the document", f"{run} words in a row, at most {most} are allowed")
+    return Problem("copies the document", f"{run} words in a row, but at most {most} are allowed")
 
 
 def overlap(query: str, document: str, language: str) -> float:
@@ -194,7 +198,7 @@ def too_near(query: str, title: str, document: str, pipeline: Pipeline) -> Probl
         share, named = (0.0, []) if most is None or pipeline.cross_lingual else borrowed(whole, other, language)
         if most is not None and share > most:
             figures = f"({share:.0%}{of}, at most {most:.0%})"
-            return Problem(reason, f"{figures}: say some of these otherwise: {', '.join(named)}")
+            return Problem(reason, f"{figures}: replace some of these words: {', '.join(named)}")
     return None
 
 
@@ -249,7 +253,7 @@ def off_subject(query: str, document: str, scenario: str, character: str, langua
     _, of_character = borrowed(query, character, language)
     if set(named) - set(of_character):
         return None
-    return Problem("off the subject", "it has no word of the document or of the scenario")
+    return Problem("off the subject", "it contains no word of the document or the scenario")
 
 
 def duplicates(left: str, right: str, language: str) -> bool:

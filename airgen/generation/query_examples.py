@@ -94,7 +94,7 @@ def unlike_model(text: str, model: Model | None, language: str) -> Problem | Non
         return None
     count = count_words(text, language)
     if not model.least <= count <= model.most:
-        return Problem("wrong length", f"it has {count} words, wanted are {model.least} to {model.most}")
+        return Problem("wrong length", f"it has {count} words, but must have {model.least} to {model.most}")
     asks = form_of(text, language) == "question"
     if asks != (model.form == "question"):
         return Problem("wrong form", "end it with a question mark" if not asks else "write it without a question mark")
@@ -108,7 +108,7 @@ def repeats_example(text: str, examples: tuple[str, ...], language: str) -> Prob
     tokens = folded_words(text, language)
     shares_run = any(run in _runs(examples, language) for run in _windows(tokens))
     if shares_run or any(alike(frozenset(tokens), example) for example in _word_sets(examples, language)):
-        return Problem("repeats an example", told="it repeats one of the examples; write about the document alone")
+        return Problem("repeats an example", told="it repeats one of the examples; write only about the document")
     return None
 
 

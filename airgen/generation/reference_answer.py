@@ -35,7 +35,7 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
     def check(value: Any) -> Problem | None:
         if not quoted(value["quote"]):
-            return Problem("its quote is not in the document", told="quote the document's own words, without a change")
+            return Problem("its quote is not in the document", told="quote the document's own words unchanged")
         return wrong_language(value["answer"], language)
 
     values = {"language_name": language_name(language), "document": lineage.document, "query": final.text}

@@ -79,7 +79,7 @@ GERMAN = "Die Bienen sind im Winter in dem Stock und werden von der Königin nic
 def test_too_few_negatives_are_asked_again(world: Any, texts: list[str], usable: int) -> None:
     world.answers(hard_negative={"documents": [{"title": "", "text": text} for text in texts]})
     assert skipped(world.run(HARD_NEGATIVE)).reason == "too few usable documents"
-    assert f"{usable} usable documents, wanted are" in world.llm.requests[-1].messages[-1].content
+    assert f"{usable} usable documents, but" in world.llm.requests[-1].messages[-1].content
     assert len(world.llm.requests) == 3
 
 
@@ -114,7 +114,7 @@ def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
     first, second = world.llm.requests
     assert second.messages[: len(first.messages)] == first.messages  # a prefix cache serves it
     assert (first.sample, second.sample) == (0, 1)
-    assert "it has 12 words, wanted is fewer than 10 words" in second.messages[-1].content
+    assert "it has 12 words, but must have fewer than 10 words" in second.messages[-1].content
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_bad_first_answer_is_mended_by_the_reason(world: Any) -> None:
     [
         (QUERY, "what does the passage say of bees", "refers to the document"),
         (QUERY, "do workers pass it from mouth to mouth until", "copies the document: 8 words in a row"),
-        (QUERY, "how do bees bees bees bees bees bees make", "repeats itself: its 9 words are 4 different ones"),
+        (QUERY, "how do bees bees bees bees bees bees make", "repeats itself: only 4 of its 9 words are different"),
         (QUERY, "蜜蜂怎样酿造蜂蜜呢", "wrong language"),
         (REWRITE, "蜜蜂怎样酿造蜂蜜呢", "wrong language"),
         (QUERY, None, "malformed"),

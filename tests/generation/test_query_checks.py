@@ -108,7 +108,7 @@ CHECKS: dict[str, tuple[Callable[[str], object], list[str], list[str]]] = {
         ["is the tax on the sale of a house the tax of the year of the sale", "New York, New York", "la la la la la"],
         [
             "what are the signs and symptoms signs symptoms signs symptoms signs symptoms",  # a 1.5B model's
-            "vaccine vaccine for dogs for dogs vaccine for cats dogs",  # four of ten words are different ones
+            "vaccine vaccine for dogs for dogs vaccine for cats dogs",  # only four of ten words are different
         ],
     ),
     "only a question is a question": (

@@ -183,7 +183,7 @@ def test_two_versions_on_n_documents(pipeline: Path) -> None:
         assert list(row["tried"]) == ["query", str(edited)]
         ours, theirs = row["tried"].values()
         assert ours["problem"] == "" and len(json.loads(ours["answer"])["query"].split()) == 8
-        assert theirs["problem"] == "wrong length: it has 24 words, wanted is fewer than 10 words"
+        assert theirs["problem"] == "wrong length: it has 24 words, but must have fewer than 10 words"
     totals = value["totals"]
     assert totals["query"]["usable"] == 2 and totals[str(edited)]["usable"] == 0
     assert 0 < totals["query"]["borrowed"] < 1
