@@ -1,6 +1,7 @@
 """The architecture, held by a test: imports go one way, and there is no cycle."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -102,6 +103,15 @@ LIGHT = {
 def test_what_is_looked_at_first_imports_nothing_heavy(code: str) -> None:
     code = f"import sys\n{code}\nassert not {LIGHT[code]} & set(sys.modules), sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_columns_are_aligned_in_one_place() -> None:
+    padded = re.compile(r"\.[lr]just\(|\{[^{}]*:[<>]\{|\{[^{}]*:[<>]\d")
+    pads = {path.relative_to(PACKAGE).as_posix() for path in FILES if padded.search(path.read_text("utf-8"))}
+    # `escaping` aligns tables; the others write the help, lines of progress, and comments in YAML.
+    assert pads == {"text/escaping.py", "cli.py", "steps/progress.py", "training/recipe.py"}
+    tables = {path.name for path in FILES if "terminal_table" in path.read_text("utf-8")}
+    assert tables == {"escaping.py", "study.py"}
 
 
 def test_help_lists_every_command_once() -> None:

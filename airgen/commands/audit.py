@@ -26,8 +26,7 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
 from airgen.paths import EVALUATION
-from airgen.study import Shown
-from airgen.text.escaping import terminal_table
+from airgen.study import Plain, Shown, Study, Table, columns
 
 if TYPE_CHECKING:
     from airgen.audit.answers import AuditResult
@@ -128,9 +127,8 @@ def audit_score(
     applied = apply_answers(job or Path(what), files, folder, split) if apply else None
     result = score_labels(job or Path(what), files, folder, split)
     place = folder / "result.json" if job is None else job.dataset / "README.md"
-    lines = [
-        terminal_table([["", "people's answer"], *([name, str(value)] for name, value in result.as_card().items())])
-    ]
+    card = Table([(name, str(value)) for name, value in result.as_card().items()], columns("", "people's answer"))
+    lines = list[str]()
     if by_hand := result.chosen_by_hand["pairs"]:
         lines.append(
             f"not in the estimates: {by_hand} answers to pairs that people chose themselves or whose label they "
@@ -148,7 +146,7 @@ def audit_score(
         lines.append(f"scores with these labels: {again}")
     elif result.overall.agreed < result.overall.count:
         lines.append("the labels are as they were: the same command with --apply makes people's answers the labels")
-    return Outcome(replace(result, applied=applied), lines)
+    return Outcome(replace(result, applied=applied), Study("", [card, *map(Plain, lines)]))
 
 
 def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | None, Path]:

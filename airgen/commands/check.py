@@ -11,7 +11,6 @@ from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, pat
 from airgen.commands.outcome import Outcome
 from airgen.errors import AirgenError, UsageError
 from airgen.study import Plain, Shown, Study, Table
-from airgen.text.escaping import terminal_table, terminal_text
 
 if TYPE_CHECKING:
     from airgen.pipeline.estimate import Estimate, Standing
@@ -76,7 +75,7 @@ def check(
         SettingsError: A file cannot be read.
         UsageError: An option does not apply to a suite.
     """
-    from airgen.pipeline.check_suite import check_suite, suite_lines
+    from airgen.pipeline.check_suite import check_suite
     from airgen.pipeline.job import Job
     from airgen.pipeline.show import find_place
     from airgen.settings.suite import is_suite
@@ -95,7 +94,7 @@ def check(
         "problems": suite_estimate.problems,
         "advice": suite_estimate.warnings,
     }
-    return Outcome(value, suite_lines(suite_estimate), json=shown, code=1 if suite_estimate.problems else 0)
+    return Outcome(value, suite_estimate.study(), json=shown, code=1 if suite_estimate.problems else 0)
 
 
 def check_job(
@@ -226,17 +225,4 @@ def check_prompts(
 
     path, folder = find_place(pipeline, path_or_none(runs))
     trial = try_on_documents(path, list(names), documents, folder)
-    totals, lines = trial.totals(), []
-    width = max(map(len, names))
-    for row in trial.rows:
-        lines.append(terminal_text(f"{row['document']}  {row['title']}"))
-        for name, answer in row["tried"].items():
-            problem = f"  ({answer.problem})" if answer.problem else ""
-            lines.append(terminal_text(f"  {name:<{width}}  {answer.answer}{problem}"))
-    table = [["prompt", "usable", "tokens in", "tokens out", "borrowed"]]
-    for name, total in totals.items():
-        share = "" if total["borrowed"] is None else f"{total['borrowed']:.0%}"
-        tokens = [f"{total[column]:,.0f}" for column in ("prompt_tokens", "completion_tokens")]
-        table.append([name, f"{total['usable']} of {total['documents']}", *tokens, share])
-    shown = {"documents": trial.rows, "totals": totals}
-    return Outcome(trial, [*lines, terminal_table(table)], json=shown)
+    return Outcome(trial, trial.study(), json={"documents": trial.rows, "totals": trial.totals()})

@@ -32,8 +32,8 @@ from airgen.commands.outcome import UNSURE, WORSE, Outcome
 from airgen.commands.printing import say
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, DatasetError, UsageError
-from airgen.study import Rows, Shown, Table
-from airgen.text.escaping import md, terminal_table
+from airgen.study import Column, Plain, Rows, Shown, Study, Table, columns
+from airgen.text.escaping import md
 
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
@@ -102,7 +102,7 @@ def evaluate(
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
-    from airgen.evaluation.result_tables import compare_results, overview_table, ranking_text
+    from airgen.evaluation.result_tables import compare_results, overview_table, ranking_study
     from airgen.evaluation.systems import chosen_systems, named_once
     from airgen.python.results import Results
     from airgen.python.systems import systems_of
@@ -156,7 +156,7 @@ def evaluate(
             results += dataset_results
             if dataset_results:
                 lines += [f"{opened.name} ({split})"] if len(targets) > 1 else []
-                lines.append(ranking_text(dataset_results, compare_results(dataset_results)))
+                lines.append(ranking_study(dataset_results, compare_results(dataset_results)).text())
             if dataset_results and lengths:
                 place = results_folder(out, opened.name, split)
                 say(f"\n{write_lengths(opened, dataset_results, place)}\n{place / 'lengths.md'}, with lengths.svg")
@@ -346,30 +346,42 @@ def evaluate_compare(
             for name, scores in zip(names[:-1], scored[:-1], strict=True)
             for m in wanted
         ]
-        rows = [["run", "measure", "difference", f"{100 * level:.4g} %", ""]]
-        for gate in gates:
-            interval = f"{gate.low:+.4f} to {gate.high:+.4f}"
-            rows.append([gate.run, gate.measure, f"{gate.difference:+.4f}", interval, gate.verdict])
+        table = Table(
+            gates,
+            [
+                Column("run", lambda gate: gate.run),
+                Column("measure", lambda gate: gate.measure),
+                Column("difference", lambda gate: gate.difference, "+.4f"),
+                Column(f"{100 * level:.4g} %", lambda gate: (gate.low, gate.high), "+.4f"),
+                Column("", lambda gate: gate.verdict),
+            ],
+        )
         bad = {*(("worse",) if fail_if_worse or fail_if_unsure else ()), *(("unsure",) if fail_if_unsure else ())}
         shown = {"baseline": baseline, "queries": len(labels), "runs": gates}
         verdicts = bad & {gate.verdict for gate in gates}
         code = WORSE if "worse" in verdicts or low else UNSURE if verdicts else 0
-        return Outcome(ComparedRuns({}, missing, gates), [terminal_table(rows), *low], json=shown, code=code)
+        return Outcome(ComparedRuns({}, missing, gates), Study("", [table, *map(Plain, low)]), json=shown, code=code)
     comparisons = {
         str(measure): compare(names, np.stack([scores.of(measure) for scores in scored])) for measure in wanted
     }
-    rows = [["run", *comparisons, "missing"]]
-    for name, scores in zip(names, scored, strict=True):
-        rows.append([name, *(f"{mean:.4f}" for mean in scores.means().values()), str(scores.missing)])
-    lines = [terminal_table(rows)]
+    means = [
+        (name, *(f"{mean:.4f}" for mean in scores.means().values()), scores.missing)
+        for name, scores in zip(names, scored, strict=True)
+    ]
+    parts: list[str | Table] = [Table(means, columns("run", *comparisons, "missing"))]
     for measure, comparison in comparisons.items():
-        lines += [pair_text(pair, measure) for pair in comparison.pairs]
+        parts += [Plain(pair_text(pair, measure)) for pair in comparison.pairs]
         ranks, beside = rank_text(comparison), places_text(comparison)
-        rows = [["#", f"by {measure}", "rank", "not significantly different from #"]]
-        rows += [[str(at), name, ranks[name], beside[name]] for at, name in enumerate(comparison.names, 1)]
-        lines += ["", terminal_table(rows, left=(1,))]
+        rows = [(at, name, ranks[name], beside[name]) for at, name in enumerate(comparison.names, 1)]
+        titles = columns("#", "run", "rank", "not significantly different from #", left=(1,))
+        parts += [f"## By {measure}", Table(rows, titles)]
     value = {"measures": comparisons, "missing": missing}
-    return Outcome(ComparedRuns(comparisons, missing), [*lines, *low], json=value, code=WORSE if low else 0)
+    return Outcome(
+        ComparedRuns(comparisons, missing),
+        Study("", [*parts, *map(Plain, low)]),
+        json=value,
+        code=WORSE if low else 0,
+    )
 
 
 def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
@@ -433,16 +445,17 @@ def evaluate_measures(
         **{name.replace("_", " "): count for name, count in scored_run.notes.items()},
     }
     value: dict[str, Any] = {"means": means, "intervals": intervals, "counts": counts}
-    rows = [[name, f"{mean:.4f}", "{:.4f}-{:.4f}".format(*intervals[name])] for name, mean in means.items()]
-    lines = [terminal_table([["measure", "mean", "95 %"], *rows])]
+    rows = [(name, mean, tuple(intervals[name])) for name, mean in means.items()]
+    parts: list[str | Table] = [Table(rows, columns("measure", "mean", "95 %", form=".4f"))]
     if by_query:
-        columns = zip(scores.query_ids, scores.values.T.tolist(), strict=True)
-        value["queries"] = {key: dict(zip(names, column, strict=True)) for key, column in columns}
-        rows = [[key, *(f"{number:.4f}" for number in row.values())] for key, row in value["queries"].items()]
-        lines.append(terminal_table([["query", *names], *rows]))
+        by_key = zip(scores.query_ids, scores.values.T.tolist(), strict=True)
+        value["queries"] = {key: dict(zip(names, numbers, strict=True)) for key, numbers in by_key}
+        listed = [(key, *row.values()) for key, row in value["queries"].items()]
+        parts += ["## By query", Table(listed, columns("query", *names, form=".4f"))]
     shown = [f"{count} {name}" for name, count in counts.items() if count or name in ("queries", "missing")]
     low = _too_low({str(run): means[names[0]]}, names[0], fail_below)
-    return Outcome(value, [*lines, ", ".join(shown), *low], code=WORSE if low else 0)
+    parts += [Plain(", ".join(shown)), *map(Plain, low)]
+    return Outcome(value, Study("", parts), code=WORSE if low else 0)
 
 
 @command
@@ -485,4 +498,4 @@ def evaluate_tune(
     tuned = tune(runs, opened.qrels(split).labels, measure=str(measure), seed=seed)
     system = tuned.chosen.as_system("hybrid", tuned.systems)
     last = "  - " + json.dumps(system, ensure_ascii=False)
-    return Outcome(tuned, [*tuned.lines(split), last], json={**asdict(tuned), "system": system})
+    return Outcome(tuned, Study("", [*tuned.study(split).parts, Plain(last)]), json={**asdict(tuned), "system": system})

@@ -15,11 +15,12 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, progress_bar
 from airgen.errors import CorpusError, SettingsError, UsageError
 from airgen.paths import RUNS, data_dir
-from airgen.study import Column, Plain, Rows, Study, Table
-from airgen.text.escaping import json_text, one_line
+from airgen.study import Column, Plain, Rows, Study, Table, columns
+from airgen.text.escaping import json_text, md, one_line
 
 if TYPE_CHECKING:
     from airgen.pipeline.job import Job
+    from airgen.prompts import Prompt
 
 
 @command
@@ -211,23 +212,36 @@ def show_prompts(
     if pipeline is not None:
         own, values, _ = trial_inputs(job_file(pipeline), document)
         messages = own.get(name).render(**values)
-        return Outcome(messages, [f"=== {message.role} ===\n{message.content}\n" for message in messages])
+        parts = [part for message in messages for part in (f"## === {md(message.role)} ===", Plain(message.content))]
+        return Outcome(messages, Study("", parts))
     prompts = PromptSet()
     if name:
         prompt = prompts.get(name)
-        included = [f"# {other}\n{text}" for other, text in prompt.included.items()]
-        return Outcome(prompt.source, [*included, prompt.source])
-    rows = [prompts.get(prompt) for prompt in prompts.names()]
-    lines, by_language = [], dict[str, list[str]]()
-    for row in rows:
-        if row.translates:  # the folders of the languages, with the prompts that each language has
-            folder, _, short = row.name.rpartition("/")
-            by_language.setdefault(f"{folder}/", []).append(short)
-        else:
-            lines.append(f"{row.name:<24} v{row.version:<3} {row.fingerprint[:8]}  {row.about}")
-    lines += [f"{folder:<24} {', '.join(names)}" for folder, names in by_language.items()]
+        included = [Plain(f"# {other}\n{text}") for other, text in prompt.included.items()]
+        return Outcome(prompt.source, Study("", [*included, Plain(prompt.source)]))
+    every = [prompts.get(prompt) for prompt in prompts.names()]
     shown = ("name", "version", "about", "inputs", "fingerprint")
-    return Outcome(Rows({key: getattr(row, key) for key in shown} for row in rows), lines)
+    return Outcome(Rows({key: getattr(prompt, key) for key in shown} for prompt in every), _prompts_study(every))
+
+
+def _prompts_study(prompts: Sequence[Prompt]) -> Study:
+    """Return the prompts as a table, then the folders of languages with the prompts that each has in its language."""
+    by_language = dict[str, list[str]]()
+    for prompt in prompts:
+        if prompt.translates:
+            folder, _, short = prompt.name.rpartition("/")
+            by_language.setdefault(f"{folder}/", []).append(short)
+    table = Table(
+        [prompt for prompt in prompts if not prompt.translates],
+        [
+            Column("prompt", lambda prompt: prompt.name),
+            Column("version", lambda prompt: prompt.version),
+            Column("fingerprint", lambda prompt: prompt.fingerprint[:8], left=True),
+            Column("what it asks for", lambda prompt: prompt.about, left=True),
+        ],
+    )
+    rows = [(folder, ", ".join(names)) for folder, names in by_language.items()]
+    return Study("", [table, "## In other languages", Table(rows, columns("folder", "prompts", left=(1,)))])
 
 
 @command
@@ -335,12 +349,12 @@ def show_corpus(
         CorpusError: The corpus cannot be read, or no passage is left.
     """
     from airgen.corpus import load_corpus_settings, prepare
-    from airgen.corpus.show import corpora, corpora_lines, dropped_lines, passage_lines, statistics_lines, summarise
+    from airgen.corpus.show import corpora, corpora_study, dropped_study, passages_study, summarise
     from airgen.records import MASKED, PARTS, Dropped, Passage
 
     if not name:
         every = corpora()
-        return Outcome(Rows(every), corpora_lines(every))
+        return Outcome(Rows(every), corpora_study(every))
     if sample and dropped:
         raise UsageError("--sample and --dropped: choose one")
     settings = load_corpus_settings(name)
@@ -361,10 +375,10 @@ def show_corpus(
         )
         if sample:
             drawn = Rows(row for row in rows if isinstance(row, Passage))
-            return Outcome(drawn, [line for row in drawn for line in passage_lines(row)])
+            return Outcome(drawn, passages_study(drawn))
         if not dropped:
             summary = summarise(settings, kind, rows, identify_languages=languages)
-            return Outcome(summary, statistics_lines(summary, settings.tokenizer))
+            return Outcome(summary, summary.study())
         try:
             for row in rows:
                 if isinstance(row, Dropped) and reason.lower() in f"{row.cleaner}: {row.reason}".lower():
@@ -379,4 +393,4 @@ def show_corpus(
     shown = [row for listed in left_out.values() for row in listed][:count]
     more = ", ".join(f"{total:,} {words}" for words, total in totals.items() if total or words == "dropped")
     more += f"; {len(shown)} shown" if sum(totals.values()) > len(shown) else ""
-    return Outcome(Rows(shown), [*(line for row in shown for line in dropped_lines(row)), more])
+    return Outcome(Rows(shown), dropped_study(shown, more))

@@ -31,8 +31,8 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
 from airgen.json_values import write_json
-from airgen.study import Rows
-from airgen.text.escaping import distinct_names, terminal_table
+from airgen.study import Plain, Rows, Study, Table, columns
+from airgen.text.escaping import distinct_names
 
 if TYPE_CHECKING:
     from airgen.evaluation.systems import SystemSettings
@@ -127,12 +127,13 @@ def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     from airgen.evaluation.systems import system_needs
 
     checked, needed = check_job(job), system_needs(systems)
-    rows = [["system", "kind", "models", "packages"]]
-    rows += [[system.name, system.kind, ", ".join(system.models), ", ".join(system.packages)] for system in needed]
-    missing = [f"  ! {line}" for system in needed for line in system.missing]
-    lines = [checked.printed, "", terminal_table(rows, left=(0, 1, 2, 3)), *missing]
+    rows = [(system.name, system.kind, ", ".join(system.models), ", ".join(system.packages)) for system in needed]
+    missing = [Plain(f"  ! {line}") for system in needed for line in system.missing]
+    systems_table = Table(rows, columns("system", "kind", "models", "packages", left=(1, 2, 3)))
+    assert isinstance(checked.text, Study)
+    text = Study("", [*checked.text.parts, "## Systems", systems_table, *missing])
     shown = {**checked.value.as_dict(), "systems": needed}
-    return Outcome(checked.value, lines, json=shown, code=1 if checked.code or missing else 0)
+    return Outcome(checked.value, text, json=shown, code=1 if checked.code or missing else 0)
 
 
 @command

@@ -31,7 +31,8 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent, progress_bar, say
 from airgen.errors import UsageError
 from airgen.json_values import read_json
-from airgen.text.escaping import terminal_table, terminal_text
+from airgen.study import Column, Plain, Study, Table, columns
+from airgen.text.escaping import md
 from airgen.training import KINDS
 
 if TYPE_CHECKING:
@@ -180,18 +181,24 @@ def train_explain(
     system = Augmented(Path(model))
     if on is not None:
         system.index(read_corpus(dataset_of(on)))
-    rows, lines = [], []
+    rows, parts = [], list[str | Table]()
     for query in queries:
         terms = system.explain(query)
         own = [term for term in terms if term.in_query]
         shown = [*own, *terms[len(own) : len(own) + top]]
         listed = [{**asdict(term), "change": term.change} for term in shown]
         rows.append({"query": query, "terms": listed, "added": len(terms) - len(own)})
-        table = [["term", "what", "weight", *(["passages"] if on else [])]]
-        table += [[t.term, t.change, f"{t.relative:.2f}", *([str(t.passages)] if on else [])] for t in shown]
-        lines += [terminal_text(query), terminal_table(table)]
-        lines += [f"and {len(terms) - len(shown)} more"] if len(shown) < len(terms) else []
-    return Outcome(rows, lines)
+        counts = [Column("passages", lambda term: term.passages)] if on else []
+        parts += [f"## {md(query)}", Table(shown, [*_TERM, *counts])]
+        parts += [Plain(f"and {len(terms) - len(shown)} more")] if len(shown) < len(terms) else []
+    return Outcome(rows, Study("", parts))
+
+
+_TERM = (
+    Column("term", lambda term: term.term),
+    Column("what", lambda term: term.change),
+    Column("weight", lambda term: term.relative, ".2f"),
+)
 
 
 @command
@@ -295,12 +302,14 @@ def train_pairs(
                 dumps=DumpSettings(language, min_score, question, max_perplexity),
                 progress=lambda: update(advance=1),
             )
-    lines = []
-    for kind, reasons in summary["kinds"].items():
-        for reason, count in sorted(reasons.items(), key=lambda item: (item[0] not in ("pairs", "passages"), item[0])):
-            lines.append(f"{kind:<10}{count:>10,}  {reason}")
-    lines.append(f"pairs: {out} (train with `airgen train pretrain --on {out}`)")
-    return Outcome(read_json(Path(out) / PAIRS), lines)
+    counts = [
+        (kind, count, reason)
+        for kind, reasons in summary["kinds"].items()
+        for reason, count in sorted(reasons.items(), key=lambda item: (item[0] not in ("pairs", "passages"), item[0]))
+    ]
+    table = Table(counts, columns("kind", "count", "of", form=",", left=(2,)))
+    last = Plain(f"pairs: {out} (train with `airgen train pretrain --on {out}`)")
+    return Outcome(read_json(Path(out) / PAIRS), Study("", [table, last]))
 
 
 @command
@@ -346,14 +355,12 @@ def train_filter(
             seed=seed,
             progress=lambda done, total: update(completed=done, total=total),
         )
-    lines = [
-        f"{kind or 'all':<10}{count:>10,} of {total:,} pairs are kept ({count / total:.0%})"
-        for kind, (count, total) in filtered.kinds.items()
-    ]
+    kept = [(kind or "all", count, total, f"{count / total:.0%}") for kind, (count, total) in filtered.kinds.items()]
     whole = (
         f"{filtered.kept:,} of {filtered.pairs:,} pairs are within the top {top} of {filtered.pool:,} passages: {out}"
     )
-    return Outcome(read_json(Path(out) / PAIRS), [*lines, whole])
+    table = Table(kept, columns("kind", "kept", "pairs", "", form=","))
+    return Outcome(read_json(Path(out) / PAIRS), Study("", [table, Plain(whole)]))
 
 
 @command
@@ -389,8 +396,9 @@ def train_dpr(
             raise UsageError(f"{word}: give SPLIT=FILE, such as train=nq-train.json")
         named[split] = Path(file)
     counts = convert_dpr(named, Path(out), passages=path_or_none(passages), negatives=negatives, depth=depth)
-    lines = [f"{count:>12,}  {name}" for name, count in counts.items()]
-    return Outcome(counts, [*lines, f"dataset: {out} (train with `airgen train augment --on {out}`)"])
+    table = Table(list(counts.items()), columns("", "count", form=","))
+    last = Plain(f"dataset: {out} (train with `airgen train augment --on {out}`)")
+    return Outcome(counts, Study("", [table, last]))
 
 
 @command

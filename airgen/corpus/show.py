@@ -10,6 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from airgen.corpus.cleaning.filters import has_list, identify
@@ -18,8 +20,9 @@ from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, m
 from airgen.errors import SettingsError
 from airgen.languages import LANGUAGES
 from airgen.records import MASKED, PARTS, Dropped, Passage
+from airgen.study import Column, Plain, Shown, Study, Table
 from airgen.text.analysis.languages import stemmer_name, stopword_count
-from airgen.text.escaping import one_line, terminal_table
+from airgen.text.escaping import one_line
 from airgen.text.language_check import checked
 from airgen.text.words import segmenter
 
@@ -42,26 +45,35 @@ def corpora() -> list[dict[str, Any]]:
     return rows
 
 
-def corpora_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Format the list of corpora for a terminal."""
-    shown = [[row[name] if name != "licence" else one_line(row[name], 24) for name in _COLUMNS] for row in rows]
-    return [line.rstrip() for line in terminal_table([_COLUMNS, *shown], range(len(_COLUMNS))).splitlines()]
+def corpora_study(rows: Sequence[Mapping[str, Any]]) -> Study:
+    """Return the list of corpora as a table."""
+
+    def cell(row: Mapping[str, Any], name: str) -> str:
+        return one_line(row[name], 24) if name == "licence" else str(row[name])
+
+    return Study("", [Table(rows, [Column(name, partial(cell, name=name), left=True) for name in _COLUMNS])])
 
 
-def passage_lines(row: Passage) -> list[str]:
-    """Format a passage for a terminal."""
-    place = one_line(f"{row.source} {row.position}")
-    head = f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})"
-    return [head, *(one_line(line) for line in row.text.split("\n")), ""]
+def passages_study(rows: Sequence[Passage]) -> Study:
+    """Return passages with their texts, each below its id, title, length and source."""
+    parts: list[str | Table] = []
+    for row in rows:
+        place = one_line(f"{row.source} {row.position}")
+        head = f"── {one_line(row.id)}  {one_line(row.title)}  ({row.tokens} tokens; {place})"
+        parts.append(Plain(f"{head}\n{row.text}\n"))
+    return Study("", parts)
 
 
-def dropped_lines(row: Dropped) -> list[str]:
-    """Format a dropped document: the reason, and how it begins."""
-    detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
-    name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
-    shown = 2000 if row.cleaner in PARTS else 140  # a piece is shown in full, because its text is not stored elsewhere
-    text = [f"    {one_line(row.text, shown)}"] if row.text.strip() else []
-    return [f"{name}  {row.cleaner}: {row.reason}{detail}", *text]
+def dropped_study(rows: Sequence[Dropped], total: str) -> Study:
+    """Return documents that were dropped, each with the reason and its beginning, and a line that counts them."""
+    parts: list[str | Table] = []
+    for row in rows:
+        detail = f" ({one_line(row.detail, 80)})" if row.detail else ""
+        name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
+        longest = 2000 if row.cleaner in PARTS else 140  # a piece is shown in full: its text is not stored elsewhere
+        text = [f"    {one_line(row.text, longest)}"] if row.text.strip() else []
+        parts.append(Plain("\n".join([f"{name}  {row.cleaner}: {row.reason}{detail}", *text])))
+    return Study("", [*parts, Plain(total)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +88,8 @@ class TokenLengths:
     most: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusSummary:
+@dataclass(frozen=True)
+class CorpusSummary(Shown):
     """The statistics of a corpus. `funnel` holds (cleaner, reason, count), most frequent first."""
 
     name: str
@@ -86,12 +98,48 @@ class CorpusSummary:
     domain: str
     licence: str
     source: str
+    tokenizer: str
     read: int
     passages: int
     tokens: TokenLengths
     funnel: list[tuple[str, str, int]]
     histogram: list[tuple[int, int, int]]
     languages: list[tuple[str, int]] = field(default_factory=list)
+
+    def study(self) -> Study:
+        """Return the counts, the lengths as bars, what was dropped, and the languages."""
+        length = self.tokens
+        most = max((count for _, _, count in self.histogram), default=1)
+        parts: list[str | Table] = [
+            Plain(f"{self.name}: {self.task}, {self.language}, {self.domain}; licence {self.licence}; {self.source}"),
+            Plain(
+                f"{self.read:,} read, {self.passages:,} passages, {length.total:,} tokens ({self.tokenizer}): "
+                f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, "
+                f"{length.least} to {length.most}"
+            ),
+            "## Lengths",
+            Table(
+                self.histogram,
+                [
+                    Column("tokens", lambda row: f"{row[0]}-{row[1]}"),
+                    Column("passages", itemgetter(2), ","),
+                    Column("", lambda row: "█" * round(40 * row[2] / most) or ("▏" if row[2] else ""), left=True),
+                ],
+            ),
+            "## Left out, or changed",
+            Table(
+                self.funnel,
+                [
+                    Column("", lambda row: "masked" if row[0] == MASKED else "dropped"),
+                    Column("count", itemgetter(2), ","),
+                    Column("why", lambda row: row[1] if row[0] == MASKED else f"{row[0]}: {row[1]}", left=True),
+                ],
+            ),
+        ]
+        if self.languages:
+            shares = ", ".join(f"{code} {count:,}" for code, count in self.languages[:12])
+            parts.append(Plain(f"languages: {shares}"))
+        return Study("", parts)
 
 
 def summarise(
@@ -126,6 +174,7 @@ def summarise(
         domain=settings.domain,
         licence=settings.licence,
         source=settings.source,
+        tokenizer=settings.tokenizer,
         read=passages + sum(count for (cleaner, _), count in funnel.items() if cleaner not in PARTS),
         passages=passages,
         tokens=_lengths(sizes),
@@ -155,28 +204,6 @@ def bins(sizes: Counter[int], most: int = 12) -> list[tuple[int, int, int]]:
     for size, times in sizes.items():
         counts[size // width] += times
     return [(at * width, (at + 1) * width - 1, counts[at]) for at in range(min(counts), max(counts) + 1)]
-
-
-def statistics_lines(summary: CorpusSummary, tokenizer: str) -> list[str]:
-    """Format a summary for a terminal: counts, a bar chart of lengths, dropped documents and languages."""
-    length, top = summary.tokens, max((count for _, _, count in summary.histogram), default=1)
-    lines = [
-        f"{summary.name}: {summary.task}, {summary.language}, {summary.domain}; licence {summary.licence}; "
-        f"{summary.source}",
-        f"{summary.read:,} read, {summary.passages:,} passages, {length.total:,} tokens ({tokenizer}): "
-        f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, {length.least} to {length.most}",
-    ]
-    for low, high, count in summary.histogram:
-        lines.append(f"{low:>7}-{high:<7}{count:>9,} {'█' * round(40 * count / top) or ('▏' if count else '')}")
-    for cleaner, reason, count in summary.funnel:
-        lines.append(f"{'masked ' if cleaner == MASKED else 'dropped'} {count:>9,}  {_funnel_label(cleaner, reason)}")
-    if summary.languages:
-        lines.append("languages: " + ", ".join(f"{code} {count:,}" for code, count in summary.languages[:12]))
-    return lines
-
-
-def _funnel_label(cleaner: str, reason: str) -> str:
-    return f"documents with {reason}" if cleaner == MASKED else f"{cleaner}: {reason}"
 
 
 def checks_of(language: str) -> dict[str, str]:

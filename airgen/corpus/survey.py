@@ -27,8 +27,9 @@ from airgen.languages import LANGUAGES, language_name
 from airgen.records import PARTS, Document, Dropped, storable
 from airgen.registry import resolve
 from airgen.settings.spec import read_spec
+from airgen.study import Table, columns
 from airgen.text.analysis.languages import STOPWORDS
-from airgen.text.escaping import one_line, terminal_table
+from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 
@@ -128,14 +129,14 @@ class Survey:
         """Format the result for a terminal. `corpus` is the YAML file written for it."""
         total = sum(fmt.files for fmt in self.formats) + self.others.total()
         rows = [
-            [f"  {fmt.kind}", f"{fmt.files:,}", _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else ""]
+            (f"  {fmt.kind}", fmt.files, _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else "")
             for fmt in self.formats
         ]
         if self.others:
             endings = ", ".join(f"{count} {ending}" for ending, count in self.others.most_common(4))
-            rows.append(["  others", f"{self.others.total():,}", "", f"not read: {endings}"])
+            rows.append(("  others", self.others.total(), "", f"not read: {endings}"))
         lines = [f"{self.path}: {total:,} file{'s' if total != 1 else ''}"]
-        lines += [line.rstrip() for line in terminal_table(rows, left=(0, 3)).splitlines()]
+        lines.append(Table(rows, columns("", "", "", "", form=",", left=(3,))).text())
         for suffix, files in self.others.most_common():
             lines += [f"  ! {files:,} {suffix} not read: {hint}"] if (hint := advice(f"x{suffix}")) else []
         lines += [f"  ! {self.problem}"] if self.problem else []
@@ -158,12 +159,12 @@ class Survey:
             lines.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
         for reader in readers:
             if "fields" in reader:
-                columns = {name: column for name, column in reader["fields"].items() if column is not None}
+                fields = {name: column for name, column in reader["fields"].items() if column is not None}
                 named = {
-                    "queries" if column == self.question_column else name: column for name, column in columns.items()
+                    "queries" if column == self.question_column else name: column for name, column in fields.items()
                 }
                 lines.append("columns: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
-                identity = f"the column {columns['id']}" if "id" in columns else "hashes, as no column names every row"
+                identity = f"the column {fields['id']}" if "id" in fields else "hashes, as no column names every row"
                 lines.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
         for names in (fmt.unread for fmt in self.formats if fmt.unread and not fmt.left_out):
             shown = ", ".join(one_line(name, 40) for name in names[:_MAX_NAMED_TABLES])

@@ -13,7 +13,7 @@ import numpy as np
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 from airgen.json_values import write_json
-from airgen.study import Column, P, Study, Table, columns, span, write_lines
+from airgen.study import Column, P, Plain, Study, Table, columns, span, write_lines
 from airgen.text.escaping import csv_text, md, one_line
 
 SYSTEM = Column("system", lambda result: result.name)
@@ -59,17 +59,16 @@ def _ranked(
     )
 
 
-def ranking_text(results: Sequence[Result], comparison: Comparison) -> str:
-    """Format the systems for a terminal, best first, with intervals for scores and ranks."""
+def ranking_study(results: Sequence[Result], comparison: Comparison) -> Study:
+    """Return the systems, best first, with intervals for scores and ranks, and notes on unfair advantages."""
     more = [
         Column("missing", lambda result: result.missing),
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f"),
     ]
     untimed = [result.name for result in results if result.costs.batch_ms is None]
     why = f"not timed, since a part of the work was there already, or its run was given: {', '.join(untimed)}"
-    return "\n".join(
-        [_ranked(results, comparison, more, kept=True).text(), *[why] * bool(untimed), *fairness_lines(results)]
-    )
+    notes = [why if untimed else "", *fairness_lines(results)]
+    return Study("", [_ranked(results, comparison, more, kept=True), *map(Plain, notes)])
 
 
 def needed_between(pair: SystemPair) -> str:

@@ -17,6 +17,7 @@ from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import validate
 from airgen.settings.spec import read_spec
 from airgen.settings.suite import Suite, SuiteDataset, in_suite, load_suite
+from airgen.study import Column, Plain, Shown, Study, Table
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class DatasetEstimate:
 
 
 @dataclass(frozen=True)
-class SuiteEstimate:
+class SuiteEstimate(Shown):
     """All datasets, and what is missing: {line: the number of datasets that it concerns}."""
 
     suite: Suite
@@ -46,6 +47,59 @@ class SuiteEstimate:
     def usd(self) -> float | None:
         """The sum, or None where the price of one is unknown."""
         return known_sum(row.estimate.usd if row.estimate else None for row in self.datasets)
+
+    def study(self) -> Study:
+        """Return what each dataset costs, the sum, what the models on this machine read, and what is missing."""
+        queries = sum(row.queries for row in self.datasets)
+        rows = [_Priced.of(row) for row in self.datasets]
+        stages = [stage for row in rows for stage in row.stages]
+        priced = sum(row.estimate.usd or 0.0 for row in self.datasets if row.estimate)
+        money = f"{priced:,.2f}" if self.usd is not None else f"> {priced:,.2f}"
+        known = [row for row in self.datasets if row.passages is not None and row.embedded is not None]
+        passages, tokens = sum(row.passages or 0 for row in known), sum(row.embedded or 0 for row in known)
+        pairs = sum(row.reranked for row in self.datasets)
+        notes = [f"besides, {passages:,} passages ({tokens:,} tokens) are encoded once, {pairs:,} pairs are re-ranked"]
+        for problem, count in [*self.warnings.items(), *self.problems.items()]:
+            notes.append(f"! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
+        if not self.problems:
+            notes.append("nothing is missing")
+        return Study(
+            f"{self.suite.name} {self.suite.version}: {len(self.datasets)} datasets, {queries:,} queries",
+            [
+                Table([*rows, _Priced("in all", queries, stages, money)], _PRICES),
+                *(Plain(f"  {note}") for note in notes),
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """A line of the table of prices. source: where its size is known from, if it is not published."""
+
+    name: str
+    queries: int
+    stages: Sequence[StageEstimate]
+    usd: str
+    source: str = ""
+
+    @classmethod
+    def of(cls, row: DatasetEstimate) -> "_Priced":
+        """Return the line of a dataset."""
+        if row.estimate is None:
+            return cls(row.name, row.queries, [], "unknown")
+        usd = "unknown" if row.estimate.usd is None else f"{row.estimate.usd:,.2f}"
+        return cls(row.name, row.queries, row.estimate.stages, usd, "" if row.published else "by its corpus")
+
+
+_PRICES = (
+    Column("dataset", lambda row: row.name),
+    Column("queries", lambda row: row.queries, ","),
+    Column("calls", lambda row: token_sums(row.stages)[0], ","),
+    Column("tokens in", lambda row: token_sums(row.stages)[1], ","),
+    Column("tokens out", lambda row: token_sums(row.stages)[2], ","),
+    Column("USD", lambda row: row.usd),
+    Column("", lambda row: row.source, left=True),
+)
 
 
 def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> SuiteEstimate:
@@ -101,36 +155,3 @@ def _members(path: Path, suite: Suite) -> Iterator[tuple[str, Path, Pipeline, Su
     for key, dataset in suite.datasets.items():
         place = in_suite(path, key)
         yield key, place, validate(suite.values(key), Pipeline, str(place), folder=path.resolve().parent), dataset
-
-
-def suite_lines(suite_estimate: SuiteEstimate) -> list[str]:
-    """Return the text for a terminal: what each dataset costs, the sum, and what is missing."""
-    rows, suite = suite_estimate.datasets, suite_estimate.suite
-    queries, width = sum(row.queries for row in rows), max(len(row.name) for row in rows)
-    lines = [f"{suite.name} {suite.version}: {len(rows)} datasets, {queries:,} queries"]
-    lines.append(f"  {'dataset':<{width}}{'queries':>9}{'calls':>11}{'tokens in':>16}{'tokens out':>14}{'USD':>11}")
-
-    def line(name: str, queries: int, stages: Sequence[StageEstimate], money: str) -> str:
-        calls, read, wrote = token_sums(stages)
-        return f"  {name:<{width}}{queries:>9,}{calls:>11,}{read:>16,}{wrote:>14,}{money:>11}"
-
-    for row in rows:
-        usd = row.estimate.usd if row.estimate else None
-        source = "   by its corpus" if row.estimate and not row.published else ""
-        stages = row.estimate.stages if row.estimate else []
-        lines.append(line(row.name, row.queries, stages, "unknown" if usd is None else f"{usd:,.2f}") + source)
-    priced = [row.estimate for row in rows if row.estimate]
-    total = sum(estimated.usd or 0.0 for estimated in priced)
-    stages = [stage for estimated in priced for stage in estimated.stages]
-    lines.append(
-        line("in all", queries, stages, f"{total:,.2f}" if suite_estimate.usd is not None else f"> {total:,.2f}")
-    )
-    known = [row for row in rows if row.passages is not None and row.embedded is not None]
-    passages, tokens = sum(row.passages or 0 for row in known), sum(row.embedded or 0 for row in known)
-    pairs = sum(row.reranked for row in rows)
-    lines.append(
-        f"  besides, {passages:,} passages ({tokens:,} tokens) are encoded once, {pairs:,} pairs are re-ranked"
-    )
-    for problem, count in [*suite_estimate.warnings.items(), *suite_estimate.problems.items()]:
-        lines.append(f"  ! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
-    return lines if suite_estimate.problems else [*lines, "  nothing is missing"]

@@ -17,7 +17,7 @@ from airgen.text.escaping import terminal_text
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
     """Return the result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-    from airgen.evaluation.result_tables import compare_results, ranking_text
+    from airgen.evaluation.result_tables import compare_results, ranking_study
     from airgen.evaluation.systems import named_once
 
     settings = job.pipeline.evaluate
@@ -48,7 +48,7 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     asked, passages = results[0].queries, int(results[0].about.get("passages") or 0) or None
     audit = None if result.manifest is None else result.manifest.audit
     verdict = _verdict(job, comparison, queries=asked, passages=passages, audit=audit)
-    ranking = f"{ranking_text(results, comparison)}\n{verdict}"
+    ranking = ranking_study(results, comparison)
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 

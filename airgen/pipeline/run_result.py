@@ -25,8 +25,8 @@ MADE = {
 class RunResult(Shown):
     """What a run left behind. `manifest` is None where it stopped before the export.
 
-    scores: of each system, best first. ranking: their table for a terminal, with intervals. verdict: what can be told
-    of them, and what to do next. labels: do they rank as the sources of the queries alone do. failed: a line for each
+    scores: of each system, best first. ranking: their table, with intervals. verdict: what can be told of them, and
+    what to do next. labels: do they rank as the sources of the queries alone do. failed: a line for each
     system that could not be run. report: the page to browse.
     """
 
@@ -34,7 +34,7 @@ class RunResult(Shown):
     manifest: Manifest | None = field(default=None, repr=False)
     already_done: bool = False
     scores: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    ranking: str = field(default="", repr=False)
+    ranking: Study | None = field(default=None, repr=False)
     verdict: str = ""
     labels: str = ""
     failed: list[str] = field(default_factory=list)
@@ -58,9 +58,9 @@ class RunResult(Shown):
         return ["## Funnel", funnel_table(self.manifest.funnel, reasons), *map(Plain, changes), Plain(people or "")]
 
     def _systems(self) -> list[str | Table]:
-        if self.manifest is None or not self.scores:
+        if self.manifest is None or self.ranking is None:
             return []
-        return ["## Systems", Plain(self.ranking), Plain(self.labels)]
+        return ["## Systems", *self.ranking.parts, Plain(self.verdict), Plain(self.labels)]
 
     def _bill(self) -> Iterator[str | Table]:
         yield Plain(self.note)
@@ -82,7 +82,8 @@ class RunResult(Shown):
 
 
 def result_values(result: RunResult) -> dict[str, Any]:
-    """Return a run's result as plain values: the funnel in place of the manifest."""
-    value = asdict(replace(result, manifest=None))
+    """Return a run's result as plain values: the funnel in place of the manifest, the ranking as text."""
+    value = asdict(replace(result, manifest=None, ranking=None))
+    value["ranking"] = "" if result.ranking is None else result.ranking.text()
     value["funnel"] = [asdict(step) for step in result.manifest.funnel] if result.manifest else []
     return value

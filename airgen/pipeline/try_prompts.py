@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
 from airgen.steps.ask import ask_about, echo_of, sampling
 from airgen.steps.step import QUERY_PROMPTS, asked_language
-from airgen.study import Shown
+from airgen.study import Column, Shown, Study, Table, columns
+from airgen.text.escaping import md
 from airgen.text.near_duplicates import borrowed
 
 
@@ -56,11 +58,32 @@ class PromptAnswer:
     borrowed: float | None = None
 
 
+_TOTALS = (
+    Column("prompt", itemgetter("prompt")),
+    Column("usable", lambda row: f"{row['usable']} of {row['documents']}"),
+    Column("tokens in", itemgetter("prompt_tokens"), ",.0f"),
+    Column("tokens out", itemgetter("completion_tokens"), ",.0f"),
+    Column("borrowed", itemgetter("borrowed"), ".0%", missing=""),
+)
+
+
 @dataclass(frozen=True)
 class PromptTrial(Shown):
     """`rows`: {document, title, tried: {prompt: PromptAnswer}} in the corpus's order."""
 
     rows: list[dict[str, Any]]
+
+    def study(self) -> Study:
+        """Return the answers for each document, one prompt below the other, and the totals of each prompt."""
+        parts: list[str | Table] = []
+        for row in self.rows:
+            answers = [
+                (name, f"{answer.answer}  ({answer.problem})" if answer.problem else answer.answer)
+                for name, answer in row["tried"].items()
+            ]
+            parts += [f"## {md(row['document'])}  {md(row['title'])}", Table(answers, columns("", "", left=(1,)))]
+        totals = [{"prompt": name, **total} for name, total in self.totals().items()]
+        return Study("", [*parts, "## In all", Table(totals, _TOTALS)])
 
     def totals(self) -> dict[str, dict[str, float | None]]:
         """By prompt: documents, usable answers, tokens a document, mean share of borrowed words."""

@@ -20,8 +20,8 @@ from airgen.evaluation.result_tables import compare_results, fairness_lines, not
 from airgen.evaluation.significance import ALPHA, Comparison, bootstrap_interval, compare, queries_needed
 from airgen.evaluation.verdict import verdict_of
 from airgen.registry import closest, load_extra
-from airgen.study import Column, Rows, Study, Table, columns, fragment
-from airgen.text.escaping import md, terminal_table
+from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
+from airgen.text.escaping import md
 
 _MOST_COLUMNS = 12  # maximum columns of the table
 _MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10")
@@ -352,9 +352,9 @@ class Results(Rows[Result]):
             return "Results: no system was evaluated"
         rows = self.table()
         names = list(list(rows[0])[:8])
-        cells = [[_text(row.get(name)) for name in names] for row in rows[:30]]
-        lines = [terminal_table([names, *cells], left=(0,)), *fairness_lines(self), self.verdict]
-        return "\n".join([*lines[:1], *(f"... and {len(rows) - 30} more" for _ in [0] if len(rows) > 30), *lines[1:]])
+        table = Table([[_text(row.get(name)) for name in names] for row in rows[:30]], columns(*names))
+        more = f"... and {len(rows) - 30} more" if len(rows) > 30 else ""
+        return Study("", [table, *map(Plain, [more, *fairness_lines(self), self.verdict])]).text()
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(self.study().title)}", *self.study().parts])

@@ -20,8 +20,7 @@ from airgen.evaluation.significance import Interval, resampled_means
 from airgen.keys import text_key
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.hits import Hits
-from airgen.study import Shown
-from airgen.text.escaping import terminal_table
+from airgen.study import Plain, Shown, Study, Table, columns
 
 FOLDS = 5
 LEAST_QUERIES = 20
@@ -68,18 +67,21 @@ class TunedHybrid(Shown):
     over_best: Interval
     stable: float
 
-    def lines(self, split: str) -> list[str]:
-        """Return the text for a terminal: the scores, and whether tuning is worthwhile."""
-        rows = [[f"{self.queries} queries of {split}", self.measure]]
-        rows += [[name, f"{value:.4f}"] for name, value in self.singles.items()]
-        rows.append(["equal weights (rrf)", f"{self.equal:.4f}"])
-        rows.append(["tuned, on held-out queries", f"{self.held_out:.4f}"])
-        rows.append(["tuned, on the same queries (optimistic)", f"{self.apparent:.4f}"])
-        lines = [terminal_table(rows)]
+    def study(self, split: str = "") -> Study:
+        """Return the scores, and whether tuning is worthwhile."""
+        rows = [
+            *self.singles.items(),
+            ("equal weights (rrf)", self.equal),
+            ("tuned, on held-out queries", self.held_out),
+            ("tuned, on the same queries (optimistic)", self.apparent),
+        ]
+        head = f"{self.queries} queries of {split}" if split else f"{self.queries} queries"
+        sentences = []
         for other, gain in (("equal weights", self.gain), ("the best single system", self.over_best)):
             sure = "better" if gain.low > 0 else "worse" if gain.high < 0 else "no significant difference"
-            lines.append(f"over {other}: {gain.value:+.4f} (95 % {gain.low:+.4f} to {gain.high:+.4f}): {sure}")
-        return [*lines, f"{self.stable:.0%} of the folds chose the same method"]
+            sentences.append(f"over {other}: {gain.value:+.4f} (95 % {gain.low:+.4f} to {gain.high:+.4f}): {sure}")
+        sentences.append(f"{self.stable:.0%} of the folds chose the same method")
+        return Study("", [Table(rows, columns(head, self.measure, form=".4f")), *map(Plain, sentences)])
 
 
 def candidates(systems: int) -> list[Fusion]:

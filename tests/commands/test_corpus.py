@@ -33,7 +33,7 @@ def call(*words: str) -> str:
 def test_a_corpus_is_shown(mine: Path) -> None:
     words = ("show", "corpus", str(mine))
     text = call(*words)
-    assert "31 read, 30 passages, 1,800 tokens" in text and "dropped         1  length: too short" in text
+    assert "31 read, 30 passages, 1,800 tokens" in text and "dropped      1  length: too short" in text
     value = json.loads(call(*words, "--json"))
     assert (value["passages"], value["licence"]) == (30, "CC0-1.0")
     first = json.loads(call(*words, "--sample", "2", "--json"))

@@ -14,7 +14,7 @@ from airgen.evaluation import charts, evaluate
 from airgen.evaluation.breakdown import negative_ranks, negatives_above
 from airgen.evaluation.measures import judged_hits
 from airgen.evaluation.result import single_latencies
-from airgen.evaluation.result_tables import places_text, rank_text, ranking_text
+from airgen.evaluation.result_tables import places_text, rank_text, ranking_study
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
 from airgen.evaluation.systems import SystemSettings
@@ -59,7 +59,8 @@ def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
         )
         for name in names
     ]  # fmt: skip
-    text = ranking_text(results, SimpleNamespace(names=names, ranks=[(1, 2)] * 2, together=[names[1:], names[:1]]))
+    comparison = SimpleNamespace(names=names, ranks=[(1, 2)] * 2, together=[names[1:], names[:1]])
+    text = ranking_study(results, comparison).text()
     assert text.replace("\n", "").isprintable() and "1–2" in text
     assert "† helped to make the labels" in text and text.count("†") == 3
     assert text.count("(kept)") == 1

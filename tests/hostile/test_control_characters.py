@@ -28,6 +28,7 @@ from airgen.pipeline.run_result import result_values
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.score_submission import DatasetScore, SystemScore
 from airgen.steps.progress import Display
+from airgen.study import Plain, Study, Table, columns
 from airgen.text.escaping import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
 
 JOB = LEXICAL
@@ -327,7 +328,8 @@ def test_funnel_scores_and_card(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert load_manifest(tmp_path / "dataset") == manifest
     capsys.readouterr()
     scores = [{"system": EVIL, "nDCG@10": 0.5}]
-    result = RunResult(tmp_path, manifest, scores=scores, ranking=EVIL, note=EVIL)
+    ranking = Study("", [Table([(EVIL,)], columns(EVIL)), Plain(EVIL)])
+    result = RunResult(tmp_path, manifest, scores=scores, ranking=ranking, note=EVIL)
     print(result.study().text())
     assert_clean(result.study().html())
     assert_clean(capsys.readouterr().out)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,8 @@ def test_one_command_makes_a_dataset_that_can_be_trained_on(files: Path, monkeyp
     monkeypatch.setattr(dpr, "_PIECE_CHARACTERS", 7)  # no question fits into one piece
     words = ("train=train.json.gz", "test=test.csv", "dev=P19.dev.json", "--passages", "psgs.tsv", "--out", "nq")
     said = call("train", "dpr", *words)
-    assert "1  questions without a passage that answers them" in said
-    assert "4  labels of passages that are not in the corpus" in said
+    assert re.search(r"questions without a passage that answers them +1\n", said)
+    assert re.search(r"labels of passages that are not in the corpus +4\n", said)
     found = BeirDataset.open(files / "nq")
     assert {one.id: (one.title, one.text) for one in found.passages()} == {k: (t, x) for k, x, t in PASSAGES}
     assert found.qrels("train").labels == {f"train-{n}": {"1": 1.0, "4": 0.0} for n in range(1, 5)}
