@@ -107,9 +107,9 @@ def word(unit: bytes, size: int) -> Callable[[Path], None]:
 
 
 CASES = {
-    "JSON line": ("records", "JsonLinesReader", "f.jsonl.gz", gz(b" ", 200, b'{"text": "'), "too large"),
+    "JSON line": ("json_records", "JsonLinesReader", "f.jsonl.gz", gz(b" ", 200, b'{"text": "'), "too large"),
     "JSON values": (
-        "records",
+        "json_records",
         "JsonReader",
         "f.json.gz",
         gz(b"[],", 120, b"[", b"[]]"),
@@ -122,11 +122,11 @@ CASES = {
     "Markdown": ("markdown", "MarkdownReader", "f.md.gz", gz(b"a", 200), "too large"),
     "HTML": ("html", "HtmlReader", "f.html.gz", gz(b"<p>a", 12), "too large"),
     "PDF": ("pdf", "PdfReader", "f.pdf.gz", gz(b"a", 300, b"%PDF-1.4\n"), "too large"),
-    "Word document": ("office", "DocxReader", "f.docx", word(b"a", 200), "too large"),
-    "elements of a Word document": ("office", "DocxReader", "f.docx", word(b"<w:p/>", 60), "too large"),
-    "chapters of a book": ("office", "EpubReader", "f.epub", book(b" ", 30), "too large"),
-    "elements of a chapter": ("office", "EpubReader", "f.epub", book(b"<p>a"), "too large"),
-    "elements of a book": ("office", "EpubReader", "f.epub", book(b"<p>" + b"a" * 29), "too large"),
+    "Word document": ("word_and_epub", "DocxReader", "f.docx", word(b"a", 200), "too large"),
+    "elements of a Word document": ("word_and_epub", "DocxReader", "f.docx", word(b"<w:p/>", 60), "too large"),
+    "chapters of a book": ("word_and_epub", "EpubReader", "f.epub", book(b" ", 30), "too large"),
+    "elements of a chapter": ("word_and_epub", "EpubReader", "f.epub", book(b"<p>a"), "too large"),
+    "elements of a book": ("word_and_epub", "EpubReader", "f.epub", book(b"<p>" + b"a" * 29), "too large"),
 }
 
 
