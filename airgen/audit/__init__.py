@@ -1,1 +1,1 @@
-"""People decide what a model cannot: labels, systems, relevance, holes."""
+"""Let people decide what a model cannot: labels, systems, relevance and holes."""

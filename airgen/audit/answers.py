@@ -1,11 +1,12 @@
-"""People's answers: the file that a page saves, one answer after another or at once, and what they say of the labels.
+"""People's answers: the file that a page saves, one answer at a time or at once, and the resulting agreement with the
+labels.
 
     runs/NAME/audit/audit-answers.json      {"key", "dataset", "answers": {"12": 3}, "reasons": {"12": "..."}, "others"}
 
-`others` are answers to pairs that a person chose, or whose label this person had seen: they say nothing about the
-share of right labels, and are in no estimate. People give the levels of the job's judge, or yes and no, without seeing
-its answer, and may say why in a sentence. A label is confirmed if the person's level means the same relevance, with the
-cut between levels that was used for the judge.
+`others` are answers to pairs that a person chose or whose label the person had seen. They are no evidence of the share
+of correct labels, and are excluded from the estimates. People answer with the levels of the job's judge, or yes and no,
+without seeing its answer, and may give a reason in a sentence. A label is confirmed if the person's level means the
+same relevance, with the judge's cutoff between levels.
 """
 
 import csv
@@ -38,7 +39,8 @@ _Why = Annotated[str, Field(max_length=2000)]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A person's level of a pair that this person chose; None for "cannot say". seen: with the label in view."""
+    """A person's level for a pair that this person chose, or None for "cannot say". `seen` says whether the label was
+    in view."""
 
     query: _Id
     document: _Id
@@ -49,9 +51,9 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class PersonsAnswers:
-    """A file of answers: to the sample with this key by the item's number, and to pairs that the person chose.
+    """A file of answers: to the sample with this key, by item number, and to pairs that the person chose.
 
-    reasons: why, in the person's words, by the item's number.
+    `reasons` are the person's reasons by item number.
     """
 
     key: str | None
@@ -62,10 +64,9 @@ class PersonsAnswers:
 
 
 def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSample]) -> tuple[PersonsAnswers, int]:
-    """Return one person's answers to a sample, also those that were given to an earlier one and are to pairs of this
-    one.
+    """Return a person's answers to a sample, including answers to an earlier sample about the same pairs.
 
-    Returns the answers, and how many are to pairs that this sample does not have. Raises what `read_answers` raises.
+    Also returns the number of answers to pairs that are not in this sample. Raises the errors of `read_answers`.
     """
     key = key_in(path)
     if key == sample.key or key not in earlier:
@@ -85,12 +86,12 @@ def answers_of(path: Path, sample: AuditSample, earlier: Mapping[str, AuditSampl
 
 
 def same_texts(item: AuditItem, other: AuditItem) -> bool:
-    """Return whether two items of one pair of ids are of the same texts, as far as that is known."""
+    """Return whether two items with the same ids have the same texts, as far as known."""
     return not item.texts or not other.texts or item.texts == other.texts
 
 
 def carry_answers(folder: Path, sample: AuditSample) -> None:
-    """Take over what a live report has of an earlier sample: answers to pairs of this one, and chosen pairs."""
+    """Carry over a live report's answers from an earlier sample: answers to pairs in this sample, and chosen pairs."""
     path = folder / ANSWERS
     if path.is_file():
         return
@@ -104,7 +105,7 @@ def carry_answers(folder: Path, sample: AuditSample) -> None:
 
 
 def answered(path: Path) -> bool:
-    """Return whether a file of answers has any, as a table has none before a person fills it in."""
+    """Return whether a file contains answers, unlike a table that has not been filled in."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
@@ -115,7 +116,7 @@ def answered(path: Path) -> bool:
 
 
 def key_in(path: Path) -> str:
-    """Return the key of the sample that a file of answers names; empty where it names none."""
+    """Return the key of the sample in a file of answers, or ""."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
@@ -126,17 +127,17 @@ def key_in(path: Path) -> str:
 
 
 def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | None = None) -> PersonsAnswers:
-    """Read one person's answers to a sample, from the page's JSON or the filled-in CSV.
+    """Read a person's answers to a sample from the page's JSON or the filled-in CSV.
 
     Args:
-        path: the file.
-        key: the key of the sample.
-        items: the number of items of the sample.
-        levels: the allowed answers; for yes or no, a table may have these words, or 1 and 0.
+        path: The file.
+        key: The key of the sample.
+        items: The number of items in the sample.
+        levels: The allowed answers. For yes and no, a table may contain these words, or 1 and 0.
 
     Raises:
-        DatasetError: for another sample's answers, a number that is not in the sample, a level that is not 0 to 3, and
-            a file without answers to the sample.
+        DatasetError: The answers are to another sample, a number is not in the sample, a level is not 0 to 3, or there
+            are no answers to the sample.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -164,7 +165,7 @@ def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | N
 
 
 def _written(text: str, levels: Mapping[int, str] | None) -> int:
-    """Return the level that a person wrote into a table."""
+    """Parse the level that a person wrote in a table."""
     word = text.strip().casefold()
     if levels and len(levels) == 2:
         known = {"yes": max(levels), "y": max(levels), "1": max(levels), "no": min(levels), "n": min(levels)}
@@ -178,7 +179,7 @@ def _check_numbers(path: Path, answers: PersonsAnswers, items: int) -> None:
 
 
 def saved_answers(path: Path, sample: AuditSample | None) -> PersonsAnswers:
-    """Return what the file holds, or what a new file will. Raises DatasetError for answers to another sample."""
+    """Return the content of the file, or of a new file. Raises DatasetError if the answers are to another sample."""
     key, dataset = (None, "") if sample is None else (sample.key, sample.dataset)
     if not path.is_file():
         return PersonsAnswers(key, dataset)
@@ -194,12 +195,12 @@ def saved_answers(path: Path, sample: AuditSample | None) -> PersonsAnswers:
 
 
 def add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]) -> PersonsAnswers:
-    """Take an answer into the file, in place of an older one to the same pair; returns what the file then holds.
+    """Save an answer in the file, replacing an older answer to the same pair, and return the new content.
 
-    Several processes may take answers at once: each waits for the others.
+    Several processes may save answers at once, and wait for each other.
 
-    value: {number, level} of the sample, or {query, document, level, seen}, with `why`. A level is 0 to 3, None for
-    "cannot say", or absent: the answer is taken back. Raises DatasetError for anything else.
+    `value` is {number, level} for the sample, or {query, document, level, seen}, with `why`. A level is 0 to 3, None
+    for "cannot say", or absent to withdraw the answer. Raises DatasetError for anything else.
     """
     try:
         with locked(path.with_name(f".{path.name}.lock"), wait=True):
@@ -239,9 +240,9 @@ def _add_answer(path: Path, sample: AuditSample | None, value: Mapping[str, Any]
 
 
 def chosen_pairs(items: Iterable[AuditItem], chosen: Iterable[Chosen], relevant_from: int) -> dict[str, int]:
-    """Count the pairs that people chose by hand, and those whose label they confirm; the counts estimate nothing.
+    """Count the pairs that people chose by hand, and those whose label they confirm. The counts are not estimates.
 
-    unknown: pairs without a label. cannot say: pairs without a level.
+    `unknown` are pairs without a label, and `cannot say` pairs without a level.
     """
     relevant = {(item.query, item.document): item.relevant for item in items}
     counts = {"pairs": 0, "confirmed": 0, "unknown": 0, "cannot say": 0}
@@ -259,7 +260,7 @@ def chosen_pairs(items: Iterable[AuditItem], chosen: Iterable[Chosen], relevant_
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """The share of `count` pairs on which two labels agree, with its interval from `low` to `high`."""
+    """The share of `count` pairs on which two labels agree, with its interval."""
 
     agreed: int
     count: int
@@ -269,9 +270,10 @@ class Proportion:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[bool, float]], z: float = 1.959964) -> "Proportion":
-        """Of (agreed, weight), with Wilson's score interval of 95 % (1927), which is right for few pairs and near 1.
+        """Compute the share from (agreed, weight), with Wilson's 95% score interval (1927), which is valid for few
+        pairs and near 1.
 
-        As many pairs count as an unweighted sample of the same precision would have (Kish).
+        The number of pairs is the effective sample size (Kish).
         """
         every = list(rows)
         if not every:
@@ -292,14 +294,14 @@ class Proportion:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult(Shown):
-    """How far people agree with the labels.
+    """How well people agree with the labels.
 
-    overall: the share of all labels that people would confirm; each stratum is weighted by its size in the dataset.
-    same_level: the share of pairs with equal levels. people: how many people answered. agree: how often people who saw
-    the same pair gave the same relevance; None if no pair was seen twice. unanswered: pairs without an answer, which
-    count nowhere. chosen_by_hand: `chosen_pairs`. gone: pairs of the sample that have no label any more.
-    of_other_pairs: answers to pairs that are gone, or that only an earlier sample has; they count nowhere.
-    applied: what became of the dataset where the answers were made its labels.
+    `overall` is the share of all labels that people would confirm, with each stratum weighted by its size in the
+    dataset. `same_level` is the share of pairs with equal levels. `people` is the number of people who answered.
+    `agree` is how often people who saw the same pair agreed on its relevance, or None if no pair was seen twice.
+    `unanswered` pairs are not counted. `chosen_by_hand` is from `chosen_pairs`. `gone` are pairs in the sample that no
+    longer have a label. `of_other_pairs` are answers to such pairs, or to pairs that only an earlier sample contains,
+    which are not counted. `applied` describes the dataset if the answers became its labels.
     """
 
     overall: Proportion
@@ -315,7 +317,7 @@ class AuditResult(Shown):
     applied: Any = None
 
     def as_card(self) -> dict[str, Any]:
-        """Figures for the dataset's card."""
+        """Return the figures for the dataset's card."""
         figures = {
             CONFIRMED: self.overall,
             "equal levels": self.same_level,
@@ -331,9 +333,9 @@ class AuditResult(Shown):
 
 
 def score(sample: AuditSample, people: Sequence[Levels]) -> AuditResult:
-    """Compare the dataset's labels with people's. A pair with several answers gets the lower median of their levels.
+    """Compare the dataset's labels with people's. A pair with several answers gets the lower median level.
 
-    Raises DatasetError if there is no answer at all.
+    Raises DatasetError if there are no answers.
     """
     given, levels, cut = _given(people), middle_levels(people), sample.relevant_from
     items = {n: sample.items[n - 1] for n in levels}
@@ -361,15 +363,13 @@ def score(sample: AuditSample, people: Sequence[Levels]) -> AuditResult:
 
 
 def _equal(level: int, judged: int, sample: AuditSample) -> bool:
-    """Return whether a person and the judge say the same; where people say yes or no, only that can be compared."""
+    """Return whether a person and the judge agree. If people answer yes or no, only relevance is compared."""
     cut = sample.relevant_from
     return (level >= cut) == (judged >= cut) if len(sample.levels) == 2 else level == judged
 
 
 def middle_levels(people: Sequence[Levels]) -> dict[int, int]:
-    """Return the lower median of the levels of each pair that has one, by number. Raises DatasetError if
-    there is none.
-    """
+    """Return the lower median of each pair's levels, by number. Raises DatasetError if there are none."""
     return {number: sorted(levels)[(len(levels) - 1) // 2] for number, levels in sorted(_given(people).items())}
 
 

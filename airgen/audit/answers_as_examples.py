@@ -1,4 +1,4 @@
-"""People's answers as examples for the judge, and whether they help: measured on the answers that are no examples.
+"""Use people's answers as examples for the judge, and measure on the other answers whether they help.
 
 found = choose(answered, 4)                   # few pairs with a reason, on which the judge errs first
 measured = measure(job, examples, held_out)   # the judge with and without them on the other pairs
@@ -31,7 +31,7 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPair:
-    """A pair of a sample, the level that people gave it, and why."""
+    """A pair in a sample, with people's level and reason."""
 
     item: AuditItem
     level: int
@@ -40,10 +40,10 @@ class AnsweredPair:
 
 @dataclass(frozen=True)
 class ExamplesAudit(Shown):
-    """How the judge agrees with people without examples and with them, on answers that are no examples.
+    """The judge's agreement with people with and without examples, on answers that are not examples.
 
-    better, worse: of how many pairs only the examples give people's relevance, and of how many only the plain prompt.
-    p: of the sign test between them. refused: pairs without a verdict of both, which count nowhere.
+    `better` and `worse` count the pairs on which only the prompt with examples, or only the plain prompt, agrees with
+    people. `p` is from the sign test between them. `refused` counts pairs without both verdicts, which are ignored.
     """
 
     examples: int
@@ -73,9 +73,7 @@ class ExamplesAudit(Shown):
 
 
 def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[AnsweredPair]:
-    """Return the pairs of a job that people have answered about, with their texts of today; changed ones
-    are left out.
-    """
+    """Return a job's pairs with human answers and their current texts, leaving out changed pairs."""
     drawn = load_sample(folder / "sample.json")
     samples = {**earlier_samples(folder), drawn.key: drawn}
     now = {(item.query, item.document): item for item in audited_items(job)}
@@ -105,8 +103,8 @@ def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[Answ
 def choose(pairs: Sequence[AnsweredPair], count: int, relevant_from: int, seed: int = 0) -> list[AnsweredPair]:
     """Choose at most `count` of the pairs with a reason, and at most a third of all pairs.
 
-    Relevant pairs and others take turns, and pairs whose label the person contradicts come first. The order does not
-    depend on that of the answers.
+    Relevant and other pairs alternate, and pairs whose label the person contradicts come first. The order does not
+    depend on the order of the answers.
     """
     known = [pair for pair in pairs if pair.why.strip() and pair.item.text.strip()]
 
@@ -125,11 +123,11 @@ def choose(pairs: Sequence[AnsweredPair], count: int, relevant_from: int, seed: 
 def measure_examples(
     job: Job, answers: Sequence[Path], folder: Path, *, count: int = 4, seed: int = 0, budget_usd: float | None = None
 ) -> ExamplesAudit:
-    """Choose examples among people's answers, ask the judge about the other pairs with and without them, and keep them
-    where `examples: audit` looks for them.
+    """Choose examples from people's answers, ask the judge about the other pairs with and without them, and save them
+    for `examples: audit`.
 
-    Answers of the judge are kept in the job, so what it has judged before costs nothing. Raises DatasetError for a job
-    whose judge is no LLM, and for too few answers.
+    The judge's answers are saved in the job, so pairs that it has already judged cost nothing. Raises DatasetError if
+    the job's judge is not an LLM or there are too few answers.
     """
     judge = job.pipeline.control.judge
     if not judge.members:
@@ -183,7 +181,7 @@ def _with(pipeline: Pipeline, examples: list[JudgeExample]) -> Pipeline:
 
 
 def _levels(job: Job, pipeline: Pipeline, pairs: Sequence[AnsweredPair], budget_usd: float | None) -> list[int | None]:
-    """Return the judge's level of each pair; None where it gives none."""
+    """Return the judge's level for each pair, or None if it gives none."""
 
     async def judge(engine: Llm, pair: AnsweredPair) -> Verdict | Problem:
         tools = Tools(pipeline, job.prompts, {}, engine)

@@ -1,26 +1,27 @@
-"""The difference between systems from a judge's probabilities and a few people's answers: arithmetic, no files.
+"""Estimate the difference between systems from a judge's probabilities and a few human answers, without file access.
 
     pairs = Pairs(weights, probability)                 # weights: what a relevant pair adds to each contrast
     order = draw_order(pairs, seed=0)                   # in which order people should answer
     found = estimate(pairs, order, labels)              # labels: of the first pairs in this order
     found.value, found.covariance
 
-A contrast is linear in the labels: the difference of two systems' mean DCG@10 is the sum, over all pairs of query and
-document, of (gap of the rank weights) x (label). nDCG is not linear, because its ideal depends on labels that nobody
-gave, so no sample of labels estimates it without bias.
+A contrast is linear in the labels: the difference of two systems' mean DCG@10 is the sum over all (query, document)
+pairs of (difference of the rank weights) x (label). nDCG is not linear, because its ideal depends on unknown labels, so
+no sample of labels estimates it without bias.
 
-Pairs are drawn one after another without replacement. The chance of a pair is proportional to (size of its weight) x
-sqrt(p (1 - p)), which is where a label tells most (Neyman's allocation). Each draw gives an unbiased estimate: the
-judge's contrast, plus the residuals (label - p) of the pairs drawn so far, plus the new residual divided by its chance
-(Des Raj 1956; with a judge's predictions: Angelopoulos et al., "Prediction-powered inference", 2023). The estimates
-of all draws are uncorrelated, so their weighted mean has a variance that can be estimated, and it can be looked at
-while people answer. After each batch the probabilities are recalibrated by the answers before it. That changes nothing
-in this: a draw's estimate is unbiased for any probabilities that were fixed before the draw. The variance counts eight
-pseudo-answers that are as uncertain as a coin: without them the first intervals are too narrow where a judge is wrong
-about a kind of document that few draws show.
+Pairs are drawn one by one without replacement. The probability of a pair is proportional to (size of its weight) x
+sqrt(p (1 - p)), where a label is most informative (Neyman allocation). Each draw gives an unbiased estimate: the
+judge's contrast, plus the residuals (label - p) of the pairs drawn so far, plus the new residual divided by its
+probability (Des Raj 1956; with a judge's predictions: Angelopoulos et al., "Prediction-powered inference", 2023). The
+estimates of all draws are uncorrelated, so the variance of their weighted mean can be estimated, and it can be
+inspected while people answer. After each batch, the probabilities are recalibrated with the answers before it. This
+introduces no bias, because a draw's estimate is unbiased for any probabilities fixed before the draw. The variance
+includes eight pseudo-answers with maximum uncertainty; without them, the first intervals are too narrow if a judge is
+wrong about a rare kind of document.
 
-What the answers say of systems is below: which of two is better (`decide`), a corrected ranking (`corrected`), a judge
-that favours a family (`favours`). Labels are in [0, 1] in drawn order, NaN where a person could not say.
+The module also draws conclusions about systems: which of two is better (`decide`), a corrected ranking (`corrected`),
+and whether the judge favours a family (`favours`). Labels are in [0, 1] in drawn order, or NaN if a person could not
+say.
 """
 
 import math
@@ -50,9 +51,9 @@ _PSEUDO_ANSWERS = 8
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs whose label matters: weights float64 (contrasts, pairs), probability float64 (pairs,) in [0, 1].
+    """All pairs whose labels matter: weights float64 (contrasts, pairs), and probability float64 (pairs,) in [0, 1].
 
-    No pair has the weight 0 in every contrast.
+    Every pair has a non-zero weight in some contrast.
     """
 
     weights: Floats
@@ -60,17 +61,18 @@ class Pairs:
 
     @cached_property
     def sizes(self) -> Floats:
-        """What the chance of a pair is proportional to, float64 (pairs,), all above 0."""
+        """Return the sizes to which the pairs' probabilities are proportional, float64 (pairs,), all positive."""
         p = np.clip(self.probability, _LEAST_UNCERTAINTY, 1 - _LEAST_UNCERTAINTY)
         root = np.sqrt((self.weights**2).mean(axis=0))
         return np.asarray(root * np.sqrt(p * (1 - p)), np.float64)
 
     @cached_property
     def expected_left(self) -> Floats:
-        """Which sum of sizes is expected to be left before each draw, float64 (pairs,).
+        """Return the expected sum of the remaining sizes before each draw, float64 (pairs,).
 
-        Pairs leave like atoms that decay at rates `sizes`: after a time t, sum(exp(-size t)) pairs and sum(size
-        exp(-size t)) of their size are left. Expected, so that weights made of it were fixed before a pair was drawn.
+        Drawing is like decay of atoms with rates `sizes`: after time t, sum(exp(-size t)) pairs with a total size of
+        sum(size exp(-size t)) are left. The expectation is used so that weights derived from it are fixed before any
+        draw.
         """
         sizes = self.sizes
         times = np.concatenate(([0.0], np.geomspace(1e-4 / sizes.max(), 30 / sizes.min(), 300)))
@@ -84,10 +86,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ContrastEstimate:
-    """value float64 (contrasts,), covariance float64 (contrasts, contrasts), from `labels` labelled pairs.
+    """An estimate from `labels` labelled pairs: value float64 (contrasts,) and covariance float64 (contrasts,
+    contrasts).
 
-    information: what the drawn pairs were expected to tell; the variance falls as 1 / information. judge: the
-    contrasts by the judge's probabilities alone, as they were given.
+    `information` is the expected information of the drawn pairs; the variance falls as 1 / information. `judge`
+    contains the contrasts by the judge's original probabilities alone.
     """
 
     value: Floats
@@ -98,33 +101,32 @@ class ContrastEstimate:
 
     @property
     def errors(self) -> Floats:
-        """Standard errors, float64 (contrasts,)."""
+        """Return the standard errors, float64 (contrasts,)."""
         errors: Floats = np.sqrt(np.maximum(np.diag(self.covariance), 0))
         return errors
 
     def contrast(self, weights: Floats) -> "ContrastEstimate":
-        """Return a linear combination of the contrasts: weights (new contrasts, contrasts)."""
+        """Return linear combinations of the contrasts, with weights (new contrasts, contrasts)."""
         covariance = weights @ self.covariance @ weights.T
         return replace(self, value=weights @ self.value, covariance=covariance, judge=weights @ self.judge)
 
 
 def rank_weights(depth: int = 10) -> Floats:
-    """Return what a relevant document adds to DCG at ranks 1 to `depth`: 1 / log2(rank + 1)."""
+    """Return the contribution of a relevant document to DCG at ranks 1 to `depth`, 1 / log2(rank + 1)."""
     weights: Floats = 1 / log2(np.arange(2, depth + 2))
     return weights
 
 
 def draw_order(pairs: Pairs, *, seed: int) -> Places:
-    """Return all pairs in drawn order: each next one with a chance proportional to its size among those
-    that are left.
-    """
+    """Return all pairs in drawn order. Each next pair is drawn from the rest with probability proportional to its
+    size."""
     waiting = np.random.default_rng(seed).exponential(size=len(pairs.probability)) / pairs.sizes
     order: Places = np.argsort(waiting, kind="stable")
     return order
 
 
 def looks(labels: int, total: int) -> list[int]:
-    """After how many labels there was a look: whole batches, and all pairs.
+    """Return the numbers of labels after which the result is inspected: whole batches, and all pairs.
 
     >>> looks(60, 1000), looks(60, 60)
     ([25, 50], [25, 50, 60])
@@ -134,7 +136,7 @@ def looks(labels: int, total: int) -> list[int]:
 
 
 def spent(labels: int, alpha: float = 0.05) -> float:
-    """Return the error probability that may be spent up to a look: four fifths evenly up to the horizon, the rest
+    """Return the error probability that may be spent up to a look: four fifths evenly up to the horizon, the remainder
     after it.
     """
     share = 0.8 * labels / HORIZON if labels <= HORIZON else 0.8 + 0.2 * (1 - HORIZON / labels)
@@ -142,20 +144,20 @@ def spent(labels: int, alpha: float = 0.05) -> float:
 
 
 def information(pairs: Pairs, count: int) -> Floats:
-    """Expected information after 1 to `count` draws, float64 (count,).
+    """Return the expected information after 1 to `count` draws, float64 (count,).
 
-    The variance of a draw's estimate is like the square of the sizes that are left.
+    The variance of a draw's estimate is proportional to the square of the remaining sizes.
     """
     totals: Floats = np.cumsum(pairs.expected_left[:count] ** -2)
     return totals
 
 
 def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | None = None) -> ContrastEstimate:
-    """Return the contrasts from the labels, in [0, 1], of the first pairs of the order. All pairs labelled: no error
-    is left.
+    """Estimate the contrasts from the labels, in [0, 1], of the first pairs in the order. If all pairs are labelled,
+    there is no error.
 
-    Two labels are needed at least. contrast: float64 (contrasts of the pairs,), to estimate this linear combination of
-    them only.
+    At least two labels are needed. With `contrast`, float64 (contrasts of the pairs,), only this linear combination is
+    estimated.
     """
     weights, probability, sizes = pairs.weights, pairs.probability, pairs.sizes
     if contrast is not None:
@@ -190,9 +192,10 @@ def estimate(pairs: Pairs, order: Places, labels: Floats, contrast: Floats | Non
 
 
 def recalibrated(probability: Floats, known: Floats, labels: Floats) -> Floats:
-    """Return the probabilities after a + b logit(p), fitted to labelled pairs with probabilities `known`.
+    """Recalibrate probabilities by a + b logit(p), fitted to labelled pairs with probabilities `known`.
 
-    A logistic regression by Newton's method. A ridge holds a at 0 and b at 1, so few labels change little.
+    This is a logistic regression by Newton's method, with a ridge penalty towards a = 0 and b = 1, so that few labels
+    change little.
     """
     if not len(labels):
         return probability
@@ -221,10 +224,12 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def critical_values(totals: Floats, allowed: Floats) -> Floats:
-    """Return the number of standard errors for each look, so that all looks together err with the last `allowed`.
+    """Return the number of standard errors for each look such that the total error probability of all looks is the last
+    `allowed`.
 
-    totals: information at each look, rising. allowed: error probability that may be spent up to each look, rising. Two
-    sides, by the recursion of Armitage, McPherson and Rowe (1969) with the spending of Lan and DeMets (1983).
+    `totals` is the increasing information at each look, and `allowed` the increasing error probability that may be
+    spent up to each look. Two-sided, by the recursion of Armitage, McPherson and Rowe (1969) with Lan-DeMets spending
+    (1983).
 
     >>> critical_values(np.array([1.0]), np.array([0.05])).round(3).tolist()
     [1.96]
@@ -252,12 +257,12 @@ _POWER_QUANTILE = 0.8416  # normal quantile of .8: the projected answers are eno
 
 @dataclass(frozen=True, slots=True)
 class PairDecision:
-    """The estimate of one contrast, such as a difference of two systems, after `answers` answers.
+    """The decision about one contrast, such as the difference of two systems, after `answers` answers.
 
-    verdict: `first` or `second` is better, `equal` (the difference is smaller than the margin) or `open`. decided_at:
-    after how many answers this was known, None if it is open. value: the estimate by all answers. low, high: what all
-    looks together leave; 95 % hold. judge: the contrast by the judge alone. more: about how many answers more would
-    decide (0 if decided).
+    `verdict` is `first` or `second` (which is better), `equal` (the difference is smaller than the margin) or `open`.
+    `decided_at` is the number of answers after which this was known, or None if it is open. `value` is the estimate
+    from all answers. `low` and `high` are the 95% interval over all looks. `judge` is the contrast by the judge alone.
+    `more` is the approximate number of further answers needed (0 if decided).
     """
 
     verdict: Verdict
@@ -272,18 +277,19 @@ class PairDecision:
 
     @property
     def bound(self) -> float:
-        """The systems differ by less than this, whichever is better."""
+        """Return a bound on the difference between the systems, whichever is better."""
         return max(abs(self.low), abs(self.high))
 
 
 def decide(
     pairs: Pairs, order: NDArray[np.int64], labels: Floats, contrasts: Floats, *, margin: float
 ) -> list[PairDecision]:
-    """Return one decision for each contrast. Each looks after every batch; what a look has decided stays.
+    """Return a decision for each contrast. The result is inspected after every batch, and a decision is final.
 
-    contrasts: float64 (decisions, contrasts of the pairs). All intervals hold at all looks together with .95: decisions
-    share the .05 evenly, and the looks of one spend its share. A pair that a person could not judge counts for both
-    sides: the interval has room for either answer. Without a whole batch nothing is known but the judge's opinion.
+    `contrasts` is float64 (decisions, contrasts of the pairs). All intervals hold simultaneously at all looks with
+    probability .95: decisions share the .05 evenly, and the looks of a decision spend its share. A pair that a person
+    could not judge counts both ways: the interval allows for either answer. Before the first whole batch, only the
+    judge's opinion is known.
     """
     total = len(pairs.probability)
     steps, totals = looks(len(labels), total), information(pairs, total)
@@ -344,8 +350,8 @@ def decide(
 
 
 def _more(totals: Floats, labels: int, value: float, error: float, critical: float, margin: float) -> int:
-    """Return how many answers more decide, if the difference is what it seems: the variance falls as 1 /
-    information.
+    """Estimate how many further answers would decide, if the difference is as estimated, since the variance falls as 1
+    / information.
     """
     later = np.arange(labels + 1, len(totals) + 1)
     errors = error * np.sqrt(totals[labels - 1] / totals[labels:])
@@ -358,7 +364,7 @@ def _more(totals: Floats, labels: int, value: float, error: float, critical: flo
 
 @dataclass(frozen=True, slots=True)
 class CorrectedSystem:
-    """One system: its mean DCG@10 by the judge, by people (`people` with `error`), and `score`, people's correction
+    """A system's mean DCG@10 by the judge and by people (`people` with `error`), and `score`, people's correction
     shrunk by its variance, with the interval of its rank by the labels."""
 
     name: str
@@ -371,16 +377,16 @@ class CorrectedSystem:
 
 
 def corrected(names: Sequence[str], contrasts: ContrastEstimate, judge: Floats) -> list[CorrectedSystem]:
-    """Return the systems, best first by the shrunk score.
+    """Return the systems, sorted by the shrunk score, best first.
 
-    A correction is shrunk by how far all corrections together exceed what chance would give (empirical Bayes with a
-    cautious variance of the true corrections): few labels change nothing, many change everything. Rank intervals are
-    of the unshrunk estimate, which has no bias.
+    A correction is shrunk according to how far all corrections together exceed chance (empirical Bayes with a
+    conservative variance of the true corrections), so that a few labels change nothing and many change everything. Rank
+    intervals are for the unshrunk estimate, which is unbiased.
 
     Args:
-        names: the systems.
-        contrasts: each system's contrast with the mean of all.
-        judge: each system's mean DCG@10 by the judge.
+        names: The systems.
+        contrasts: Each system's contrast with the mean of all systems.
+        judge: Each system's mean DCG@10 by the judge.
     """
     count = len(names)
     change = contrasts.value - contrasts.judge
@@ -413,9 +419,9 @@ def corrected(names: Sequence[str], contrasts: ContrastEstimate, judge: Floats) 
 
 @dataclass(frozen=True, slots=True)
 class Favour:
-    """How much more than people the judge gives to a group of systems than to the others, in mean DCG@10.
+    """How much the judge favours a group of systems over the others compared with people, in mean DCG@10.
 
-    p: two-sided, after Holm's correction over the groups that were tested.
+    `p` is two-sided, with Holm's correction over the tested groups.
     """
 
     group: str
@@ -429,7 +435,7 @@ class Favour:
 def favours(names: Sequence[str], groups: Mapping[str, Sequence[str]], contrasts: ContrastEstimate) -> list[Favour]:
     """Test whether the judge favours a group.
 
-    A group with no system or with all of them is left out, and so is the complement of a group that was tested.
+    A group with no systems or all systems is left out, and so is the complement of a tested group.
     """
     rows = []
     tested: set[frozenset[str]] = set()

@@ -1,4 +1,4 @@
-"""Holes: passages that systems rank high and that have no label. Judge them, blind to the system, and score again.
+"""Judge holes, that is, unlabelled passages that systems rank high, blind to the system, and rescore.
 
     judged = judge_holes(Path("scifact"), {"bm25": run}, Path("holes"), pipeline=Path("notes.yaml"))
     judged.systems                     # scores and ranks before and after, with intervals
@@ -7,13 +7,13 @@
     holes/audit.html, audit.csv        the same as a page and for a spreadsheet, with levels 0 to 3
     holes/judgments.jsonl              every judgment, of people (`by`), of a function and of a model
 
-What people wrote is read back before anything is written, and stays in their files. Their label counts, whatever else
-judged the pair.
+What people wrote is read before anything is written, and stays in their files. Their labels override any other judgment
+of the pair.
 
-BEIR's section 6: a pool collected with lexical systems has few holes for BM25 and many for dense retrievers, and
-those gain most when the holes are judged. Of submissions the judgments can become the labels of the next version: there
-the re-rankers of the pipeline vote on the hits without a label, and its LLM judges what more than half of them rank
-high. Answers and votes are kept in the folder: a second call asks nothing, and a stopped one goes on.
+As BEIR's section 6 shows, a pool collected with lexical systems has few holes for BM25 and many for dense retrievers,
+which gain most when the holes are judged. For submissions, the judgments can become the labels of the next version: the
+pipeline's re-rankers vote on unlabelled hits, and its LLM judges those that more than half of them rank high. Answers
+and votes are saved in the folder: a second call asks nothing, and a stopped call can be continued.
 """
 
 import json
@@ -68,10 +68,11 @@ Pair = tuple[str, str]  # query id, passage id
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One system before and after its holes were judged. Intervals are of 95 %, over queries that are drawn anew.
+    """A system before and after its holes were judged. The 95% intervals are over resampled queries.
 
-    change: of the score, after less before. ranks: the interval of the rank. holes: mean share of the top `depth`
-    without a label for the query (BEIR's Hole@k counts a passage as judged if it has a label for any query).
+    `change` is the change of the score. `ranks` is the interval of the rank. `holes` is the mean share of the top
+    `depth` without a label for the query (whereas BEIR's Hole@k counts a passage as judged if it has a label for any
+    query).
     """
 
     system: str
@@ -87,9 +88,9 @@ class Move:
 
 
 def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
-    """(query, passage) pairs in any run's top `depth` without a label for that query.
+    """Return the Return the (query, passage) pairs in any run's top `depth` without a label for that query.
 
-    Each once, in an order drawn from their ids: a judge can learn neither system nor rank from it.
+    The pairs are distinct, in an order derived from their ids, so that a judge can infer neither system nor rank.
     """
     holes: set[Pair] = set()
     for run in runs:
@@ -100,7 +101,7 @@ def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
 
 
 def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, float]]:
-    """Return the labels with the new ones added; where both have one, the old one stays."""
+    """Add new labels. If a pair has both, the old label is kept."""
     filled = {query: dict(labels) for query, labels in qrels.items()}
     for (query, passage), label in judged.items():
         filled.setdefault(query, {}).setdefault(passage, label)
@@ -108,7 +109,7 @@ def fill(qrels: Labels, judged: Mapping[Pair, float]) -> dict[str, dict[str, flo
 
 
 def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, depth: int) -> list[Move]:
-    """Return every system's scores and ranks before and after, the best system afterwards first.
+    """Return every system's scores and ranks before and after, sorted by the score after, best first.
 
     The same queries are resampled for all systems, before and after.
     """
@@ -140,14 +141,14 @@ def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, 
 
 
 def _hole_share(run: Run, qrels: Labels, depth: int) -> float:
-    """Return the mean share of the top `depth` without a label for the query; a missing query has no holes."""
+    """Return the mean share of the top `depth` without a label for the query. A missing query has no holes."""
     hits = dict(run.ranked().items())
     counts = [sum(passage not in of for passage, _ in hits.get(query, [])[:depth]) for query, of in qrels.items()]
     return float(np.mean(counts)) / depth if counts else 0.0
 
 
 class HoleLabel(NamedTuple):
-    """A label, and the level and probability of the judge, if it gives them; `by` is `people` for a person's."""
+    """A label with the judge's level and probability, if any. `by` is `people` for a person's label."""
 
     label: float
     level: int | None = None
@@ -156,10 +157,10 @@ class HoleLabel(NamedTuple):
 
 
 class Ledger:
-    """Judgments in a file of JSON lines. Each is written as soon as it is made, so no pair is judged twice.
+    """Judgments in a JSON Lines file. Each is written immediately, so that no pair is judged twice.
 
-    Of several lines on a pair the last one counts, and a person's before all others. An incomplete last line, as a
-    crash leaves it, is dropped. Raises DatasetError for any other unreadable line.
+    If there are several lines about a pair, the last one counts, but a person's label overrides all others. An
+    incomplete last line left by a crash is dropped. Raises DatasetError for any other unreadable line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -199,7 +200,7 @@ class Ledger:
             self.judged[pair] = judgment
 
     def add(self, pair: Pair, judgment: HoleLabel) -> None:
-        """Keep one judgment. Raises UsageError for a label that is not a finite number."""
+        """Save a judgment. Raises UsageError if the label is not a finite number."""
         label, level, probability, by = judgment
         if not math.isfinite(label):
             raise UsageError(
@@ -215,11 +216,11 @@ class Ledger:
 
 @dataclass(frozen=True)
 class JudgedHoles(Shown):
-    """What became of the holes of some runs. Numbers are of (query, passage) pairs.
+    """The result of judging the holes of some runs. Counts are of (query, passage) pairs.
 
-    holes: in a top `depth`, without a label. voted: how many of these the re-rankers let through. judged, relevant: how
-    many have a judgment now; by_people: of how many it is a person's. refused: reasons by file. dataset: the next
-    version, if it was made.
+    `holes` are unlabelled pairs in a top `depth`. `voted` is how many of these the re-rankers voted for. `judged` and
+    `relevant` count the pairs with a judgment, and `by_people` those judged by people. `refused` lists reasons by file.
+    `dataset` is the next version, if it was made.
     """
 
     systems: list[Move]
@@ -235,7 +236,7 @@ class JudgedHoles(Shown):
     refused: Mapping[str, list[str]] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """Return the text for a terminal: who moved, and what was judged."""
+        """Return the text for a terminal: which systems moved, and what was judged."""
         moved = [move for move in self.systems if move.rank_before != move.rank_after]
         sure = [move for move in moved if not move.ranks_after[0] <= move.rank_before <= move.ranks_after[1]]
         voted = self.holes - self.not_in_the_dataset != self.voted
@@ -283,15 +284,15 @@ def judge_holes(
     before_asking: Callable[[Estimate], bool] = lambda estimate: True,
     answers: Sequence[Path] = (),
 ) -> JudgedHoles:
-    """Judge the holes of runs with a function of two texts, or with a pipeline's judge, and score them again.
+    """Judge the holes of runs with a function of two texts or a pipeline's judge, and rescore the runs.
 
-    Without either, what is there counts: OUT/judgments.jsonl, and what people wrote into OUT/holes.jsonl, into
-    OUT/audit.csv and into the files that the page OUT/audit.html saves (`answers`, and OUT/audit-answers.json). Then
-    these files are written for the pairs without a judgment, and nothing that people wrote is lost. `submitted`:
-    the labels that the runs were submitted for; the re-rankers vote first then, labels are 1 or 0, and OUT/dataset is
-    written if the next `version` is named. `before_asking` gets the estimate; if it gives False, nothing is asked.
-    Raises DatasetError for runs of another dataset and a version that cannot be the next, UsageError for a pipeline
-    whose judge asks no LLM, and Stopped (resumable).
+    Without either, existing judgments are used: OUT/judgments.jsonl, and what people wrote in OUT/holes.jsonl,
+    OUT/audit.csv and the files saved by the page OUT/audit.html (`answers` and OUT/audit-answers.json). These files are
+    then written for the pairs without a judgment, keeping everything that people wrote. `submitted` are the labels for
+    which the runs were submitted; in that case, the re-rankers vote first, labels are 1 or 0, and OUT/dataset is
+    written if the next `version` is named. `before_asking` is called with the estimate; if it returns False, nothing is
+    asked. Raises DatasetError for runs on another dataset or an invalid next version, UsageError if the pipeline's
+    judge does not use an LLM, and Stopped (resumable).
     """
     if submitted is not None and version is not None:
         check_next_version(home, submitted.manifest, version, split)
@@ -380,7 +381,7 @@ _NOTE = "Systems retrieved these documents, which are still unjudged. The system
 
 
 def _label_of(value: object) -> float | None:
-    """Return a person's label: a number, also as text, true or false; None where nothing is filled in."""
+    """Parse a person's label: a number, possibly as text, true or false, or None if it is not filled in."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     label = float(value) if isinstance(value, bool | int | float | str) else math.nan
@@ -390,9 +391,7 @@ def _label_of(value: object) -> float | None:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file that people fill in. Raises DatasetError, which names the line, for what is no such
-    row.
-    """
+    """Return the rows of a file that people fill in. Raises DatasetError, naming the line, for an invalid row."""
     rows = []
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogatepass") if path.is_file() else ""
@@ -421,8 +420,8 @@ def _of_lines(path: Path) -> Iterator[tuple[Pair, HoleLabel]]:
 
 
 def _of_pages(out: Path, answers: Sequence[Path], relevant_from: int) -> Iterator[tuple[Pair, HoleLabel]]:
-    """Yield the pairs that people answered on the page, or in the table for a spreadsheet; several levels count by
-    the lower median. Answers to samples that were drawn in this folder before are answers to their pairs."""
+    """Yield the pairs that people answered on the page or in the table. Several levels are combined by the lower
+    median. Answers to earlier samples in this folder also count for their pairs."""
     if not (out / "sample.json").is_file():
         if answers:
             raise DatasetError(f"{answers[0]}: {out} has no page of holes yet: run the command without --answers first")
@@ -455,7 +454,7 @@ def _write_for_people(
     ledger: Ledger,
     relevant_from: int,
 ) -> None:
-    """Write the pairs that wait for people; what people wrote stays in the file, whatever pairs are wanted now."""
+    """Write the pairs that people should judge, keeping everything that people wrote in the file."""
     path, old = out / HOLES, {}
     rows = _lines(path)
     for row in rows:
@@ -493,16 +492,16 @@ def _write_for_people(
 
 
 def _remarks(rows: Mapping[Pair, Mapping[str, Any]], pair: Pair) -> dict[str, Any]:
-    """Return what a person wrote into a row besides the label."""
+    """Return what a person wrote in a row besides the label."""
     own = ("query-id", "corpus-id", "query", "text", "score")
     return {name: value for name, value in rows.get(pair, {}).items() if name not in own}
 
 
 def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dict[str, Run], dict[str, list[str]]]:
-    """(the runs of all submissions on this split by the system's name, the reasons of those that are refused, by file).
+    """Return the runs of all submissions on this split by system name, and the reasons for refused ones by file.
 
-    A place is a zip, or a folder of zips. Results of other datasets are passed over. Raises DatasetError for a folder
-    without zips, for two submissions of one name, and where every submission is refused.
+    A place is a zip file or a folder of zip files. Results for other datasets are ignored. Raises DatasetError if a
+    folder has no zip files, if two submissions have the same name, or if every submission is refused.
     """
     runs: dict[str, tuple[Path, Run]] = {}
     refused: dict[str, list[str]] = {}
@@ -531,7 +530,7 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
 
 
 def _results(path: Path, labels: PrivateLabels) -> tuple[list[SystemHits], list[str]]:
-    """Return what a zip has for the dataset and split of the labels, and why it is refused."""
+    """Return the results in a zip file for the labels' dataset and split, and why they are refused."""
     mine: list[SystemHits] = []
     reasons: list[str] = []
     try:
@@ -549,8 +548,8 @@ def _results(path: Path, labels: PrivateLabels) -> tuple[list[SystemHits], list[
 def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, folder: Path, out: Path) -> list[Pair]:
     """Return the unjudged pairs that more than half of the re-rankers rank within their thresholds (paper, A.3).
 
-    A query's unjudged and labelled passages are ranked together. Passages that are labelled as not relevant have the
-    threshold of hard negatives. Scores are kept in OUT/votes.duckdb. All pairs if there is no re-ranker.
+    A query's unjudged and labelled passages are ranked together. Passages labelled as not relevant use the threshold
+    for hard negatives. Scores are saved in OUT/votes.duckdb. If there are no re-rankers, all pairs are returned.
     """
     if not control.rerankers or not unjudged:
         return unjudged

@@ -1,4 +1,4 @@
-"""Are the labels right, and does `relevance: answer` or `subject` fit? People answer, and the answers say.
+"""Audit the labels, and the choice between `relevance: answer` and `subject`, with people's answers.
 
 runs/NAME/audit/, runs/NAME/audit-relevance/
     audit.html      for people: works without a server, saves audit-answers.json
@@ -6,10 +6,10 @@ runs/NAME/audit/, runs/NAME/audit-relevance/
     sample.json     the sample with what the judge or the votes say; people who answer should not open it
     result.json     what the answers say, for programs
 
-The labels are those of a job, or of a dataset without its job, of which only the labels are known. About the word of
-relevance ten queries are asked with five passages each besides the source: mostly passages that only `subject` calls
-relevant, for on these the words differ. Queries that `answer` drops are asked about only where there are too few
-others.
+The labels are those of a job, or of a dataset without its job, for which only the labels are known. To decide about
+`relevance`, people are asked about ten queries with five passages each, besides the source: mostly passages that are
+relevant only with `subject`, because the settings differ on these. Queries that `answer` would drop are used only if
+there are too few others.
 """
 
 import dataclasses
@@ -79,7 +79,7 @@ _KINDS = {  # decision -> kind of document, and whether it is relevant in the da
 def _decided_items(job: Job) -> list[AuditItem]:
     """Return every decision of a finished job with its texts. Raises StoreError if the job was never run.
 
-    The label is the model's, also where a person's is in force by now: an audit measures the model.
+    The label is the model's, even if a person's label has replaced it, because an audit measures the model.
     """
     with job.open_store(read_only=True) as store:
         accepted = job.accepted(store)
@@ -102,7 +102,7 @@ def _decided_items(job: Job) -> list[AuditItem]:
 
 
 def _place(known: tuple[str, str] | None) -> str:
-    """Return where a person can read the document: its address, where it has one, else its name."""
+    """Return where a person can read the document: its URL if it has one, or else its name."""
     if known is None:
         return ""
     document, metadata = known
@@ -110,9 +110,9 @@ def _place(known: tuple[str, str] | None) -> str:
 
 
 def audited_items(source: Job | Path, split: str = "test") -> list[AuditItem]:
-    """Return all that can be drawn: the decisions of a job, or the labels of a split of a dataset without its job.
+    """Return all items to draw from: the decisions of a job, or the labels of a dataset's split without its job.
 
-    Raises DatasetError if the split has no labels here.
+    Raises DatasetError if the split has no labels.
     """
     if isinstance(source, Job):
         return _decided_items(source)
@@ -149,10 +149,10 @@ def audited_items(source: Job | Path, split: str = "test") -> list[AuditItem]:
 
 
 def draw_labels(source: Job | Path, count: int, out: Path, seed: int = 0, split: str = "test") -> AuditSample:
-    """Draw a sample, and write page, table and sample to `out`. An older one goes to `out/earlier`, and answers that a
-    live report took stay answers to their pairs.
+    """Draw a sample, and write the page, the table and the sample to `out`. An older sample is moved to `out/earlier`,
+    and answers given in a live report remain valid for their pairs.
 
-    Raises DatasetError where there is nothing to draw.
+    Raises DatasetError if there is nothing to draw.
     """
     if isinstance(source, Job):
         name, cut = source.pipeline.name, source.pipeline.control.judge.relevant_from
@@ -173,17 +173,17 @@ def draw_labels(source: Job | Path, count: int, out: Path, seed: int = 0, split:
 
 
 def _is_graded(pipeline: Pipeline) -> bool:
-    """Return whether the job's labels are levels, not yes or no."""
+    """Return whether the job's labels are levels rather than yes or no."""
     judge = pipeline.control.judge
     return bool(judge.members) and all(judge_kind(member).GRADED for member in judge.members)
 
 
 def score_labels(source: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> AuditResult:
-    """Score the answers to the sample in `folder`, or to one that was drawn there before; the result goes into the card
-    of the job's dataset, and without a job into the folder's `result.json`.
+    """Score the answers to the sample in `folder`, or to an earlier one. The result is written to the card of the job's
+    dataset or, without a job, to the folder's `result.json`.
 
-    An answer is to a pair of texts: it stays valid where the pair has another label now. Pairs that are gone, or whose
-    texts have changed, count nowhere. Raises DatasetError if no pair is left.
+    An answer is about a pair of texts, so it remains valid if the pair's label changes. Pairs that no longer exist, or
+    whose texts have changed, are ignored. Raises DatasetError if no pairs are left.
     """
     drawn, earlier = load_sample(folder / "sample.json"), earlier_samples(folder)
     read = [given.answers_of(path, drawn, earlier) for path in answers]
@@ -225,7 +225,7 @@ def score_labels(source: Job | Path, answers: Sequence[Path], folder: Path, spli
 
 @dataclass(frozen=True)
 class Applied(Shown):
-    """A dataset in which people's answers are the labels: where it is, its versions, and what changed."""
+    """A dataset with people's answers as labels: its location, its versions, and what changed."""
 
     dataset: Path
     before: str
@@ -238,12 +238,12 @@ class Applied(Shown):
 
 
 def apply_answers(source: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> Applied:
-    """Make people's answers the labels, in the next version of the dataset.
+    """Replace labels with people's answers in the next version of the dataset.
 
-    A job keeps them in `people.jsonl`, and its dataset is exported anew: the earlier one is in `versions`. Of a dataset
-    without its job the new one is in `folder/dataset`. Answers to pairs that a person chose, or whose label was in
-    view, are labels as well as those to the sample. Raises DatasetError for a job that is not finished, and where no
-    answer can be a label.
+    A job saves them in `people.jsonl`, and its dataset is exported again, with the earlier one in `versions`. For a
+    dataset without its job, the new dataset is in `folder/dataset`. Answers to pairs that a person chose, or whose
+    label was in view, also become labels. Raises DatasetError if the job is not finished or no answer can become a
+    label.
     """
     labels = _labels_of(answers, folder)
     if not labels:
@@ -282,7 +282,7 @@ def apply_answers(source: Job | Path, answers: Sequence[Path], folder: Path, spl
 
 
 def _with_marks(job: Job, store: Store, labels: Sequence[PersonsLabel]) -> list[PersonsLabel]:
-    """Return the labels, each with the mark of its texts; for a pair that a person chose, of its texts today."""
+    """Return the labels, each with the mark of its texts, or of the current texts for a pair that a person chose."""
     accepted, ids = job.accepted(store), job.ids
     wanted = {label.document for label in labels if not label.mark}
     texts = document_texts(store, job.plan(store), accepted=accepted, ids=ids, wanted=wanted) if wanted else {}
@@ -296,9 +296,7 @@ def _with_marks(job: Job, store: Store, labels: Sequence[PersonsLabel]) -> list[
 
 
 def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
-    """Return what people's answers say of each pair, by the lower median of their levels, with the texts that they
-    are to.
-    """
+    """Return people's label for each pair, by the lower median of their levels, with the marks of the texts."""
     drawn = load_sample(folder / "sample.json")
     samples = {**earlier_samples(folder), drawn.key: drawn}
     levels: dict[tuple[str, str], list[int]] = {}
@@ -330,7 +328,7 @@ def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
 
 
 def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[AuditSample, int]:
-    """Return the sample with today's labels, and how many of its pairs no longer have one."""
+    """Return the sample with the current labels, and the number of pairs that no longer have one."""
     now = {(item.query, item.document): item for item in items}
     same = [
         item for item in sample.items if (new := now.get((item.query, item.document))) and given.same_texts(item, new)
@@ -363,14 +361,14 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class RelevanceAudit(Shown):
-    """What people's answers say of the two words.
+    """The result of the audit of the two settings of `relevance`.
 
-    word: the one that fits, None if the answers do not tell. differ: the share of relevant passages among those that
-    only `subject` calls relevant, with a 90 % interval; above `cut` it speaks for `subject`, for then these passages
-    raise the F1 of the labels (among what either word calls relevant, with the sources). figures: of each word's
-    labels precision, recall and agreement with people, among the recalled passages of the asked queries besides their
-    sources; passages are weighted by how they were drawn. unanswered: passages without a level, which count nowhere.
-    gone: pairs of the sample that the job does not have any more.
+    `word` is the better setting, or None if the answers do not decide. `differ` is the share of relevant passages among
+    those that are relevant only with `subject`, with a 90% interval; above `cut`, it favours `subject`, because these
+    passages then raise the F1 of the labels (among passages that either setting calls relevant, including the sources).
+    `figures` are the precision, recall and agreement with people of each setting's labels, among the recalled passages
+    of the queries besides their sources, weighted by how they were drawn. `unanswered` passages have no level and are
+    ignored. `gone` are pairs in the sample that no longer exist in the job.
     """
 
     word: str | None
@@ -402,7 +400,7 @@ class RelevanceAudit(Shown):
 
 
 def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, str]:
-    """Return the words by whose cut each recalled passage of a query is relevant, without the query's sources."""
+    """Return, for each recalled passage of a query except its sources, the settings with which it is relevant."""
     shares = voted(prelabels, sources)
     narrow = relevant(shares, sources, "answer", len(prelabels))
     return {
@@ -413,7 +411,7 @@ def kinds(prelabels: Sequence[Prelabel], sources: Collection[str]) -> dict[str, 
 
 
 def pick_passages(query: str, kinds_of: Mapping[str, str], seed: int = 0) -> list[str]:
-    """Pick the passages to ask about, of all passages with their kinds, in an order that does not show the kind."""
+    """Pick the passages to ask about from all passages with their kinds, in an order that does not reveal the kind."""
     places = {id_: text_key(f"relevance\x1f{seed}\x1f{query}\x1f{id_}") for id_ in kinds_of}
     by_kind = {
         kind: sorted((id_ for id_ in kinds_of if kinds_of[id_] == kind), key=places.__getitem__) for kind in _ASKED
@@ -424,14 +422,14 @@ def pick_passages(query: str, kinds_of: Mapping[str, str], seed: int = 0) -> lis
 
 
 def population(query: str, kind: str) -> str:
-    """Return the name under which a sample has the number of a query's passages of a kind."""
+    """Return the name under which a sample stores the number of a query's passages of a kind."""
     return f"{query}: {kind}"
 
 
 def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -> AuditSample:
-    """Draw the queries and passages, and write page, table and sample to `out`. An older sample there is replaced.
+    """Draw the queries and passages, and write the page, the table and the sample to `out`, replacing an older sample.
 
-    Raises DatasetError for a job that is not finished, or whose labels do not depend on the word; StoreError if it was
+    Raises DatasetError if the job is not finished or its labels do not depend on `relevance`, and StoreError if it was
     never run.
     """
     stable, others = list[_QueryKinds](), list[_QueryKinds]()
@@ -474,10 +472,10 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
 
 
 def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> RelevanceAudit:
-    """Score the answers to the sample in `folder`; the result is also in its `result.json`.
+    """Score the answers to the sample in `folder`, and save the result in its `result.json`.
 
-    An answer is to a pair: it counts for what votes or judge say of the pair today, and a pair that is gone counts
-    nowhere. Raises DatasetError for answers to another sample, and where no pair is left.
+    An answer is compared with the current votes or judgment of its pair, and pairs that no longer exist are ignored.
+    Raises DatasetError if the answers are to another sample or no pairs are left.
     """
     drawn = load_sample(folder / "sample.json", "airgen audit relevance")
     ids, asked = job.ids, {item.query for item in drawn.items}
@@ -509,9 +507,10 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
 
 
 def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> RelevanceAudit:
-    """Compute what the answers say of both words. A passage with several answers gets the lower median of their levels.
+    """Compute the figures of both settings from the answers. A passage with several answers gets the lower median
+    level.
 
-    Intervals are Wilson's for Kish's effective number of passages. Raises DatasetError if there is no answer.
+    Intervals are Wilson's, with Kish's effective number of passages. Raises DatasetError if there are no answers.
     """
     levels = {sample.items[number - 1]: level for number, level in given.middle_levels(people).items()}
     asked = Counter(population(item.query, item.kind) for item in levels)
@@ -547,9 +546,10 @@ def say(sample: AuditSample, people: Sequence[Levels], now: str = "answer") -> R
 
 
 def set_relevance(path: Path, word: str) -> None:
-    """Write the word into a pipeline's YAML; all else in the file stays, but for the comment that `airgen init` writes.
+    """Set `relevance` in a pipeline's YAML, leaving everything else unchanged except the comment written by `airgen
+    init`.
 
-    Raises UsageError for a pipeline that is no file of the user's own, SettingsError for a file that cannot be changed.
+    Raises UsageError if the pipeline is not the user's own file, and SettingsError if the file cannot be changed.
     """
     if not path.is_file() or is_shipped(path):
         raise UsageError(f"{path}: is not your own pipeline file: copy it, and set relevance: {word} there")
@@ -572,13 +572,14 @@ def set_relevance(path: Path, word: str) -> None:
 
 
 def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKinds, bool]]:
-    """Yield the queries in drawn order with the kinds of their passages, and whether `answer` keeps them.
+    """Yield the queries in drawn order, with the kinds of their passages and whether `answer` keeps them.
 
-    Where an LLM gives levels, the two words are two cuts between them, and its judgments say what each calls relevant.
-    Where it says yes or no, it has another prompt for each word: what only `subject` would call relevant is then what
-    the re-rankers put near enough to the source. Generated negatives are left out.
+    If an LLM gives levels, the two settings are two cutoffs between levels, so its judgments determine what is relevant
+    with each setting. If it says yes or no, each setting has its own prompt; the passages that would be relevant only
+    with `subject` are then those that the re-rankers score close enough to the source. Generated negatives are left
+    out.
 
-    Raises DatasetError for a job that is not finished, or whose queries are the user's own.
+    Raises DatasetError if the job is not finished or has the user's own queries.
     """
     pipeline, accepted, plan = job.pipeline, job.accepted(store), job.plan(store)
     if pipeline.queries is not None:
@@ -607,7 +608,7 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKind
 
 
 def asks_again(pipeline: Pipeline) -> bool:
-    """Return whether the other word of `relevance` needs other judgments of an LLM."""
+    """Return whether the other setting of `relevance` needs new judgments from an LLM."""
     return bool(pipeline.control.judge.members) and _cuts(pipeline)[1] is None
 
 
@@ -618,7 +619,8 @@ def _judged(
     recalled: Sequence[str],
     sources: Sequence[str],
 ) -> dict[str, str]:
-    """By which word each recalled passage of a query is relevant to the job's LLM judge, without its sources."""
+    """Return with which setting each recalled passage of a query, except its sources, is relevant for the job's LLM
+    judge."""
     answer, subject = _cuts(pipeline)
     kinds_of = {}
     for id_ in recalled:
@@ -637,9 +639,8 @@ def _judged(
 
 
 def _cuts(pipeline: Pipeline) -> tuple[int, int | None]:
-    """Return the lowest level that is relevant by `answer` and by `subject`; None where they are no cuts
-    of one judge.
-    """
+    """Return the lowest relevant levels for `answer` and `subject`, or None if they are not cutoffs of the same
+    judge."""
     judge = pipeline.control.judge
     known = [judge_kind(member) for member in judge.members]
     if not all(kind.GRADED for kind in known):

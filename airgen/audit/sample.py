@@ -1,9 +1,9 @@
-"""What people are asked: a stratified sample of labels, its files, and a page that works without a server.
+"""The questions for people: a stratified sample of labels, its files, and a page that works without a server.
 
     sample = draw(items, 100, dataset="notes", relevant_from=2, seed=42)     # every kind and level, in random order
     write_sample(sample, Path("runs/notes/audit"))                           # audit.html, audit.csv, sample.json
 
-Texts reach the page as text nodes only, and a content security policy allows its own script and nothing from outside.
+Texts are inserted into the page only as text nodes, and a content security policy allows only its own script.
 """
 
 import csv
@@ -45,21 +45,21 @@ SUBJECT = "Is the document about what the query asks about?"
 
 
 def yes_or_no(relevant_from: int) -> dict[int, str]:
-    """Return the levels of a job whose labels know only relevant and not relevant."""
+    """Return the levels for a job with binary labels."""
     return {0: "no", relevant_from: "yes"}
 
 
 def four_levels() -> dict[int, str]:
-    """Return the levels of a job whose judge gives Table 8's."""
+    """Return the levels for a job whose judge uses Table 8's levels."""
     return dict(enumerate(LEVELS))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditItem:
-    """One (query, document) pair.
+    """A (query, document) pair to ask about.
 
-    level: the judge's; None if it was not asked. relevant: the decision of quality control. source: where the document
-    can be read, an address or a name. mark: what identifies the two texts (`pair_mark`).
+    `level` is the judge's level, or None if it was not asked. `relevant` is quality control's decision. `source` is
+    where the document can be read: a URL or a name. `mark` identifies the two texts (`pair_mark`).
     """
 
     query: str
@@ -75,20 +75,20 @@ class AuditItem:
 
     @property
     def texts(self) -> str:
-        """The mark of its texts, whether they are here or only were."""
+        """Return the mark of its texts, even if they are no longer known."""
         return self.mark or (pair_mark(self.query_text, self.title, self.text) if self.text else "")
 
     @property
     def stratum(self) -> str:
-        """Kind and level."""
+        """Return the kind and level."""
         return f"{self.kind}, {'not judged' if self.level is None else f'level {self.level}'}"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditSample:
-    """Items in the order in which people see them; `populations` counts all pairs of each stratum.
+    """The items in the order in which people see them. `populations` counts all pairs in each stratum.
 
-    levels: what people may answer, in words; question: what they are asked about each pair.
+    `levels` are the possible answers in words, and `question` is the question about each pair.
     """
 
     dataset: str
@@ -100,15 +100,15 @@ class AuditSample:
 
     @property
     def key(self) -> str:
-        """An id of the sample, so that answers to another sample are refused."""
+        """Return an id of the sample, by which answers to another sample are refused."""
         return content_key([self.dataset, [[item.query, item.document] for item in self.items]])[:16]
 
 
 def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from: int, seed: int = 0) -> AuditSample:
-    """Return at most `count` items: strata by kind and level share them equally, small ones are taken whole.
+    """Draw at most `count` items, shared equally among strata by kind and level. Small strata are included completely.
 
-    The seed decides which items and in which order, so the order does not show the judge's level. Raises DatasetError
-    if there are no items.
+    The seed determines the items and their order, so that the order does not reveal the judge's level. Raises
+    DatasetError if there are no items.
     """
     if not items:
         raise DatasetError(f"{dataset}: there are no decisions to audit; run the pipeline to its end first")
@@ -129,12 +129,12 @@ def draw(items: Sequence[AuditItem], count: int, *, dataset: str, relevant_from:
 
 
 def load_sample(path: Path, draw: str = "airgen audit sample") -> AuditSample:
-    """Return the sample that the command `draw` drew. Raises DatasetError if the file is missing or is not a sample."""
+    """Load the sample drawn by the command `draw`. Raises DatasetError if the file is missing or not a sample."""
     return read_kept(AuditSample, path, "sample of airgen audit", f"draw one with `{draw}`")
 
 
 def earlier_samples(folder: Path) -> dict[str, AuditSample]:
-    """Return the earlier samples of the folder, by key. Answers to their pairs remain valid."""
+    """Return the earlier samples in the folder by key. Answers to their pairs remain valid."""
     samples = {}
     for path in sorted((folder / EARLIER).glob("*/sample.json")):
         sample = load_sample(path)
@@ -143,7 +143,7 @@ def earlier_samples(folder: Path) -> dict[str, AuditSample]:
 
 
 def keep_earlier(out: Path, key: str) -> Path | None:
-    """Move a sample of another key, its page and its answers to `out/earlier/KEY`; returns that folder."""
+    """Move a sample with another key, its page and its answers to `out/earlier/KEY`, and return this folder."""
     try:
         old = str(read_json(out / "sample.json")["key"])
     except FileNotFoundError:
@@ -164,9 +164,9 @@ def keep_earlier(out: Path, key: str) -> Path | None:
 def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
     """Write the page, the table and the sample itself to the folder `out`.
 
-    The table is for a spreadsheet, with empty columns `level` and `why` to fill in. The sample has the decisions and no
-    texts. Another sample that is there goes to `out/earlier` with all that people answered; what they filled into the
-    table of this one stays in it.
+    The table is for a spreadsheet, with empty columns `level` and `why` to fill in. The sample contains the decisions
+    but no texts. An existing other sample is moved to `out/earlier` with all answers; entries in the table of the same
+    sample are kept.
     """
     out.mkdir(parents=True, exist_ok=True)
     keep_earlier(out, sample.key)
@@ -191,7 +191,7 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
 
 
 def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
-    """Return {number: (level, why)} as a person filled them into the table of this sample."""
+    """Return {number: (level, why)} from the filled-in table of this sample."""
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
         return {
@@ -204,7 +204,7 @@ def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Return whether a file is there that is not a table of ours any more."""
+    """Return whether a file exists that is no longer a table written by airgen."""
     try:
         return "level" not in next(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))), ["level"])
     except FileNotFoundError:
@@ -226,13 +226,13 @@ def question_page(
     """Return a page that asks about each item in turn.
 
     Args:
-        title: what is audited.
-        key: of the sample.
-        items: with their texts.
-        note: a line for people.
-        batch: after how many answers the page says that they can be saved and scored.
-        question: what is asked about each item.
-        levels: the answers in words; by default Table 8's.
+        title: What is audited.
+        key: The key of the sample.
+        items: The items with their texts.
+        note: A line for people.
+        batch: Number of answers after which the page says that they can be saved and scored.
+        question: The question about each item.
+        levels: The answers in words. Default: Table 8's.
     """
     levels = levels or four_levels()
     names = (("query", "query_text"), ("title", "title"), ("text", "text"), ("source", "source"))
@@ -283,14 +283,14 @@ def question_page(
 
 
 def keys_of(levels: Mapping[int, str]) -> dict[str, int]:
-    """Return the key that gives each answer: the level, or y and n where there are two."""
+    """Return the keyboard key for each answer: the level, or y and n if there are two."""
     if len(levels) == 2:
         return {"y": max(levels), "n": min(levels)}
     return {str(level): level for level in sorted(levels)}
 
 
 def address_of(*places: object) -> str:
-    """Return the first of some values that is an address for a browser; empty where none is."""
+    """Return the first of these values that is a URL for a browser, or ""."""
     for place in places:
         if isinstance(place, str) and place.startswith(("http://", "https://")) and not any(c.isspace() for c in place):
             return place

@@ -1,4 +1,4 @@
-"""The audit of systems: people answer where the systems differ, and the answers say which system is better.
+"""Audit systems: people judge pairs on which the systems differ, which shows which system is better.
 
 results/NAME/SPLIT/audit/          the folder of one comparison
     audit.html      for people: does not say which system found the document; saves audit-answers.json
@@ -43,11 +43,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SystemSample:
-    """Every pair that the systems rank differently within the top ten, in drawn order; people see the first `shown`.
+    """All pairs that the systems rank differently within the top ten, in drawn order. People see the first `shown`.
 
-    groups: systems that the judge might favour, by name of the group. queries: how many the means are over. judge: each
-    system's mean DCG@10 by the judge. pairs: (query, document, probability, the ranks that the systems give, 0 if below
-    the top ten).
+    `groups` are systems that the judge might favour, by group name. `queries` is the number of queries in the means.
+    `judge` is each system's mean DCG@10 by the judge. `pairs` are (query, document, probability, the systems' ranks, 0
+    if below the top ten).
     """
 
     dataset: str
@@ -62,12 +62,14 @@ class SystemSample:
 
     @cached_property
     def key(self) -> str:
-        """An id, so that answers to another sample are refused. It stays where more of the same pairs are shown."""
+        """Return an id, by which answers to another sample are refused. It does not change if more of the same pairs
+        are shown."""
         return content_key([value for name, value in asdict(self).items() if name != "shown"])[:16]
 
     @cached_property
     def frame(self) -> Pairs:
-        """The pairs for the estimator; the contrasts are the systems' mean DCG@10 less the mean of all systems."""
+        """Return the pairs for the estimator. The contrasts are the systems' mean DCG@10 minus the mean of all
+        systems."""
         gains = np.concatenate(([0.0], rank_weights(DEPTH))) / self.queries
         weights = gains[np.array([ranks for _, _, _, ranks in self.pairs]).T]
         return Pairs(weights - weights.mean(axis=0), np.array([p for _, _, p, _ in self.pairs]))
@@ -75,11 +77,12 @@ class SystemSample:
 
 @dataclass(frozen=True)
 class SystemAudit(Shown):
-    """What people's answers say. `decisions`: {(first, second): decision}.
+    """The result of the audit. `decisions` is {(first, second): decision}.
 
-    answers: pairs that count, the first ones in drawn order. later: answers after a pair that nobody answered, which do
-    not count. unclear: counted pairs that people could not judge. kappa: agreement of people on pairs that two answered
-    (of `twice` pairs); NaN if there is none. A pair with several answers has their mean as its label.
+    `answers` are the pairs that count, the first ones in drawn order. `later` are answers after an unanswered pair,
+    which do not count. `unclear` are counted pairs that people could not judge. `kappa` is people's agreement on the
+    `twice` pairs answered by two people, or NaN if there are none. A pair with several answers has their mean as its
+    label.
     """
 
     dataset: str
@@ -96,7 +99,7 @@ class SystemAudit(Shown):
     favours: Sequence[Favour]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is written as JSON."""
+        """Return plain values for JSON."""
         values = {name: value for name, value in vars(self).items() if name != "decisions"}
         pairs = [
             {"first": first, "second": second, **asdict(decision)}
@@ -116,11 +119,11 @@ def draw_systems(
     judge: Path | None = None,
     seed: int = 0,
 ) -> SystemSample:
-    """Draw the pairs, and write page and sample to `out`. An older sample there goes to `out/earlier/KEY`.
+    """Draw the pairs, and write the page and the sample to `out`. An older sample is moved to `out/earlier/KEY`.
 
-    runs: {system: run file}, two or more. groups: see `groups_of`. judge: a file of (query, document, probability);
-    else the dataset's soft labels, else its labels. Raises UsageError for fewer than two systems, DatasetError if they
-    do not differ.
+    `runs` is {system: run file} for at least two systems, and `groups` is from `groups_of`. `judge` is a file of
+    (query, document, probability); the default is the dataset's soft labels, or else its labels. Raises UsageError if
+    there are fewer than two systems, and DatasetError if they do not differ.
     """
     if len(runs) < 2:
         raise UsageError("one system cannot be compared: name two, or none for all systems of the results")
@@ -188,7 +191,7 @@ def draw_systems(
 
 
 def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict[str, dict[str, float]]:
-    """Return {query: {document: the judge's probability}} of the pairs that it knows."""
+    """Return {query: {document: the judge's probability}} for all known pairs."""
     soft = dataset.path / "qrels-soft" / f"{split}.jsonl"
     path = judge or (soft if soft.is_file() else None)
     if path is None:
@@ -205,7 +208,7 @@ def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict
 
 
 def load_system_sample(path: Path) -> SystemSample:
-    """Return the sample that was drawn. Raises DatasetError if the file is missing, or is not a sample of systems."""
+    """Load the sample. Raises DatasetError if the file is missing or not a sample of systems."""
     advice = "draw one with `airgen audit systems` without --answers"
     sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
     if read_json(path).get("key") != sample.key:
@@ -216,8 +219,8 @@ def load_system_sample(path: Path) -> SystemSample:
 def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None = None) -> SystemAudit:
     """Score the answers to the sample in `folder`; the result is also in its `result.json`.
 
-    margin: a difference in mean DCG@10 that is too small to matter; a twentieth of the best system's by the judge if
-    not given. Raises DatasetError for answers to another sample.
+    `margin` is a difference in mean DCG@10 that is too small to matter, by default 5% of the best system's according to
+    the judge. Raises DatasetError if the answers are to another sample.
     """
     sample = load_system_sample(folder / "sample.json")
     for path in answers:
@@ -274,7 +277,8 @@ def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None
 
 
 def _labels(sample: SystemSample, people: Sequence[Levels]) -> tuple[Floats, int]:
-    """Return the labels of the pairs before the first unanswered one, NaN for unclear ones; and how many come later."""
+    """Return the labels of the pairs before the first unanswered one, with NaN for unclear ones, and the number of
+    later ones."""
     labels: list[float] = []
     answered = set().union(*people)
     for number in range(1, sample.shown + 1):
@@ -293,7 +297,7 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
 
     `wanted` lists system names or run files; if it is empty, all systems in the results are returned.
 
-    Raises UsageError for a system that is not there.
+    Raises UsageError for an unknown system.
     """
     known = {path.name.removesuffix(_RUN): path for path in sorted(results.glob(f"*{_RUN}"))}
     if not wanted:
@@ -321,10 +325,10 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
 
 
 def groups_of(results: Path, names: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the systems that a judge might favour, by group, from their results; a run file is in no group.
+    """Return the systems that a judge might favour, by group, from their results. A run file is not in any group.
 
-    Groups are families (lexical, dense, sparse, late, or hybrid for a system that builds on others), and the systems
-    that share a model, or a kind such as bm25, with those that made the dataset's labels.
+    Groups are families (lexical, dense, sparse, late, or hybrid for a system that builds on others), and systems that
+    share a model, or a kind such as bm25, with the models that made the dataset's labels.
     """
     groups: dict[str, tuple[str, ...]] = {}
     sharing: tuple[str, ...] = ()
@@ -398,7 +402,7 @@ def audit_text(audit: SystemAudit) -> str:
 
 
 def decision_text(first: str, second: str, decision: PairDecision) -> str:
-    """Return one comparison in one line."""
+    """Return a comparison on one line."""
     if not decision.answers:
         return f"{first}, {second}: no batch is complete: {decision.more} answers more are needed first"
     if decision.low == decision.high == 0:

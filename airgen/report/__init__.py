@@ -1,1 +1,1 @@
-"""The report that people browse: one folder of static files, or one HTML file, about jobs, datasets and results."""
+"""The browsable report on jobs, datasets and results, as a folder of static files or a single HTML file."""

@@ -1,4 +1,4 @@
-"""Where in a passage the words of a query stand: the lines that a reader wants to see first.
+"""Find the lines of a passage that contain the most words of a query, to show them first.
 
 best = BestLines("how long does a token live", stopwords)
 best.start("Tokens ... (a page) ... A token lives for an hour.", 400)     # where the last sentence begins
@@ -15,7 +15,7 @@ _BREAK = re.compile(r"[.!?。！？]\s+|\n")
 
 
 class BestLines:
-    """The words of one query, but for stop words; each counts once in a window."""
+    """The words of a query except stop words. Each counts once in a window."""
 
     def __init__(self, query: str, stopwords: Collection[str], language: str = "en") -> None:
         words = [word for word in dict.fromkeys(folded_words(query, language)) if word not in stopwords]
@@ -25,9 +25,9 @@ class BestLines:
         )
 
     def start(self, text: str, length: int) -> int:
-        """Return where the window of `length` characters with most of the query's words begins.
+        """Return where the window of `length` characters with the most query words begins.
 
-        It begins with a sentence or line if one begins nearby; 0 if the beginning of the text is as good.
+        It begins with a sentence or line if one begins nearby. Returns 0 if the beginning of the text is as good.
         """
         if self._words is None or len(text) <= length:
             return 0

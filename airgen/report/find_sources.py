@@ -1,4 +1,4 @@
-"""The sources of a report: jobs, datasets and results, found by the words of a command line.
+"""Find the sources of a report, that is, jobs, datasets and results, from command-line arguments.
 
 sources, notes = find_sources(["runs/python-reference"], public=False)
 sources[0].dataset, sources[0].results, sources[0].job
@@ -34,13 +34,14 @@ def find_sources(
     public: bool = False,
     private: Sequence[str] | None = None,
 ) -> tuple[list[ReportSource], list[str]]:
-    """Return the sources behind the words of a command line, and notes about what is not shown.
+    """Return the sources for command-line arguments, and notes about what is not shown.
 
-    Each word is a pipeline (YAML or name), a job's directory, a dataset, a suite, or a folder of results. Results go to
-    the dataset of their name if they are of exactly its files. `private`: the splits whose labels a public report does
-    not show; by default every split but dev, and of the public part of a dataset those that it lacks.
+    Each argument is a pipeline (YAML or name), a job's directory, a dataset, a suite, or a folder of results. Results
+    are assigned to the dataset with their name if they are for exactly its files. `private` are the splits whose labels
+    a public report does not show; the default is every split except dev or, for the public part of a dataset, those
+    that it lacks.
 
-    Raises UsageError for a word that is none of these, DatasetError for a dataset with a missing file.
+    Raises UsageError if an argument is none of these, and DatasetError if a dataset lacks a file.
     """
     sources: list[ReportSource] = []
     notes: list[str] = []
@@ -74,7 +75,7 @@ def find_sources(
 
 
 def _dataset_folders(path: Path) -> list[Path]:
-    """Return the datasets of a folder; the error for a folder of anything else names the jobs or datasets inside."""
+    """Return the datasets in a folder. For a folder of anything else, the error names the jobs or datasets inside."""
     folders = list(dataset_folders(path).values())
     named = ("corpus", "queries", "qrels", MANIFEST)
     if folders == [path] and not any(child.name.startswith(named) for child in path.iterdir()):
@@ -108,7 +109,7 @@ def _of_job(job: Job) -> ReportSource:
 
 
 def _of_directory(path: Path, notes: list[str]) -> ReportSource:
-    """Return the job of a work directory; without its YAML, what the directory holds besides."""
+    """Return the job of a work directory or, if its YAML is missing, what else the directory contains."""
     job_or_problem = job_of_directory(path)
     if isinstance(job_or_problem, Job):
         return _of_job(job_or_problem)
@@ -122,9 +123,9 @@ def _of_directory(path: Path, notes: list[str]) -> ReportSource:
 
 
 def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
-    """Take away what the public must not see. A job's own rows are private, as its lineage is when it is published.
+    """Remove what the public must not see. A job's rows are private, like its lineage when it is published.
 
-    Of airgen's datasets only the public part is left, as `airgen publish` makes it.
+    Only the public part of airgen's datasets is left, as made by `airgen publish`.
     """
     source.public = True
     if source.job is not None and source.dataset is None:
@@ -147,8 +148,9 @@ def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
 
 
 def _public_result(result: Result, queries: int) -> Result:
-    """Return what a leaderboard would show: the head measure in its digits. Nothing is told of single queries, nor what
-    follows from how many of them have labels; with the hits, and with more digits, labels could be computed."""
+    """Return what a leaderboard would show: the rounded main measure. Individual queries, and anything that follows
+    from the number of labelled queries, are left out, because labels could be computed from the hits or from more
+    digits."""
     low, high = (round(end, DIGITS) for end in result.intervals[result.headline])
     return Result(
         name=result.name,
@@ -177,7 +179,7 @@ def _public_result(result: Result, queries: int) -> Result:
 
 
 def _results_below(folder: Path) -> list[Result]:
-    """Return the results in a folder, at the depth of DATASET/SPLIT/SYSTEM.json or less."""
+    """Return the results in a folder, down to the depth of DATASET/SPLIT/SYSTEM.json."""
     if not folder.is_dir():
         return []
     results = []
@@ -191,7 +193,7 @@ def _results_below(folder: Path) -> list[Result]:
 
 
 def _give_results(sources: list[ReportSource], results: Sequence[Result], notes: list[str]) -> None:
-    """Give results to the datasets that they are of; results of datasets that are not given become sources."""
+    """Assign results to their datasets. Results for other datasets become sources."""
     by_name: dict[str, list[Result]] = {}
     for result in results:
         by_name.setdefault(result.dataset, []).append(result)
@@ -216,7 +218,7 @@ def _give_results(sources: list[ReportSource], results: Sequence[Result], notes:
 
 
 def _fits(source: ReportSource, result: Result, digests: dict[tuple[str, str], str]) -> bool:
-    """Return whether a result is of exactly the source's files."""
+    """Return whether a result is for exactly the source's files."""
     dataset, split = source.dataset, result.split
     assert dataset is not None
     if split not in (*dataset.splits, *dataset.withheld, "all"):
@@ -233,7 +235,7 @@ def _add(every: list[Result], result: Result) -> None:
 
 
 def _only_results(name: str, every: Sequence[Result], notes: list[str]) -> ReportSource:
-    """Results whose dataset is not there: of each split those of one version, the version that most are of."""
+    """Return a source for results without their dataset: for each split, those of the most frequent version."""
     source = ReportSource("", name)
     source.notes.append("the dataset is not here, so its queries are not shown: name its folder, too")
     for split in dict.fromkeys(result.split for result in every):

@@ -24,7 +24,7 @@ _SHOWN_MODELS = 6  # models on the first page; the section on models lists all
 
 
 def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
-    """Return at most four recommendations, the most urgent first, or None."""
+    """Return at most four recommendations, most urgent first, or None."""
     if source.public:
         return None
     job, manifest = source.job, source.manifest
@@ -82,7 +82,7 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
 
 
 def brought_labels(job: Job | None) -> bool:
-    """Return whether a job's user brought labels: these are people's already."""
+    """Return whether the user provided labels, which are already human labels."""
     return job is not None and job.pipeline.queries is not None and bool(job.pipeline.queries.labels)
 
 

@@ -1,11 +1,12 @@
-"""The live view: a report that is served on this machine, and follows the jobs that it is about.
+"""The live report, which is served on this machine and follows running jobs.
 
     view = View(["pipelines/quickstart.yaml"], folder)
     with serving(view) as address:
         view.watch(threading.Event())    # until Ctrl-C; a job that has ended is reported on anew
 
-What a running job does is known by its status file alone, which is another process's: what is not of its form is
-damaged, and all of it is bounded. The view writes to its own folder, and people's answers to the audit's.
+The state of a running job comes only from its status file, which another process writes: invalid content counts as
+damaged, and everything is limited in size. The view writes only to its own folder, and people's answers to the audit's
+folder.
 """
 
 import threading
@@ -42,11 +43,11 @@ _USED = {**dict.fromkeys(_TOKENS, 0), "failures": {}, "retries": {}}
 def follow(
     directory: Path, labels: Mapping[str, str] | None = None, *, clock: Callable[[], float] = time.time
 ) -> dict[str, Any]:
-    """Return the state of the job in a work directory, as plain values. `labels`: names of its steps, in their order.
+    """Return the state of the job in a work directory as plain values. `labels` are the names of its steps in order.
 
-    state: `running`; `silent` (its process is there, but gives no sign of life); `finished` (there is a dataset);
-    `ended` (as far as it was asked to go); `stopped` (by the user or the budget); `failed`; `died` (its process is gone
-    and did not say why); `unknown` (no status file, or a damaged one). Money is the job's, calls are those of its last
+    The state is `running`; `silent` (its process exists but does not respond); `finished` (there is a dataset); `ended`
+    (at the requested stage); `stopped` (by the user or the budget); `failed`; `died` (its process ended without giving
+    a reason); or `unknown` (no status file, or a damaged one). The cost is the job's, and calls are those of its last
     process.
     """
     now = clock()
@@ -77,7 +78,7 @@ def follow(
 
 
 def _bounded(value: Any) -> Any:
-    """Return the same JSON with short texts, numbers that a page can show, and a limited number of items."""
+    """Return the JSON value with short texts, numbers that a page can show, and a limited number of items."""
     if isinstance(value, dict):
         return {name[:_MOST_CHARACTERS]: _bounded(item) for name, item in islice(value.items(), _MOST_ITEMS)}
     if isinstance(value, list):
@@ -131,12 +132,12 @@ _CALLS = (
 
 
 def live_table(label: str, rows: Sequence[Mapping[str, Any]], shown: Sequence[Column]) -> dict[str, Any] | None:
-    """Return a table of the live page; None without rows."""
+    """Return a table for the live page, or None if there are no rows."""
     return page_table(label, Table(rows, shown)) if rows else None
 
 
 def _failures(usage: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the calls that failed or were repeated, by stage and reason, the most frequent first."""
+    """Return the calls that failed or were retried, by stage and reason, most frequent first."""
     rows = [
         {"stage": row["stage"], "what": outcome, "reason": reason, "number": number}
         for row in usage
@@ -147,8 +148,8 @@ def _failures(usage: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _funnel(counts: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return how many entered and left each step: of candidate generation in its order, then the queries,
-    then the labels.
+    """Return how many items entered and left each step: candidate generation in order, then the queries, then the
+    labels.
     """
     names, candidates = {**labels, "queries": "accepted queries"}, counts.get("candidates") or {}
     rows = [(names[name], candidates[name]) for name in names if name in candidates]
@@ -164,9 +165,9 @@ POLL_SECONDS = 1.0
 
 
 class View:
-    """What a server shows; several threads may call it. `folder` is empty, and belongs to the view.
+    """The content of the live server, which several threads may use. `folder` must be empty, and belongs to the view.
 
-    Raises what `find_sources` raises.
+    Raises the errors of `find_sources`.
     """
 
     def __init__(self, words: Sequence[str | Path], folder: Path, runs: Path | None = None) -> None:
@@ -179,17 +180,18 @@ class View:
 
     @property
     def title(self) -> str:
-        """The title of the report."""
+        """Return the title of the report."""
         return title_of(self._sources)
 
     def file(self, name: str) -> Path | None:
-        """Return the file of the report behind a path such as `data/report.js`; None if there is none."""
+        """Return the report's file for a path such as `data/report.js`, or None if there is none."""
         return self._files.get(name)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """`live.json`: the state of every job; which report there is, by number, and whether another is being made.
+        """Return a value for polling. `live.json` has the state of every job, the number of the current report, and
+        whether another is being made.
 
-        `audit/d0`: what people have answered so far.
+        `audit/d0` has people's answers so far.
         """
         if (source := self._audited(name)) is not None:
             return dict(plain(saved_answers(audit_folder(source) / ANSWERS, audit_sample(source))))
@@ -207,7 +209,7 @@ class View:
         }
 
     def write(self, name: str, value: dict[str, Any]) -> dict[str, Any] | None:
-        """`rebuild`: make the report anew, of what there is now, in the background. `audit/d0`: take an answer."""
+        """Handle a request: `rebuild` rebuilds the report in the background, and `audit/d0` saves an answer."""
         if (source := self._audited(name)) is not None:
             with self._answering:
                 return dict(plain(add_answer(audit_folder(source) / ANSWERS, audit_sample(source), value)))
@@ -217,7 +219,7 @@ class View:
         return {"building": True}
 
     def rebuild(self) -> None:
-        """Make the report anew, unless that is being done. A report that cannot be made leaves the older one."""
+        """Rebuild the report, unless this is already in progress. If it fails, the older report is kept."""
         if not self._building.acquire(blocking=False):
             return
         try:
@@ -229,7 +231,7 @@ class View:
             self._building.release()
 
     def watch(self, stop: threading.Event) -> None:
-        """Make the report anew when a job has ended, until `stop` is set."""
+        """Rebuild the report whenever a job has ended, until `stop` is set."""
         going = self._going()
         while not stop.wait(POLL_SECONDS):
             now = self._going()

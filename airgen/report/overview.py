@@ -1,9 +1,9 @@
-"""What the report says first of a dataset: the way from samples to labels, what it cost, who did what, what it covers.
+"""The overview of a dataset: the funnel from samples to labels, the cost, the models and their roles, and the coverage.
 
     overview(source)                      # data/d0/overview
     together(sources, boards)             # data/together: several datasets, and human labels beside generated ones
 
-Figures of a job come from its work database, whatever its state; those of a dataset from its manifest.
+Figures of a job come from its work database, whatever its state, and those of a dataset from its manifest.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ _GENERATION = {"type": "types", "length": "lengths", "information": "information
 
 
 def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, Any]:
-    """Return the facts of one dataset or job; parts that are not known are missing or empty."""
+    """Return the facts about a dataset or job. Unknown parts are missing or empty."""
     overview_: dict[str, Any] = {"facts": _facts(source), "funnel": [], "stages": [], "models": [], "notes": []}
     manifest, job = source.manifest, source.job
     coverage = _of_queries(source)
@@ -107,7 +107,7 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
 
 
 def _facts(source: ReportSource) -> dict[str, Any]:
-    """Return the facts that a reader wants first; none of them is computed."""
+    """Return the most important facts, none of which needs computation."""
     info, manifest = source.info, source.manifest
     facts = {
         name: info.get(name)
@@ -155,7 +155,7 @@ def _facts(source: ReportSource) -> dict[str, Any]:
 
 
 def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Calls, tokens and US dollars by stage and model, and what the job has spent in all."""
+    """Return the calls, tokens and US dollars by stage and model, and the total cost of the job."""
     stages = [dict(zip(_CALL, row, strict=True)) for row in store.query(_CALLS)]
     spent = money(store)
     answers = sum(row["usd"] for row in stages)
@@ -163,7 +163,7 @@ def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, float]]:
 
 
 def _work(store: Store, job: Job, stages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return {role: what its model did} in words, for the roles of `provenance`."""
+    """Return {role: description of its work}, for the roles in `provenance`."""
     work: dict[str, str] = {}
     for stage in dict.fromkeys(row["stage"] for row in stages):
         rows = [row for row in stages if row["stage"] == stage]
@@ -180,7 +180,7 @@ def _work(store: Store, job: Job, stages: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def _of_queries(source: ReportSource) -> dict[str, Counter[str]]:
-    """Return {attribute: {value: queries}} of published queries; `split` is one of the attributes."""
+    """Return {attribute: {value: queries}} for published queries, including the attribute `split`."""
     counts: dict[str, Counter[str]] = {}
     for key, query in source.queries.items():
         for name in (*ATTRIBUTES, "hops", "language", "domain"):
@@ -193,7 +193,7 @@ def _of_queries(source: ReportSource) -> dict[str, Counter[str]]:
 
 
 def _of_lineages(accepted: Accepted) -> dict[str, Counter[str]]:
-    """Return the same of the accepted queries of a job that has no dataset yet."""
+    """Return the same for the accepted queries of a job that has no dataset yet."""
     counts: dict[str, Counter[str]] = {}
     for lineage in accepted.lineages:
         query = lineage.query
@@ -208,7 +208,7 @@ def _of_lineages(accepted: Accepted) -> dict[str, Counter[str]]:
 
 
 def _coverage(counts_of: Mapping[str, Counter[str]], source: ReportSource) -> list[dict[str, Any]]:
-    """Return the attributes with more than one value: counts, and the share that the pipeline asked for."""
+    """Return the counts, and the shares requested in the pipeline, for attributes with more than one value."""
     generation = source.job.pipeline.generation if source.job is not None else None
     shown = []
     for name, counts in counts_of.items():
@@ -224,7 +224,7 @@ def _coverage(counts_of: Mapping[str, Counter[str]], source: ReportSource) -> li
 
 
 def _diversity(source: ReportSource) -> dict[str, Any] | None:
-    """Lengths, overlap with positives and near-duplicates; None where the corpus is large or has no labels here."""
+    """Return lengths, overlap with positives and near duplicates, or None if the corpus is large or has no labels."""
     if source.dataset is None or source.withheld or not source.queries:
         return None
     manifest = source.manifest
@@ -240,7 +240,7 @@ def _diversity(source: ReportSource) -> dict[str, Any] | None:
 
 
 def _agreement(source: ReportSource) -> dict[str, Any] | None:
-    """Return what `airgen study agree` found for this job: ranks by people's labels and by generated ones."""
+    """Return the results of `airgen study agree` for this job: ranks by human labels and by generated labels."""
     if source.public or source.home is None:
         return None
     try:
@@ -267,10 +267,11 @@ def _slope(gain: RankGain, human: float | None, generated: float | None) -> dict
 
 
 def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]]) -> dict[str, Any] | None:
-    """Return all boards of a report side by side; None where there is only one.
+    """Return all boards of a report side by side, or None if there is only one.
 
-    columns: the boards. systems: each system's headline score on each of them, and its mean if it is on all. slopes: of
-    each board with people's labels beside each with generated ones, where both have three systems or more.
+    `columns` are the boards. `systems` are each system's main scores on them, and its mean if it is on all boards.
+    `slopes` compare each board with human labels with each board with generated labels, if both have at least three
+    systems.
     """
     columns = [(source, board) for source, every in zip(sources, boards, strict=True) for board in every]
     if len(columns) < 2:
@@ -318,8 +319,8 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
 
 
 def _generated(source: ReportSource) -> bool | None:
-    """Return whether a model wrote the queries: airgen's own datasets say which one. None where the
-    dataset is not there.
+    """Return whether a model wrote the queries, as recorded in airgen's own datasets, or None if the dataset is
+    missing.
     """
     if source.job is not None:
         return True
@@ -330,7 +331,7 @@ def _generated(source: ReportSource) -> bool | None:
 
 
 def _slopes(both: Mapping[str, tuple[float, float]], families: Mapping[str, str], measure: str) -> dict[str, Any]:
-    """Return two rankings of the same systems, by their scores."""
+    """Return two rankings of the same systems by their scores."""
     values = np.array(list(both.values()))
     ranks = average_ranks(-values.T)
     gains = [RankGain(name, families[name], float(ranks[0, at]), float(ranks[1, at])) for at, name in enumerate(both)]

@@ -1,4 +1,4 @@
-"""The tables of a report's first page: the funnel, splits, costs by stage, models, datasets side by side."""
+"""The tables of a report's first page: the funnel, splits, costs by stage, models, and datasets side by side."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def reasons_text(reasons: Mapping[str, int], between: str = " ") -> str:
-    """Return counted reasons, the most frequent first: `9 length: too short; 2 other language`."""
+    """Format counted reasons, most frequent first: `9 length: too short; 2 other language`."""
     ordered = sorted(reasons.items(), key=lambda item: -item[1])
     return "; ".join(f"{count:,}{between}{reason}" for reason, count in ordered)
 
@@ -27,12 +27,13 @@ FUNNEL = (
 
 
 def funnel_table(steps: Sequence[FunnelStep]) -> dict[str, Any] | None:
-    """Return what entered and left each stage, and why; None without stages."""
+    """Return what entered and left each stage, and why, or None if there are no stages."""
     return page_table("From samples to labels", Table(steps, FUNNEL)) if steps else None
 
 
 def splits_table(splits: Mapping[str, Row], *, made: bool) -> dict[str, Any] | None:
-    """Return queries and labels by split. made: models made the dataset, so passages labelled 0 are hard negatives."""
+    """Return queries and labels by split. If `made`, models made the dataset, so passages labelled 0 are hard
+    negatives."""
     if not splits:
         return None
 
@@ -55,7 +56,7 @@ def splits_table(splits: Mapping[str, Row], *, made: bool) -> dict[str, Any] | N
 
 
 def costs_table(stages: Sequence[Row]) -> dict[str, Any] | None:
-    """Return calls, tokens and US dollars by stage and model, with the sum below; None without calls."""
+    """Return calls, tokens and US dollars by stage and model, followed by the sum, or None if there are no calls."""
     if not stages:
         return None
     names = ("calls", "failed", "prompt_tokens", "cached_tokens", "completion_tokens", "usd")
@@ -80,7 +81,7 @@ def costs_table(stages: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def models_table(models: Sequence[Row]) -> dict[str, Any] | None:
-    """Return who did what, with which prompt; None without models."""
+    """Return the models with their roles and prompts, or None if there are no models."""
     if not models:
         return None
 
@@ -98,7 +99,7 @@ def models_table(models: Sequence[Row]) -> dict[str, Any] | None:
 
 
 def datasets_table(datasets: Sequence[tuple[Row, Row]]) -> dict[str, Any]:
-    """Return the datasets of a report, each given by its summary and its facts."""
+    """Return the datasets in a report, each given by its summary and its facts."""
 
     def labels(name: str, row: tuple[Row, Row]) -> int | None:
         values = [split[name] for split in (row[1].get("splits") or {}).values()]
@@ -154,7 +155,7 @@ def together_table(columns: Sequence[Row], systems: Sequence[Row]) -> dict[str, 
 
 
 def slope_table(systems: Sequence[Row], measure: str) -> dict[str, Any]:
-    """Return ranks and scores by people's labels and by generated ones: a slope graph for those who read it aloud."""
+    """Return ranks and scores by human labels and by generated labels, as an accessible form of the slope graph."""
     columns = [
         Column("System", lambda row: row["system"]),
         Column("Family", lambda row: row["family"], left=True),

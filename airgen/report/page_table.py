@@ -1,9 +1,10 @@
-"""A table as the pages of a report draw it: texts made here, and what a page needs to sort, link and draw them.
+"""Tables for the pages of a report: formatted texts, and what a page needs to sort, link and draw them.
 
     page_table("Splits", Table(rows, [PageColumn("Split", name), PageColumn("Queries", queries, ",")]))
 
-The same `Table` gives its text, Markdown and CSV. A page makes text nodes of the cells, sorts and filters the rows, and
-adds the small pictures; it formats and computes nothing. The value is column by column, and without what is empty.
+The same `Table` also provides text, Markdown and CSV. A page creates text nodes from the cells, sorts and filters the
+rows, and adds small pictures, but does not format or compute anything. The value is stored by column, without empty
+parts.
 """
 
 import math
@@ -17,7 +18,7 @@ from airgen.study import Column, Table
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where the cells of a column lead within the report.
+    """A link from the cells of a column to other parts of the report.
 
     Attributes:
         to: The first parts of the address, such as ("d0", "query").
@@ -39,7 +40,7 @@ class Picture:
             on a colour), `strip` (a square for each of its signs) or `pair` (its sign on a colour).
         value: Function that returns what is drawn for a row: [value, low, high]; [low, high]; a share; a share; [words,
             colour, what follows]; an explanation of each square; from -1 (worse) to 1 (better).
-        axis: What all rows share: [low, high] of intervals, the number of ranks.
+        axis: The common scale of all rows: [low, high] of intervals, or the number of ranks.
     """
 
     kind: str
@@ -49,18 +50,18 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageColumn(Column):
-    """A column that says more to a page than to a terminal.
+    """A column with additional information for pages.
 
     Attributes:
-        hint: What the heading means, in a sentence.
-        sort: Function that returns what a row is sorted by, if it is not the cell. None: by the cell.
-        link: Where the cells lead.
-        picture: What is drawn in the cells.
-        role: `place`, `name`, `main`, `bars`, `quiet`: how the pages lay it out. `code`: the cells are commands;
-            `money`: they are amounts in words.
-        wide: Left out on a phone.
+        hint: A sentence that explains the heading.
+        sort: Function that returns the sort key of a row. Default: the cell.
+        link: The link of the cells.
+        picture: The picture in the cells.
+        role: Layout on the page: `place`, `name`, `main`, `bars` or `quiet`; `code` if the cells are commands, or
+            `money` if they are formatted amounts.
+        wide: Whether to omit the column on a phone.
         width: Pixels, in a table of which only the rows in view are drawn.
-        below: Function that returns what a phone shows below the cell, in place of columns that are left out.
+        below: Function that returns what a phone shows below the cell in place of omitted columns.
         remark: Function that returns an explanation of a cell.
     """
 
@@ -109,20 +110,20 @@ def page_table(
     square: bool = False,
     filters: Sequence[Filter] = (),
 ) -> dict[str, Any]:
-    """Return a table as plain values for a page.
+    """Convert a table to plain values for a page.
 
     Args:
-        label: Its name, for screen readers and files.
-        table: Rows and columns; plain columns of a study will do.
-        sort: Title of the column that it is sorted by at first; `-title` for the largest first.
-        stack: Whether a phone shows each row as a list: if there are many columns, `always`, or never (False).
+        label: The table's name, for screen readers and files.
+        table: The rows and columns, which may also be a study's plain columns.
+        sort: Title of the column by which the table is initially sorted, or `-title` for descending order.
+        stack: When a phone shows each row as a list: if there are many columns (True), `always`, or never (False).
         opens: Whether a click on a row follows the link of its column of the role `main`.
         square: Whether its rows and columns are the same things, so that it is not sorted.
         filters: What its rows can be chosen by.
 
     Returns:
-        `label`, `size`, and `columns`: each with its `title` and `texts`, and what else it has. A filter has `choices`,
-        each a value and what it is called, and `at`: the place of each row's choice, or -1.
+        `label`, `size` and `columns`, each with its `title`, `texts` and other properties. A filter has `choices`, each
+        a value and what it is called, and `at`: the place of each row's choice, or -1.
     """
     texts = list(zip(*table.cells(), strict=True)) or [()] * len(table.columns)
     columns = [_column(column, table.rows, list(text)) for column, text in zip(table.columns, texts, strict=True)]
@@ -198,7 +199,7 @@ def _column(column: Column, rows: Sequence[Any], texts: list[str]) -> dict[str, 
 
 
 def _number(value: Any) -> float | int | None:
-    """Return what a cell is sorted by as a number: an interval by its value or its low end; None for a text."""
+    """Return the numeric sort key of a cell (the value or lower end of an interval), or None for text."""
     if isinstance(value, tuple) and value:
         value = value[0]
     value = getattr(value, "value", value)
@@ -210,7 +211,8 @@ def _number(value: Any) -> float | int | None:
 
 
 def shades(values: Sequence[float | None]) -> list[float | None]:
-    """Return the strength of each cell's shade: 0 for the lowest value, 1 for the highest, None for a missing one."""
+    """Return the intensity of each cell's shade, from 0 for the lowest value to 1 for the highest, or None if it is
+    missing."""
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     return [None if value is None else (value - low) / (high - low) if high > low else 1.0 for value in values]

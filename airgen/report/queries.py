@@ -1,4 +1,4 @@
-"""The queries of a report: a table of all of them, and the life of each, in blocks.
+"""The queries in a report: a table of all queries, and the life of each query, in blocks.
 
 `d0/queries` has the table with its filters, and `block`, the number of lives in a block. The life of query number n is
 element n % block of the list `d0/lives-XXX`, where XXX is n // block. Documents have the ids that they have in the
@@ -47,10 +47,10 @@ def _put(texts: Connection, rows: Iterable[Text]) -> None:
 
 
 def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> dict[str, dict[str, Any]]:
-    """Return {id: title, text and, where it is cut, how many characters are missing}; unknown ids are left out.
+    """Return {id: title, text and, if truncated, the number of missing characters}, omitting unknown ids.
 
-    `lengths`: the wanted number of characters for each id. `best` finds the place in the text with most of the query's
-    words; a cut text begins there, after `before` characters.
+    `lengths` contains the desired number of characters for each id. `best` finds the part of the text with the most
+    query words, with which a truncated text begins.
     """
     shown = {}
     for id_, longest in lengths.items():
@@ -80,7 +80,7 @@ Systems = Mapping[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]
 
 
 def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:
-    """Write the table and the lives of the queries, if there are any; return their part of the summary."""
+    """Write the table and the lives of the queries, if there are any, and return their part of the summary."""
     rows: list[dict[str, Any]] = []
     systems = _systems(source)
     block: list[Life] = []
@@ -138,7 +138,7 @@ def _systems(source: ReportSource) -> Systems:
 
 
 def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
-    """Return each system's score and ranking of one query, the best first."""
+    """Return each system's score and ranking for a query, best first."""
     rows = []
     for name, scores, rankings in systems.get(split, systems.get("all", [])):
         ranking = rankings.get(query)
@@ -148,7 +148,8 @@ def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
 
 
 def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> Iterator[Life]:
-    """Yield the lives of all that the job has begun, accepted ones first. The generated documents go into `texts`."""
+    """Yield the lives of all queries that the job has begun, accepted ones first, and add generated documents to
+    `texts`."""
     accepted, public = job.accepted(store), job.ids
     finished, rejected = source.state == "finished", accepted.rejected
     steps = source.manifest.funnel if source.manifest is not None and finished and job.pipeline.queries is None else ()
@@ -198,7 +199,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
 
 
 def _of_dataset(source: ReportSource) -> Iterator[Life]:
-    """Yield the lives that published files tell; with the private lineage, how each query was made."""
+    """Yield the lives based on published files and, with the private lineage, how each query was made."""
     home = None if source.public or source.dataset is None else source.dataset.path
     rows = typed_rows(home / LINEAGE, {"query": str}) if home is not None else ()
     lineage = {row["query"]: row for _, row in rows}
@@ -233,7 +234,7 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
 
 
 def _answered(query: BeirQuery) -> dict[str, str]:
-    """Return whether anything answers the query, where the dataset says it."""
+    """Return whether the query has an answer, if the dataset records it."""
     answered = query.metadata.get(ANSWERED)
     return {ANSWERED: "yes" if answered else "no"} if isinstance(answered, bool) else {}
 
@@ -241,7 +242,7 @@ def _answered(query: BeirQuery) -> dict[str, str]:
 def _complete(
     source: ReportSource, every: list[Life], texts: Connection, systems: Systems, store: Store | None = None
 ) -> Iterator[Life]:
-    """Yield the lives with labels, systems and the texts of all documents that they name."""
+    """Yield the lives with labels, systems and the texts of all documents to which they refer."""
     wanted: set[str] = set()
     for life in every:
         labels = source.labels(life["split"]).get(life["id"], {})
@@ -283,7 +284,7 @@ def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[st
 
 
 def _documents(life: Life) -> dict[str, int]:
-    """Return {id: how many characters of its text are shown} of every document that a life names."""
+    """Return {id: number of characters to show} for every document to which a life refers."""
     hits = {id_: _HIT_CHARACTERS for ranking in life["ranked"] for id_ in ranking["top"]}
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
 

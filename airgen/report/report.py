@@ -1,6 +1,6 @@
-"""Write a report: the summary, the queries, and the parts that other modules make.
+"""Write a report: the summary, the queries, and the parts from other modules.
 
-The value of a part goes to `data/KEY/NAME.js`, which one page reads.
+The value of a part is written to `data/KEY/NAME.js`, which a single page reads.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,18 +27,18 @@ _MOST_DOCUMENT_CHARACTERS = 100_000  # characters of a document
 
 
 def audit_folder(source: ReportSource) -> Path:
-    """Return where `airgen audit` keeps the sample of a job or dataset, and the answers."""
+    """Return the folder in which `airgen audit` keeps the sample and the answers for a job or dataset."""
     return source.job.directory / "audit" if source.job is not None else results_folder("audit", source.name, "")
 
 
 def audit_sample(source: ReportSource) -> AuditSample | None:
-    """Return the sample that was drawn, or None. Raises DatasetError if its file cannot be read."""
+    """Return the audit's sample, or None. Raises DatasetError if its file cannot be read."""
     path = audit_folder(source) / "sample.json"
     return load_sample(path) if path.is_file() else None
 
 
 def audit_part(source: ReportSource) -> dict[str, Any] | None:
-    """Return what the pages of the audit need; None for a source without a finished dataset."""
+    """Return the data for the audit's pages, or None for a source without a finished dataset."""
     if source.dataset is None:
         return None
     place = source.dataset.path if source.job is None else source.job.path
@@ -85,12 +85,13 @@ def make_report(
     public: bool = False,
     private: Sequence[str] | None = None,
 ) -> Path:
-    """Write the report of jobs, datasets and results; returns the page to open. See `find_sources` for the arguments.
+    """Write the report on jobs, datasets and results, and return the page to open. See `find_sources` for the
+    arguments.
 
-    `out` is the folder, or with `single_file` the HTML file. By default it is `report` or `report.html`, in the job's
-    directory for a single job, else in the working directory; a public report has `report-public`.
+    `out` is the folder or, with `single_file`, the HTML file. The default is `report` or `report.html`, in the job's
+    directory for a single job, or else in the working directory; for a public report, it is `report-public`.
 
-    Raises UsageError, DatasetError and StoreError where something is missing or cannot be read.
+    Raises UsageError, DatasetError or StoreError if something is missing or cannot be read.
     """
     sources, notes = find_sources(places, runs=runs, public=public, private=private)
     title = title_of(sources)
@@ -104,9 +105,7 @@ def make_report(
 def report_of_run(
     result: RunResult, pipeline: Path, runs: Path, target: int | None, say: Callable[[str], None]
 ) -> RunResult:
-    """Return the result of a run that has ended, with its report. A report that cannot be written does not
-    fail the run.
-    """
+    """Add the report to the result of a finished run. If the report cannot be written, the run does not fail."""
     if result.manifest is None and not result.usage:
         return result  # there is a corpus at most
     try:
@@ -124,7 +123,7 @@ def title_of(sources: Sequence[ReportSource]) -> str:
 def write_data(
     pack: Pack, sources: Sequence[ReportSource], notes: Sequence[str], title: str, *, live: bool = False
 ) -> None:
-    """Write all data. The summary is the last: it says what there is. live: it is served."""
+    """Write all data, ending with the summary, which says what there is. `live` says whether the report is served."""
     datasets, facts, every = list[dict[str, Any]](), list[dict[str, Any]](), list[list[Board]]()
     for source in sources:
         with ExitStack() as stack:

@@ -3,9 +3,9 @@
     with report_folder(Path("report"), "title") as pack:
         pack.write("d0/queries", {...})
 
-A report opens from the disk, where a page may load scripts but may not read files. So a chunk of data is a script with
-one call, `airgenData("d0/queries", "BASE64 OF GZIPPED JSON")`. In a single HTML file the same text stands in a block
-that no browser executes. Equal data give equal bytes.
+A report is opened from disk, where a page may load scripts but may not read files. Therefore, a chunk of data is a
+script with one call, `airgenData("d0/queries", "BASE64 OF GZIPPED JSON")`. In a single HTML file, the same text is in a
+block that browsers do not execute. Equal data give equal bytes.
 
 A content security policy allows only scripts and styles with the page's nonce. The nonce is a hash of the whole report,
 so no text in the report can contain it.
@@ -35,7 +35,7 @@ _WEB = Path(__file__).parent / "web"
 
 
 def chunk(value: Any) -> str:
-    """Return a value as base64 of gzipped JSON. NaN becomes null, and each lone surrogate U+FFFD."""
+    """Encode a value as base64 of gzipped JSON. NaN becomes null, and each lone surrogate becomes U+FFFD."""
     try:
         text = _json(value)
     except (ValueError, TypeError):  # a NaN or a dataclass in it: to look for them first takes longer than to write
@@ -49,7 +49,7 @@ def _json(value: Any) -> str:
 
 
 class Pack:
-    """Takes the data of a report: into the folder `data`, or into memory if that is None."""
+    """Collects the data of a report in the folder `data`, or in memory if it is None."""
 
     def __init__(self, data: Path | None = None) -> None:
         self.data = data
@@ -58,7 +58,7 @@ class Pack:
         self._size = 0
 
     def write(self, name: str, value: Any) -> int:
-        """Write one chunk; its size in characters. Raises UsageError where one file gets too large."""
+        """Write a chunk, and return its size in characters. Raises UsageError if a single file becomes too large."""
         text = chunk(value)
         self._hash.update(f"{name}\0{text}\0".encode())
         if self.data is None:
@@ -77,7 +77,7 @@ class Pack:
 
     @property
     def nonce(self) -> str:
-        """A hash of all that was written, and of the page's own files."""
+        """Return a hash of everything written and of the page's own files."""
         whole = self._hash.copy()
         for path in web_files():
             whole.update(path.read_bytes())
@@ -85,17 +85,16 @@ class Pack:
 
 
 def web_files() -> list[Path]:
-    """Return the page's own scripts and styles: `core.js` first, because the other scripts call it."""
+    """Return the page's own scripts and styles, beginning with `core.js`, which the other scripts use."""
     files = [STYLE, *(path for path in _WEB.iterdir() if path.suffix in (".js", ".css"))]
     return sorted(files, key=lambda path: (path.name != "core.js", path.name))
 
 
 @contextmanager
 def report_folder(out: Path, title: str, *, connect: str = "'none'") -> Iterator[Pack]:
-    """Yields the pack of a folder, which replaces an older report when all of it is written.
+    """Yield the pack of a folder, which replaces an older report once it is complete.
 
-    `connect`: see `index_page`.
-    Raises DatasetError where `out` holds other files, or cannot be written.
+    `connect` is explained in `index_page`. Raises DatasetError if `out` contains other files or cannot be written.
     """
     with building(out, MARKER, durable=False) as folder:
         pack = Pack(folder / "data")
@@ -109,7 +108,7 @@ def report_folder(out: Path, title: str, *, connect: str = "'none'") -> Iterator
 
 @contextmanager
 def report_file(out: Path, title: str) -> Iterator[Pack]:
-    """The same for one HTML file."""
+    """Yield the pack of a single HTML file."""
     pack = Pack()
     yield pack
     if out.is_dir():
@@ -120,8 +119,8 @@ def report_file(out: Path, title: str) -> Iterator[Pack]:
 
 
 def index_page(title: str, nonce: str, data: dict[str, str] | None = None, *, connect: str = "'none'") -> str:
-    """Return the HTML page; with `data`, a page that needs no other file. `connect`: what its scripts may
-    ask for data.
+    """Return the HTML page, which with `data` needs no other files. `connect` lists the origins from which its scripts
+    may request data.
     """
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data: blob:; "

@@ -1,15 +1,14 @@
-"""A web server on this machine alone, for one person with the right address.
+"""A web server on this machine only, for a single person with the right URL.
 
     with serving(view) as address:        # http://127.0.0.1:41873/?token=...
         ...
 
-The address holds a token. It is exchanged for a cookie at once, so no address bar and no other request shows it.
-A request is refused
+The URL contains a token, which is exchanged for a cookie at once, so that it does not stay in the address bar or other
+requests. A request is refused if it comes if it comes
 - without the token (compared in constant time);
-- under a foreign name of this host, so that no web page reaches the server by changing its own name's address (DNS
-  rebinding);
-- by a page of another origin, whether it reads or writes.
-The files that may be read are a list of names, so a path cannot lead anywhere else.
+- under another host name, so that no web page can reach the server by DNS rebinding;
+- from a page with another origin, whether it reads or writes. Only files in a list of names can be read, so a path
+  cannot lead anywhere else.
 """
 
 import asyncio
@@ -51,12 +50,12 @@ _QUIET.propagate = False
 
 
 class _Refused(Exception):
-    """An answer that is no page: its status and a line for the client."""
+    """A refused request, with a status and a line for the client."""
 
 
 @contextmanager
 def serving(served: View, port: int = 0) -> Iterator[str]:
-    """Yields the address to open, token included. Raises UsageError if the port is taken; 0 takes a free one."""
+    """Yield the URL to open, including the token. Raises UsageError if the port is in use; 0 chooses a free port."""
     loop, server = asyncio.new_event_loop(), _Server(served)
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -87,7 +86,7 @@ class _Server:
         self.runner = web.AppRunner(app, access_log=None, logger=_QUIET, shutdown_timeout=0)
 
     async def listen(self, port: int) -> None:
-        """Take the port, or a free one for 0."""
+        """Bind the port, or a free port for 0."""
         await self.runner.setup()
         await web.TCPSite(self.runner, HOST, port).start()
         self.port = self.runner.addresses[0][1]
@@ -96,7 +95,7 @@ class _Server:
     async def _answer(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Return what the handler gives, or why the request is refused, with the headers of every answer."""
+        """Return the handler's response, or why the request is refused, with the common headers."""
         try:
             self._is_from_here(request)
             response = await handler(request)
@@ -110,7 +109,8 @@ class _Server:
         return response
 
     def _is_from_here(self, request: web.Request) -> None:
-        """Whether the request is to this machine by its own name, and from no other site, but for links to the page."""
+        """Return whether the request uses this machine's own name and does not come from another site, except by a link
+        to the page."""
         hosts = request.headers.getall("Host", [""])
         name = hosts[0].rpartition(":")[0] if hosts[0].rpartition(":")[2].isdigit() else hosts[0]
         if len(hosts) != 1 or name not in NAMES:
@@ -131,7 +131,7 @@ class _Server:
             raise _Refused(403, "open the address that `airgen report --live` printed: it holds a token")
 
     async def _get(self, request: web.Request) -> web.Response:
-        """Return a file, or a value that is asked again and again."""
+        """Return a file, or a value for polling."""
         if request.path == "/" and (given := request.query.get("token")):
             if not self._knows(given):
                 raise _Refused(403, "this token is not the one that `airgen report --live` printed")
@@ -153,7 +153,7 @@ class _Server:
         return _text(content, _KINDS.get(path.suffix, "application/octet-stream"))
 
     async def _post(self, request: web.Request) -> web.Response:
-        """Return what a page asks for: JSON to JSON. The page must be of this server."""
+        """Handle a JSON request from a page, which must come from this server."""
         self._allow(request)
         origin = f"http://{request.headers['Host']}"
         if request.headers.get("Origin") != origin or request.content_type != "application/json":

@@ -1,11 +1,11 @@
-"""What a report is about: one dataset, the job that made it (which may be running), and the results of systems on it.
+"""The subject of a report: a dataset, the job that made it (which may be running), and the results of systems on it.
 
     source.dataset, source.results, source.job
     source.labels("dev")                        # {query id: {passage id: label}}
     ranks_of(result, labels)["q1"].ranks        # {"p7": 1, "p9": 84}
 
-A source says what may be shown. In the public form the labels of withheld splits do not exist for whoever asks it, and
-neither do the job, the lineage and scores by query of these splits, so no part of a report can tell them.
+A source determines what may be shown. In the public form, it does not provide the labels of withheld splits, nor the
+job, the lineage, and the scores per query of these splits, so that no part of a report can reveal them.
 """
 
 import shutil
@@ -36,9 +36,9 @@ _COPIES = 5
 
 @contextmanager
 def open_store(job: Job) -> Iterator[Store]:
-    """The work database for reading; while another process has it open, a copy of it.
+    """Open the work database for reading, or a copy of it while another process has it open.
 
-    Raises StoreError where there is none, or where it cannot be read.
+    Raises StoreError if it is missing or cannot be read.
     """
     try:
         store = job.open_store(read_only=True)
@@ -55,7 +55,7 @@ def open_store(job: Job) -> Iterator[Store]:
 
 @contextmanager
 def _copied(job: Job, folder: Path) -> Iterator[Store]:
-    """A copy of a database that another process writes: the rows up to one of its commits."""
+    """Copy a database that another process is writing, with the rows up to one of its commits."""
     path, copy = job.directory / "work.duckdb", folder / "work.duckdb"
     error: AirgenError | OSError | None = None
     for _ in range(_COPIES):
@@ -93,17 +93,17 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class SystemRanks:
-    """One system's answer to one query: ids of the first hits, and the ranks (from 1) of labelled documents."""
+    """One system's results for a query: the ids of the top hits, and the ranks (from 1) of labelled documents."""
 
     top: tuple[str, ...]
     ranks: Mapping[str, int]
 
 
 def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[str, SystemRanks]:
-    """Return {query id: its ranks} of a result's run, for the queries that have labels.
+    """Return {query id: ranks} from a result's run, for the queries that have labels.
 
-    Hits whose id is the query's own are left out where the rules of the result leave them out. Raises DatasetError for
-    a file that is missing or damaged.
+    Hits whose id equals the query's are left out if the result's options say so. Raises DatasetError if a file is
+    missing or damaged.
     """
     run = read_run(result.paths.run)
     if result.rules.get("identical_ids") == "left out":
@@ -121,11 +121,11 @@ def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[
 
 @dataclass
 class ReportSource:
-    """One dataset of a report, with all that is known about it. Each part is read at its first use.
+    """A dataset in a report, with everything known about it. Each part is read on first use.
 
-    key: its name in the page's addresses. job: the work directory that made it. dataset: its published files.
-    results: by split, one for each system, all of exactly these files. notes: what a reader must know about it.
-    private: the splits whose labels must not be shown; of a public report only. home: the job's work directory.
+    `key` is its name in the page's URLs. `job` is the job that made it. `dataset` are its published files. `results`
+    are the systems' results by split, all for exactly these files. `notes` are for the reader. `private` are the splits
+    whose labels must not be shown, for a public report only. `home` is the job's work directory.
     """
 
     key: str
@@ -144,7 +144,7 @@ class ReportSource:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The dataset's manifest, or None if there is none that can be read."""
+        """Return the dataset's manifest, or None if it is missing or cannot be read."""
         if self.dataset is None or not (self.dataset.path / MANIFEST).is_file():
             return None
         try:
@@ -154,9 +154,9 @@ class ReportSource:
             return None
 
     def take_public_part(self, withhold: Sequence[str]) -> None:
-        """Replace the dataset by its public part, in a folder that is removed with the last reference to it.
+        """Replace the dataset with its public part, in a folder that is removed with the last reference to it.
 
-        Raises DatasetError where the public files would connect a withheld query with a document.
+        Raises DatasetError if the public files would connect a withheld query with a document.
         """
         assert self.dataset is not None
         folder = tempfile.mkdtemp(prefix="airgen-public-")
@@ -169,7 +169,7 @@ class ReportSource:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Name, task, language, domain and so on, as far as they are known."""
+        """Return the name, task, language, domain and so on, as far as known."""
         if self.dataset is not None and self.dataset.info:
             return self.dataset.info
         if self.job is not None:
@@ -179,37 +179,37 @@ class ReportSource:
 
     @property
     def language(self) -> str:
-        """The language's code; `en` where none is named."""
+        """Return the language code, by default `en`."""
         return str(self.info.get("language") or "en")
 
     @cached_property  # for a finished job every file of the dataset is read
     def state(self) -> str:
-        """`finished`, `running` or `stopped` of a job; else `dataset` or `results`."""
+        """Return `finished`, `running` or `stopped` for a job, or else `dataset` or `results`."""
         if self.job is None:
             return "results" if self.dataset is None else "dataset"
         return "running" if self.job.running else "finished" if self.job.finished() else "stopped"
 
     @cached_property
     def withheld(self) -> frozenset[str]:
-        """The splits whose labels this report does not have: they are not there, or are private."""
+        """Return the splits whose labels are missing or private."""
         absent = frozenset() if self.dataset is None else frozenset(self.dataset.withheld)
         return absent | self.private
 
     @cached_property
     def splits(self) -> list[str]:
-        """The splits whose labels may be shown."""
+        """Return the splits whose labels may be shown."""
         return [] if self.dataset is None else [split for split in self.dataset.splits if split not in self.withheld]
 
     @cached_property
     def queries(self) -> dict[str, BeirQuery]:
-        """The dataset's queries of every split, with the split in their metadata where it is known."""
+        """Return the queries of all splits, with the split in their metadata if it is known."""
         if self.dataset is None:
             return {}
         return self.dataset.queries()
 
     @cached_property
     def split_of(self) -> dict[str, str]:
-        """{query id: split}: by the metadata, else by the labels that may be shown."""
+        """Return {query id: split}, from the metadata or else from the labels that may be shown."""
         splits = {key: str(split) for key, query in self.queries.items() if (split := query.metadata.get("split"))}
         for split in self.splits:
             for key in self.labels(split):
@@ -217,11 +217,11 @@ class ReportSource:
         return splits
 
     def is_private(self, split: str) -> bool:
-        """Return whether the split's single queries must not be shown; `all` has those of every split."""
+        """Return whether the split's individual queries must not be shown. `all` covers every split."""
         return split in self.withheld or (split == "all" and bool(self.withheld))
 
     def labels(self, split: str) -> dict[str, dict[str, float]]:
-        """Return {query id: {passage id: label}} of a split, or of `all`; empty if they may not be shown."""
+        """Return {query id: {passage id: label}} for a split or `all`; empty if they must not be shown."""
         if self.dataset is None or self.is_private(split) or split not in (*self.splits, "all"):
             return {}
         if split not in self._labels:
@@ -229,9 +229,7 @@ class ReportSource:
         return self._labels[split]
 
     def peoples(self, split: str) -> dict[str, dict[str, float]]:
-        """Return {query id: {passage id: level}} of the labels of a split that people gave; empty if they
-        may not be shown.
-        """
+        """Return {query id: {passage id: level}} for people's labels of a split; empty if they must not be shown."""
         if self.dataset is None or split not in self.splits:
             return {}
         path = self.dataset.path / f"qrels-{PEOPLE}" / f"{split}.tsv"
@@ -241,12 +239,12 @@ class ReportSource:
 
     @cached_property
     def stopwords(self) -> list[str]:
-        """Words of the language that mark nothing worth seeing; the index's stop words leave out those of questions."""
+        """Return the words of the language that should not be highlighted: stop words, including question words."""
         language = self.language.partition("-")[0].lower()
         return sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()})
 
     def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
-        """Return {system: {query id: ranking}} of a split; empty if its labels may not be shown.
+        """Return {system: {query id: ranking}} for a split; empty if its labels must not be shown.
 
         A system whose run cannot be read is left out, with a note.
         """
@@ -263,9 +261,9 @@ class ReportSource:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
-        """The job's work database for reading. Inside another `with` of it, the same one, so a copy is made only once.
+        """Open the job's work database for reading. Nested `with` blocks share it, so that it is copied only once.
 
-        Raises StoreError where there is none, or where it cannot be read.
+        Raises StoreError if it is missing or cannot be read.
         """
         assert self.job is not None
         if self._store is not None:

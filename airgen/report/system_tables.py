@@ -1,4 +1,4 @@
-"""The tables of systems in a report: the columns of `airgen evaluate`, with what a page can add to them."""
+"""The tables of systems in a report: the columns of `airgen evaluate`, with additions for pages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 def split_query(split: str) -> Query:
-    """Return what an address says of the split: nothing for `test`."""
+    """Return the part of a URL for the split, which is empty for `test`."""
     return {} if split == "test" else {"split": split}
 
 
@@ -29,12 +29,12 @@ def _milliseconds(costs: Costs) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """Return an amount of US dollars in words: cents, or four digits of less than ten cents."""
+    """Format an amount of US dollars in cents, or with four digits if it is less than ten cents."""
     return "–" if amount is None else f"${amount:,.4f}" if 0 < amount < 0.1 else f"${amount:,.2f}"
 
 
 def system_columns(key: str, results: Sequence[Result], *, linked: bool = True) -> list[Column]:
-    """Return the place and the name of each system, which leads to its page."""
+    """Return the columns for the rank and the name of each system, which links to its page."""
     place = {result.name: at for at, result in enumerate(results, 1)}
     link = Link((key, "system"), lambda result: result.name, split_query(results[0].split)) if linked else None
     return [
@@ -53,7 +53,7 @@ def system_columns(key: str, results: Sequence[Result], *, linked: bool = True) 
 
 
 def system_views(key: str, label: str, results: Sequence[Result], comparison: Comparison | None) -> dict[str, Any]:
-    """Return the tables that the page of systems shows in turn: ranking, measures, documents, costs, notes."""
+    """Return the tables of the systems page: ranking, measures, documents, costs and notes."""
     first = system_columns(key, results)
     head = results[0].headline
     ends = [end for result in results for end in (result.score, *result.intervals[head])]
@@ -109,18 +109,18 @@ def system_views(key: str, label: str, results: Sequence[Result], comparison: Co
 
 
 def _trusted(measure: str) -> bool:
-    """Return whether a measure has a best value: Hole and Judged say how far the others can be trusted."""
+    """Return whether a measure has a best value, unlike Hole and Judged, which say how reliable the others are."""
     return not measure.startswith(("Hole", "Judged"))
 
 
 def measures_of(results: Sequence[Result]) -> list[str]:
-    """Return the measures of a board, the headline first."""
+    """Return the measures of a board, main measure first."""
     first = results[0]
     return [first.headline, *(name for name in first.means if name != first.headline)]
 
 
 def measure_columns(results: Sequence[Result]) -> list[Column]:
-    """Return a column for each measure, its best value in bold."""
+    """Return a column for each measure, with the best value in bold."""
     return [
         Column(name, partial(lambda name, result: result.means.get(name), name), ".4f", best=_trusted(name))
         for name in measures_of(results)
@@ -150,7 +150,7 @@ _NOTES = (
 
 
 def measures_table(results: Sequence[Result], result: Result) -> dict[str, Any]:
-    """Return all measures of one system, with its place among all systems."""
+    """Return all measures of a system, with its rank among all systems."""
 
     def place(name: str) -> int | None:
         mean = result.means.get(name)
@@ -169,7 +169,7 @@ def measures_table(results: Sequence[Result], result: Result) -> dict[str, Any]:
 
 
 def facts_of(result: Result, ranks: tuple[int, int] | None, systems: int, holes: float | None) -> list[list[str]]:
-    """Return the first facts of a system's page: name, value, and a note beside it."""
+    """Return the main facts on a system's page: name, value and a note."""
     facts = [[result.headline, f"{result.score:.4f}", _interval(result)]]
     if ranks is not None:
         facts.append(["rank", span(*ranks), f"of {systems}"])
@@ -183,7 +183,7 @@ def facts_of(result: Result, ranks: tuple[int, int] | None, systems: int, holes:
 
 
 def kinds_table(key: str, results: Sequence[Result], attribute: str, values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the headline's means by an attribute of the queries, a column for each value."""
+    """Return the main measure's means by an attribute of the queries, with a column for each value."""
     place = {result.name: at for at, result in enumerate(results)}
     shown_columns: list[Column] = []
     for value in values:
@@ -202,7 +202,7 @@ def kinds_table(key: str, results: Sequence[Result], attribute: str, values: Seq
 
 
 def holes_table(key: str, results: Sequence[Result], shares: Sequence[float | None], depth: int) -> dict[str, Any]:
-    """Return how many hits of each system are unjudged, where it ranks the negatives, and what it prefers."""
+    """Return how many hits of each system are unjudged, where it ranks negatives, and its biases."""
     share = dict(zip((result.name for result in results), shares, strict=True))
     most = max((value for value in shares if value), default=1.0)
 
@@ -258,7 +258,7 @@ def holes_table(key: str, results: Sequence[Result], shares: Sequence[float | No
 
 
 def bias_note(result: Result) -> str:
-    """Return the lengths and overlaps that those of the systems are compared with; empty if unknown."""
+    """Return the lengths and overlaps for comparison with those of the systems, or "" if unknown."""
     biases = result.biases
     if "relevant_characters" not in biases:
         return ""
@@ -270,7 +270,7 @@ def bias_note(result: Result) -> str:
 
 
 def pairs_table(comparison: Comparison) -> dict[str, Any]:
-    """Return every pair of systems as `airgen evaluate` reports it."""
+    """Return every pair of systems as reported by `airgen evaluate`."""
     return page_table("Pairs of systems", Table(comparison.pairs, PAIRS), stack=False)
 
 
@@ -384,5 +384,5 @@ def compared_table(ids: Sequence[str], texts: Mapping[str, str]) -> dict[str, An
 def query_column(
     key: str, title: str, query_id: Callable[[Any], str], text: Callable[[Any], str], *, linked: bool
 ) -> Column:
-    """Return the column of a query's text, which leads to the query's page if the report has one."""
+    """Return the column with a query's text, which links to the query's page if the report has one."""
     return PageColumn(title, text, left=True, role="main", link=Link((key, "query"), query_id) if linked else None)

@@ -1,11 +1,11 @@
-"""The systems of a dataset for the report: the table of each split, and what any two of them did with each query.
+"""The systems of a dataset for the report: the table of each split, and comparisons of any two systems query by query.
 
     for name, value in systems_chunks(source, boards(source)):
         pack.write(name, value)
 
-Each split with results is a board. `d0/systems` has the figures of every board, which come from the files of the
-results. `d0/board0/queries` and `d0/board0/system-000` have the scores of each query, a file a system, so that a page
-loads two of them to compare two systems. The hits of a query are in its life (`airgen.report.queries`).
+Each split with results is a board. `d0/systems` has the figures of every board, which come from the result files.
+`d0/board0/queries` and `d0/board0/system-000` have the scores of each query, with one file per system, so that a page
+loads only two of them to compare two systems. The hits of a query are in its life (`airgen.report.queries`).
 """
 
 import heapq
@@ -57,7 +57,7 @@ Chunk = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Board:
-    """The systems of one split, best first. `private`: single queries must not be shown."""
+    """The systems on one split, best first. `private` says whether individual queries must not be shown."""
 
     key: str
     split: str
@@ -68,7 +68,7 @@ class Board:
 
     @property
     def headline(self) -> str:
-        """The measure that ranks the systems."""
+        """Return the measure that ranks the systems."""
         return self.results[0].headline
 
 
@@ -107,8 +107,8 @@ def boards(source: ReportSource) -> list[Board]:
 
 
 def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool = True) -> Iterator[Chunk]:
-    """Yield the files of the systems' pages, by name; none without results. linked: the report has a page
-    for each query.
+    """Yield the files of the systems' pages by name; none if there are no results. `linked` says whether the report has
+    a page for each query.
     """
     if not every:
         return
@@ -126,7 +126,7 @@ def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool
 
 
 def _public(board: Board) -> Board:
-    """Return a board without its author's private facts: settings, which name files and servers, and prices."""
+    """Return a board without its author's private facts: prices, and settings, which name files and servers."""
     results = [
         replace(result, settings={}, description={}, versions={}, costs=replace(result.costs, usd_per_1000=None))
         for result in board.results
@@ -135,7 +135,7 @@ def _public(board: Board) -> Board:
 
 
 def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
-    """Return a warning where the labels and the queries' sources alone rank the systems differently."""
+    """Return a warning if the labels and the queries' sources alone rank the systems differently."""
     try:
         sets = label_sets_of(dataset, board.split, board.results)
     except (DatasetError, ValueError) as error:
@@ -144,7 +144,7 @@ def _label_sets(dataset: BeirDataset, board: Board) -> list[str]:
 
 
 def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *, linked: bool) -> dict[str, Any]:
-    """Return the figures of a split, as they are in the files of the results."""
+    """Return the figures of a split as in the result files."""
     results, comparison, key = board.results, board.comparison, source.key
     place = {result.name: at for at, result in enumerate(results)}
     by_query = not board.private and comparison is not None
@@ -200,7 +200,7 @@ def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *
 
 
 def _verdict(board: Board, source: ReportSource) -> str:
-    """Return what can be told of these systems, in the words of `airgen run`."""
+    """Return the verdict on these systems, as in `airgen run`."""
     if board.comparison is None:
         return ""
     first = board.results[0]
@@ -214,7 +214,7 @@ def _verdict(board: Board, source: ReportSource) -> str:
 
 
 def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Return the headline's means by attribute of the query: `means` has a value for each system, in their order."""
+    """Return the main measure's means by query attribute. `means` has a value for each system, in order."""
     groups_of = [{(group.attribute, group.value): group for group in result.groups} for result in results]
     known = list(dict.fromkeys(key for groups in groups_of for key in groups if key[0] not in _NUMBERS))
     rows_of: dict[str, list[dict[str, Any]]] = {}
@@ -232,7 +232,8 @@ def _names_queries(values: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _holes(board: Board, source: ReportSource, labels: Labels, rankings: Rankings, *, linked: bool) -> dict[str, Any]:
-    """Hits in the first ten without a label for their query: each system's share, and those that most systems have."""
+    """Return the hits in the top ten without a label for their query: each system's share, and those that most systems
+    have."""
     shares: list[float | None] = []
     systems_of: Counter[tuple[str, str]] = Counter()
     best: dict[tuple[str, str], int] = {}
@@ -270,9 +271,10 @@ def _text_of(source: ReportSource, query: str) -> str:
 def _never_found(
     source: ReportSource, board: Board, labels: Labels, rankings: Rankings, *, linked: bool
 ) -> dict[str, Any]:
-    """Return the relevant passages that no system ranks near the top, and how many passages are never retrieved.
+    """Return the relevant passages that no system ranks near the top, and the number of passages that are never
+    retrieved.
 
-    The table has the best rank that any system gives a passage, and that system.
+    The table shows the best rank of a passage and the system that gives it.
     """
     rows: list[tuple[str, str, int, str]] = []
     relevant = 0
@@ -309,7 +311,7 @@ def _never_found(
 def _query_chunks(
     source: ReportSource, board: Board, labels: Labels, rankings: Rankings, *, linked: bool
 ) -> Iterator[Chunk]:
-    """Yield the queries of a board, and each system's scores and ranks of the first relevant passage."""
+    """Yield the queries of a board, and each system's scores and the ranks of the first relevant passage."""
     every = all_scores([result.paths.scores for result in board.results], board.headline)
     folder, ids = f"{source.key}/{board.key}", sorted(every[0])
     texts = {key: text for result in board.results for key, text in result.worst.items()}
@@ -349,7 +351,7 @@ def _query_chunks(
 
 
 def _first(labels: Mapping[str, float], ranking: SystemRanks) -> int:
-    """Return the rank of the first relevant passage; 0 where none was found."""
+    """Return the rank of the first relevant passage, or 0 if none was retrieved."""
     return min((rank for passage, rank in ranking.ranks.items() if labels.get(passage, 0) > 0), default=0)
 
 
@@ -367,10 +369,10 @@ _SLOPE_WIDTHS = {"wide": 300, "narrow": 70}
 
 
 def score_against_time(results: Sequence[Result]) -> Drawings:
-    """Draw the headline against milliseconds per query, best result first; systems without a time are left out.
+    """Draw the main measure against milliseconds per query, best result first, omitting systems without a time.
 
-    A system that no other beats in both is in bold; the others have their names, or their places in `results`, where
-    there is room. Empty without two systems that have a time.
+    Systems on the Pareto front are in bold; the others are labelled with their names, or their positions in `results`,
+    if there is room. Empty if fewer than two systems have a time.
     """
     timed = [(at, result) for at, result in enumerate(results, 1) if result.costs.batch_ms is not None]
     if len(timed) < 2:
@@ -397,8 +399,8 @@ def score_against_time(results: Sequence[Result]) -> Drawings:
 
 
 def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
-    """Return the ranks of systems by people's labels on the left, by generated ones on the right. Empty
-    below two systems.
+    """Draw the ranks of systems by human labels on the left and by generated labels on the right. Empty for fewer than
+    two systems.
     """
     if len(gains) < 2:
         return {}
@@ -410,7 +412,7 @@ def rank_slopes(gains: Sequence[RankGain], title: str) -> Drawings:
 
 
 def _drawings(widths: dict[str, int], draw: "Callable[[dict[str, Any], int], AnyChart]") -> Drawings:
-    """`light-wide`, `light-narrow`, `dark-wide` and `dark-narrow`."""
+    """Return the drawings Return the drawings `light-wide`, `light-narrow`, `dark-wide` and `dark-narrow`."""
     from airgen.evaluation.charts import svg_text
 
     drawings = {}
@@ -470,8 +472,8 @@ def _scatter(rows: list[dict[str, Any]], headline: str, page: dict[str, Any], wi
 def _named(
     rows: list[dict[str, Any]], times: tuple[float, float], scores: tuple[float, float], width: int, height: int
 ) -> list[dict[str, Any]]:
-    """Return the rows with the text of each point: its name; its place in the table where the name does not fit; or
-    nothing where even that would cover another text or a dot.
+    """Return the rows with a label for each point: its name, its position in the table if the name does not fit, or
+    nothing if even that would cover another label or point.
     """
     span = (scores[1] - scores[0]) or 1.0
     places = [
