@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from office_maker import WORD_ROOT, run, word
 
+from airgen.corpus.readers.light_markup import without_navigation
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Place
+from airgen.corpus.readers.sections import Page
 from airgen.corpus.readers.text_files import rst_blocks
 from airgen.corpus.readers.word_and_epub import DocxReader
 from airgen.records import Document, Dropped
@@ -98,6 +100,21 @@ def test_hyphens_of_lines_and_of_words(page: str, text: str) -> None:
 def test_front_matter_is_what_yaml_reads(text: str, title: str, blocks: list[str]) -> None:
     found = markdown_blocks(text)
     assert found[0] == title and [block.text for block in found[1]] == blocks
+
+
+def test_navigation_of_restructured_text_is_left_out_and_counted() -> None:
+    text = ".. _boats:\n.. _ships: https://example.com/ships\n\nBoats\n=====\n\n.. currentmodule:: boats\n\n"
+    text += ".. note:: It floats.\n\n.. toctree::\n   :maxdepth: 2\n\n   sails\n   ropes\n\nSee _ropes: they hold.\n\n"
+    text += ".. code-block:: python\n\n   hoist()\n"
+    page = without_navigation(Page(*rst_blocks(text)))
+    assert [block.text for block in page.blocks] == [
+        "Boats", ".. note:: It floats.", "See _ropes: they hold.", ".. code-block:: python", "   hoist()",
+    ]  # fmt: skip
+    assert dict(page.left) == {
+        "target of a link": ".. _boats:\n.. _ships: https://example.com/ships",
+        "directive of reStructuredText":
+            ".. currentmodule:: boats\n\n.. toctree::\n   :maxdepth: 2\n\n   sails\n   ropes",
+    }  # fmt: skip
 
 
 def test_headings_of_restructured_text() -> None:

@@ -4,7 +4,8 @@
 ('Guide', [Block(text='Guide', level=1, joins=False), Block(text='Use', level=2, joins=False), \
 Block(text='Press *Start*.', level=0, joins=False)])
 
-Headings are recognised, and all other lines are kept unchanged. Numbers and times of subtitles are left out.
+Headings are recognised, and all other lines are kept unchanged. The navigation of reStructuredText, and numbers and
+times of subtitles, are left out.
 """
 
 import re
@@ -23,6 +24,9 @@ _ORG_TITLE = re.compile(r"#\+title:[ \t]*+(.*)", re.IGNORECASE)
 _TIMES = re.compile(r"\A[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}[ \t]*-->[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,:]\d{1,3}.*")
 _SPEAKER = re.compile(r"<v(?:\.[^\s<>]*+)?[ \t]++([^<>]+)>")
 _TAG = re.compile(r"</?(?:[ibuc]|font|ruby|rt|lang|v)(?:[.\s][^<>]*)?>|<\d[\d:.]*>|\{\\[^{}]*\}", re.IGNORECASE)
+_RST_LISTS = ("toctree", "contents", "index", "meta")
+_RST_NAVIGATION = re.compile(rf"\.\. ({'|'.join(_RST_LISTS)}|currentmodule|module|highlight|default-role|sectnum)::")
+_RST_TARGET = re.compile(r"\.\. _[^:]++:")
 _SENTENCE_END = (".", "!", "?", "。", "！", "？", "…", "।", "؟", '."', '?"', '!"', ".”", "?”", "!”")
 _MOST_CUES = 20  # maximum cues per paragraph in subtitles without full stops
 
@@ -34,7 +38,7 @@ class TextReader(FileReader):
     suffixes = (
         ".txt", ".text", ".txt.gz", ".rst", ".rst.gz", ".adoc", ".asciidoc", ".org", ".srt", ".vtt",
     )  # fmt: skip
-    version = 5
+    version = 6
 
     def parse_text(self, text: str, name: str) -> Iterator[Document | Dropped]:
         ending = Path(name.lower().removesuffix(".gz")).suffix
@@ -43,6 +47,8 @@ class TextReader(FileReader):
         elif ending in (".rst", ".adoc", ".asciidoc", ".org"):
             blocks_of = {".rst": rst_blocks, ".org": org_blocks}
             page = Page(*blocks_of.get(ending, asciidoc_blocks)(text))
+            if ending == ".rst":
+                page = without_navigation(page)
         else:
             page = Page("", paragraphs(text))
         yield from self.pieces(page.left, name)
@@ -109,6 +115,30 @@ def org_blocks(text: str) -> tuple[str, list[Block]]:
 
     blocks = _blocks(text, heading)
     return title or _first_heading(blocks), blocks
+
+
+def without_navigation(page: Page) -> Page:
+    """Leave out what reStructuredText has for its own navigation, with the reason: targets of links, directives that
+    list other pages, and directives that only say what the following is about."""
+    left: dict[str, list[str]] = {}
+    blocks: list[Block] = []
+    listing = False  # inside a directive whose content is indented
+    for block in page.blocks:
+        lines = block.text.split("\n")
+        listing = listing and not block.level and lines[0][:1].isspace()
+        directive = None if block.level else _RST_NAVIGATION.match(block.text)
+        if directive and all(line[:1].isspace() or _RST_NAVIGATION.match(line) for line in lines):
+            listing = directive[1] in _RST_LISTS
+            reason = "directive of reStructuredText"
+        elif not block.level and all(_RST_TARGET.match(line) for line in lines):
+            reason = "target of a link"
+        elif listing:
+            reason = "directive of reStructuredText"
+        else:
+            blocks.append(block)
+            continue
+        left.setdefault(reason, []).append(block.text)
+    return Page(page.title, blocks, [(reason, "\n\n".join(texts)) for reason, texts in left.items()])
 
 
 def subtitle_page(text: str) -> Page:
