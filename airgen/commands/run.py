@@ -154,6 +154,7 @@ def run_and_report(
     """Run one pipeline, and write its report. `log` receives each stage instead of the terminal."""
     from rich.console import Console
 
+    from airgen.dataset.beir import BeirDataset
     from airgen.pipeline.job import Job
     from airgen.pipeline.refresh import earlier_version
     from airgen.pipeline.run import run_pipeline
@@ -162,6 +163,7 @@ def run_and_report(
     from airgen.settings import load_pipeline
     from airgen.settings.base import find_yaml
     from airgen.steps.progress import BEAT_SECONDS
+    from airgen.studies.broad_queries import broad_queries
     from airgen.studies.compare_versions import drift_since
     from airgen.studies.label_sets import label_sets_of_job
 
@@ -175,6 +177,10 @@ def run_and_report(
     names = [row["system"] for row in result.scores]
     if names and (sets := label_sets_of_job(Job(Path(path), runs, target=options.get("target")), names)) is not None:
         result = replace(result, labels=terminal_text(f"Labels: {sets.sentence}"))
+    job = Job(Path(path), runs, target=options.get("target"))
+    by_votes = job.pipeline.queries is not None and not job.pipeline.control.judge.members
+    if by_votes and names and (broad := broad_queries(BeirDataset.open(job.dataset), job.pipeline.evaluate.split)):
+        result = replace(result, labels=terminal_text(f"Labels: {broad}"))
     version = earlier_version(result.manifest)
     if version is not None and not result.already_done and result.scores:
         say(drift_since(Job(Path(path), runs), version))  # how the ranking of the pipeline's systems has changed
