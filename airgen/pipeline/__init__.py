@@ -1,4 +1,4 @@
-"""The runner: pending work, done, and put on the disk, from the corpus to the evaluated dataset."""
+"""Run a job, from the corpus to the evaluated dataset, and store its results on disk."""
 
 from airgen.pipeline.job import Job
 from airgen.pipeline.run import run_job, run_pipeline

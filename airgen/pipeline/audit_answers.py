@@ -1,10 +1,10 @@
-"""What people said of a job's labels: the answers that are in force, and how many labels they confirm.
+"""People's answers about a job's labels: the valid answers, and how many labels they confirm.
 
-    runs/NAME/people.jsonl     people's labels, which count in every dataset that is exported from now on
-    runs/NAME/checked.json     the figures of the last audit, and of which labels
+    runs/NAME/people.jsonl     people's labels, which are used in every later export
+    runs/NAME/checked.json     the figures of the last audit and the fingerprint of its labels
 
-An answer is to two texts. Where one of them has changed since, it counts no more; where they are the same, it counts
-whatever became of the model's label.
+An answer belongs to the texts of a query and a passage. It becomes invalid if one of them changes, and remains valid if
+only the model's label changes.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ LABELS, CHECKED = "people.jsonl", "checked.json"
 
 
 def labels_digest(directory: Path) -> str | None:
-    """Return what identifies the answers in force; None where there are none."""
+    """Return a digest of the valid answers, or None if there are none."""
     path = directory / LABELS
     return file_sha256(path) if path.is_file() else None
 
@@ -30,9 +30,9 @@ def labels_digest(directory: Path) -> str | None:
 def labels_in_force(
     directory: Path, store: Store, plan: Plan, accepted: Accepted, ids: PublicIds
 ) -> tuple[list[PersonsLabel], int]:
-    """People's labels whose texts are those of today, and how many are not.
+    """Return people's labels whose texts are unchanged, and the number of the others.
 
-    A label whose query or passage is not here is one of the latter. Raises DatasetError for a damaged file.
+    A label whose query or passage no longer exists is one of the others. Raises DatasetError if the file is damaged.
     """
     labels = read_labels(directory / LABELS)
     if not labels:
@@ -52,7 +52,7 @@ def labels_in_force(
 def document_texts(
     store: Store, plan: Plan, accepted: Accepted, ids: PublicIds, wanted: set[str]
 ) -> dict[str, tuple[str, str]]:
-    """Title and text of documents by their public id."""
+    """Return the title and text of documents by public id."""
     texts = {}
     for passage in store.passages(plan["corpus"]):
         if (name := ids.document(passage.id)) in wanted:
@@ -65,12 +65,12 @@ def document_texts(
 
 
 def keep_checked(directory: Path, decisions: str, figures: dict[str, Any]) -> None:
-    """Keep the figures of an audit, which are of the labels with this fingerprint."""
+    """Save the figures of an audit with the fingerprint of its labels."""
     write_json(directory / CHECKED, {"decisions": decisions, "figures": figures})
 
 
 def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
-    """Return the figures of the last audit; None if it was of other labels, or if there was none."""
+    """Return the figures of the last audit, or None if there was none or its labels were different."""
     try:
         value = read_json(directory / CHECKED)
         return dict(value["figures"]) if value["decisions"] == decisions else None
@@ -79,5 +79,5 @@ def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
 
 
 def has_answers(directory: Path) -> bool:
-    """Return whether people have answered about this job, whatever became of its labels."""
+    """Return whether people have answered questions about this job, including answers that are no longer valid."""
     return (directory / CHECKED).is_file() or bool(labels_digest(directory))

@@ -1,5 +1,5 @@
-"""What a suite needs and costs: each of its pipelines checked and priced, and the sum. Nothing is downloaded: a dataset
-whose corpus is not on this machine is priced by what is published of it."""
+"""Check the pipelines of a suite and estimate the cost of each and of all. Nothing is downloaded: if a corpus is not on
+this machine, the estimate uses its published figures."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from airgen.study import Column, Plain, Shown, Study, Table
 
 @dataclass(frozen=True)
 class DatasetEstimate:
-    """One dataset: how many passages are encoded, and their tokens, where they are known; pairs of query and passage,
-    over all re-rankers; and the estimate, by published sizes or by its corpus, if one of them is there."""
+    """One dataset: its numbers of encoded passages and tokens if known, its query-passage pairs over all re-rankers,
+    and the estimate from published sizes or from its corpus, if available."""
 
     name: str
     queries: int
@@ -36,7 +36,7 @@ class DatasetEstimate:
 
 @dataclass(frozen=True)
 class SuiteEstimate(Shown):
-    """All datasets, and what is missing: {line: the number of datasets that it concerns}."""
+    """All datasets, and the missing requirements as {line: number of affected datasets}."""
 
     suite: Suite
     datasets: list[DatasetEstimate] = field(default_factory=list)
@@ -45,11 +45,12 @@ class SuiteEstimate(Shown):
 
     @property
     def usd(self) -> float | None:
-        """The sum, or None where the price of one is unknown."""
+        """The total, or None if the price of any dataset is unknown."""
         return known_sum(row.estimate.usd if row.estimate else None for row in self.datasets)
 
     def study(self) -> Study:
-        """Return what each dataset costs, the sum, what the models on this machine read, and what is missing."""
+        """Return tables of the cost of each dataset, the total, the input of the local models, and missing
+        requirements."""
         queries = sum(row.queries for row in self.datasets)
         rows = [_Priced.of(row) for row in self.datasets]
         stages = [stage for row in rows for stage in row.stages]
@@ -74,7 +75,7 @@ class SuiteEstimate(Shown):
 
 @dataclass(frozen=True)
 class _Priced:
-    """A line of the table of prices. source: where its size is known from, if it is not published."""
+    """A line of the price table. `source` is the source of its size if it is not published."""
 
     name: str
     queries: int
@@ -84,7 +85,7 @@ class _Priced:
 
     @classmethod
     def of(cls, row: DatasetEstimate) -> "_Priced":
-        """Return the line of a dataset."""
+        """Make the line for a dataset."""
         if row.estimate is None:
             return cls(row.name, row.queries, [], "unknown")
         usd = "unknown" if row.estimate.usd is None else f"{row.estimate.usd:,.2f}"
@@ -103,7 +104,7 @@ _PRICES = (
 
 
 def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> SuiteEstimate:
-    """Check and price every dataset. Raises SettingsError for a wrong suite or pipeline."""
+    """Check every dataset and estimate its cost. Raises SettingsError if the suite or a pipeline is invalid."""
     suite = load_suite(path)
     suite_estimate = SuiteEstimate(suite)
     for name, place, pipeline, dataset in _members(path, suite):

@@ -1,7 +1,7 @@
-"""What a job will cost, before the first paid token: calls, tokens and money by stage.
+"""Estimate the cost of a job before the first paid token: calls, tokens and money by stage.
 
-Prompts are rendered on real passages and counted. Lengths of answers, tries and the share of accepted samples are the
-job's own where it has answers enough, otherwise what each stage declares.
+Prompts are rendered with real passages and their tokens counted. The lengths of answers, the number of tries and the
+acceptance rate come from the job's own answers if there are enough, and otherwise from the defaults of each stage.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ ACCEPTED = {"default": 0.75, "small": 0.6}
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum, or None where one value is unknown."""
+    """Return the sum, or None if any value is unknown."""
     terms = list(values)
     return None if None in terms else math.fsum(term or 0.0 for term in terms)
 
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """One stage's calls and tokens; `usd` is None where no price is known, `seconds` where the model was not probed."""
+    """One stage's calls and tokens. `usd` is None if no price is known, `seconds` if the model was not probed."""
 
     stage: str
     model: str
@@ -64,9 +64,10 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The whole job. `samples` is how many documents will be tried, or how many queries of the user's are labelled.
+    """The whole job. `samples` is the number of documents that will be tried, or of the user's queries that are
+    labelled.
 
-    problems: why the job cannot come to its end as it is set: too few documents, too small a budget.
+    `problems` are the reasons why the job cannot finish with its settings: too few documents or too small a budget.
     """
 
     stages: list[StageEstimate]
@@ -76,18 +77,18 @@ class Estimate:
 
     @property
     def usd(self) -> float | None:
-        """The sum, or None where a price is unknown."""
+        """The total, or None if a price is unknown."""
         return known_sum(stage.usd for stage in self.stages)
 
     @property
     def seconds(self) -> float | None:
-        """How long all calls take; None where a model was not probed. Retrieval and re-ranking are not in it."""
+        """The duration of all calls without retrieval and re-ranking, or None if a model was not probed."""
         return known_sum(stage.seconds for stage in self.stages)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One stage's work: pieces, answer tokens of one and tries at it, and which model answers which prompt."""
+    """One stage's work: the number of items, the answer tokens and tries per item, the prompt and the model."""
 
     name: str
     pieces: float
@@ -97,7 +98,7 @@ class _Work:
     llm: LlmSettings
 
     def priced(self, mean: float, profile: ModelProfile) -> StageEstimate:
-        """Return the stage's estimate, from the mean length of its prompt and the profile of the model."""
+        """Estimate the stage from the mean length of its prompt and the profile of the model."""
         calls = round(self.pieces * self.tries)
         # A second attempt includes the first answer and what was wrong with it.
         again = max(0.0, self.tries - 1) * (self.tokens + 30)
@@ -118,15 +119,15 @@ class _Work:
 
 
 def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = None) -> Estimate:
-    """Estimate the calls, tokens and money of a job from its beginning.
+    """Estimate the calls, tokens and money of a whole job.
 
     Args:
-        job: the job.
-        tokens: the mean length of a passage; the corpus is then not read.
-        budget_usd: replaces the pipeline's budget.
+        job: The job.
+        tokens: The mean length of a passage; if given, the corpus is not read.
+        budget_usd: A budget that replaces the pipeline's.
 
     Raises:
-        CorpusError: the corpus cannot be read.
+        CorpusError: The corpus cannot be read.
     """
     pipeline = job.pipeline
     wanted = 1 if pipeline.queries is not None else math.ceil(pipeline.target / pipeline.generation.queries_per_passage)
@@ -186,7 +187,7 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
 
 
 def _first_passages(job: Job, wanted: int) -> tuple[list[Passage], int | None]:
-    """Some passages, and how many there are, where they are fewer than `wanted`."""
+    """Return some passages, and their total number if it is below `wanted`."""
     rows = prepare(job.corpus.unlimited, job.pipeline.task)
     every_passage = (row for row in rows if isinstance(row, Passage))
     passages = list(islice(every_passage, PASSAGES))
@@ -203,8 +204,8 @@ def unpriced_models(stages: Iterable[StageEstimate]) -> list[str]:
 
 
 def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[tuple[str, str]]) -> Estimate:
-    """Return what judging pairs of (query text, document) costs, by judge. The length of a prompt is
-    learned from 50 pairs.
+    """Estimate the cost of judging (query text, document) pairs, by judge. The length of the prompt is measured on 50
+    pairs.
     """
     stages, sample = [], pairs[:: max(1, len(pairs) // PASSAGES)]
     for work in _judging(pipeline, prompts, len(pairs)) if pairs else ():
@@ -218,7 +219,7 @@ def estimate_judgments(pipeline: Pipeline, prompts: PromptSet, pairs: Sequence[t
 def _judging(
     pipeline: Pipeline, prompts: PromptSet, pairs: float, seen: Mapping[str, float] | None = None
 ) -> Iterator[_Work]:
-    """Yield every judge's part."""
+    """Yield the estimate of each judge."""
     for place, judge in enumerate(pipeline.control.judge.members):
         name = "judgment" if place == 0 else f"judgment {place + 1}"
         tokens = (seen or {}).get(f"{name} tokens", judge_kind(judge).TOKENS)
@@ -258,9 +259,7 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
 def _seconds(
     llm: LlmSettings, profile: ModelProfile, calls: int, prompt_tokens: int, completion_tokens: int
 ) -> float | None:
-    """Return how long a stage's calls take, by the probe and within the limits of the settings; None
-    without a probe.
-    """
+    """Return the duration of a stage's calls from the probe and the limits in the settings, or None without a probe."""
     if not (profile.latency or profile.write):
         return None
     bounds = [profile.seconds(calls, prompt_tokens, completion_tokens, llm.concurrency)]
@@ -270,7 +269,7 @@ def _seconds(
 
 
 def _observed(job: Job) -> dict[str, float]:
-    """Return what the job's own answers say: answer tokens and tries by stage, share accepted."""
+    """Return the figures from the job's own answers: answer tokens and tries by stage, and the acceptance rate."""
     if not (job.directory / "work.duckdb").exists():
         return {}
     observed: dict[str, float] = {}
@@ -294,7 +293,8 @@ def _observed(job: Job) -> dict[str, float]:
 
 @contextlib.contextmanager
 def suppress_while_running(job: Job) -> Iterator[None]:
-    """Go on without the work database while the job's own process has it open. Raises StoreError where none does."""
+    """Continue without the work database while the job's own process has it open. Raises StoreError if no process
+    does."""
     try:
         yield
     except StoreError:
@@ -304,9 +304,9 @@ def suppress_while_running(job: Job) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of a job that has begun: accepted queries, what they cost, and about what is left for all.
+    """The progress of a started job: accepted queries, their cost, and the approximate remaining cost.
 
-    left_usd: None where a price is unknown.
+    `left_usd` is None if a price is unknown.
     """
 
     accepted: int
@@ -317,8 +317,8 @@ class Standing:
 
 
 def standing(job: Job, estimated: Estimate) -> Standing | None:
-    """Return what is paid and what is left of a job; None where it has not begun. While it runs, its
-    status file says it.
+    """Return the cost so far and the remaining cost of a job, or None if it has not started. While it runs, the figures
+    come from its status file.
     """
     if not (job.directory / "work.duckdb").exists():
         return None
@@ -349,7 +349,7 @@ def standing(job: Job, estimated: Estimate) -> Standing | None:
 
 
 def standing_line(job: Job, where: Standing) -> str:
-    """Return what is paid and what is left, in words."""
+    """Describe the cost so far and the remaining cost."""
     target = job.pipeline.target if job.pipeline.queries is None else None
     queries = f"{where.accepted:,} of {target:,} queries" if target is not None else f"{where.accepted:,} queries"
     left = "an unknown price" if where.left_usd is None else dollars(where.left_usd)
@@ -358,14 +358,14 @@ def standing_line(job: Job, where: Standing) -> str:
 
 
 def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
-    """Calls, prompt tokens and completion tokens of several stages."""
+    """Sum the calls, prompt tokens and completion tokens of several stages."""
     rows = [(stage.calls, stage.prompt_tokens, stage.completion_tokens) for stage in stages]
     calls, read, wrote = (sum(column) for column in zip((0, 0, 0), *rows, strict=True))
     return calls, read, wrote
 
 
 def estimate_head(job: Job, estimated: Estimate) -> str:
-    """Return the job's name and how much it is asked to make."""
+    """Return the job's name and its target."""
     if job.pipeline.queries is not None:
         count = f"{estimated.samples:,} queries of your own"
         return f"{job.pipeline.name}: {count}; labels that you bring are not judged again"
@@ -373,7 +373,7 @@ def estimate_head(job: Job, estimated: Estimate) -> str:
 
 
 def estimate_table(estimated: Estimate) -> Table:
-    """Calls, tokens and money of each stage, and of all."""
+    """Make a table of the calls, tokens and money of each stage and in total."""
     rows = [(stage.stage, *token_sums([stage]), stage.usd) for stage in estimated.stages if stage.calls]
     figures = columns("stage", "calls", "tokens in", "tokens out", form=",")
     money = Column("USD", itemgetter(4), ".4f", missing="unknown")
@@ -381,7 +381,7 @@ def estimate_table(estimated: Estimate) -> Table:
 
 
 def calls_time(estimated: Estimate) -> str:
-    """Return how long all calls take, in words; empty where a model was not probed."""
+    """Describe the duration of all calls; empty if a model was not probed."""
     if estimated.seconds is None:
         return ""
     time = f"{estimated.seconds / 60:,.0f} minutes" if estimated.seconds >= 90 else f"{estimated.seconds:.0f} seconds"

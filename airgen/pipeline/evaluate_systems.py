@@ -1,4 +1,4 @@
-"""The scores of a pipeline's systems on its finished dataset, and what can be told from them."""
+"""Score a pipeline's systems on its finished dataset and interpret the scores."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from airgen.text.escaping import terminal_text
 
 
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
-    """Return the result with the scores of the pipeline's systems on its finished dataset; runs that exist stay."""
+    """Return the result with the scores of the pipeline's systems on its finished dataset. Existing runs are reused."""
     from airgen.evaluation import EvaluationOptions, evaluate, load_systems
     from airgen.evaluation.result_tables import compare_results, ranking_study
     from airgen.evaluation.systems import named_once
@@ -55,8 +55,8 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
 def _verdict(
     job: Job, comparison: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None
 ) -> str:
-    """Return one line: are there queries enough to rank these systems, what people say of the labels, and
-    what to do next.
+    """Return one line: whether there are enough queries to rank these systems, people's agreement with the labels, and
+    the next step.
     """
     own = job.pipeline.queries
     # The corpus limits how many queries can be generated, but not how many queries of people there are.

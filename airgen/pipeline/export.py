@@ -1,6 +1,6 @@
-"""From decisions to a dataset, in three steps: labels, queries, and what is in the corpus.
+"""Make a dataset from decisions, in three steps: labels, queries and the corpus.
 
-Documents and models may give control characters and escape sequences: they do not enter the dataset.
+Control characters and escape sequences from documents and models are kept out of the dataset.
 """
 
 import json
@@ -66,12 +66,13 @@ Labels = Mapping[str, Sequence[Decision]]
 
 
 def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, without: Collection[str] = ()) -> Manifest:
-    """Write the dataset of the rows that are in the work database.
+    """Write the dataset from the rows in the work database.
 
-    `without`, for the ablations of the paper's Table 5: without `control`, all candidates are there, those that were
-    judged bad, too; without `correction` only the accepted ones, with the labels that generation gave them; without
-    `rewrite`, queries have their original text and the labels of the rewritten one; without `negatives`, none of these.
-    Raises DatasetError where no query is left, UsageError where quality control has not run with these settings.
+    `without` selects an ablation from Table 5 of the paper. Without `control`, all candidates are kept, including those
+    judged bad. Without `correction`, only accepted candidates are kept, with the labels from generation. Without
+    `rewrite`, queries have their original text and the labels of the rewritten query. Without `negatives`, there are no
+    hard negatives. Raises DatasetError if no query is left, and UsageError if quality control has not run with these
+    settings.
     """
     plan = job.plan(store)
     if DECISIONS.name not in plan:
@@ -83,7 +84,7 @@ def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, withou
 
 
 def splits_of(dataset: Path) -> dict[str, str]:
-    """Return the split of each query of a finished dataset; none of a folder without one."""
+    """Return the split of each query in a finished dataset; empty if the folder contains no dataset."""
     if not (dataset / MANIFEST).is_file():
         return {}
     queries = BeirDataset.open(dataset).queries()
@@ -91,7 +92,7 @@ def splits_of(dataset: Path) -> dict[str, str]:
 
 
 def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Collection[str]) -> DatasetContent:
-    """Assemble the content of the dataset; `accepted` are the queries that generation accepted."""
+    """Assemble the content of the dataset. `accepted` are the queries that generation accepted."""
     pipeline, ids = job.pipeline, job.ids
     judged: dict[str, list[Decision]] = {}
     for row in store.made(Decision, plan["decision"], accepted.keys):
@@ -162,7 +163,8 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
 
 
 def _labels(pipeline: Pipeline, accepted: Accepted, judged: Labels, without: Collection[str]) -> Labels:
-    """Return the labels, or those that generation alone gives: a query's source is positive, its negatives are not."""
+    """Return the labels, or those from generation alone, where a query's source is positive and its negatives are
+    not."""
     uncorrected = [name for name in ("control", "correction") if name in without]
     if not uncorrected:
         return judged
@@ -181,14 +183,15 @@ def _labels(pipeline: Pipeline, accepted: Accepted, judged: Labels, without: Col
 
 
 def _queries(pipeline: Pipeline, accepted: Accepted, labels: Labels, without: Collection[str]) -> list[Lineage]:
-    """Return the queries that are not dropped; without quality control, those that it dropped, too."""
+    """Return the queries that were not dropped, or all queries without quality control."""
     fallen = _of_action(labels, "drop_query", "parent")
     left = [lineage for lineage in accepted.lineages if lineage.final.key not in fallen]
     return [*left, *(judged_away(accepted, pipeline.target) if "control" in without else ())]
 
 
 def _held_out(ids: PublicIds, accepted: Accepted, judged: Labels) -> HeldOut:
-    """Return the queries whose answers are left out, the same ones in every ablation. One's own queries keep theirs."""
+    """Return the queries whose answers are left out, the same in every ablation. The user's own queries keep their
+    answers."""
     pipeline = ids.pipeline
     if not pipeline.generation.unanswerable or pipeline.queries is not None:
         return HeldOut()
@@ -206,8 +209,8 @@ def _taken_out(held: HeldOut) -> str:
 
 
 def _negatives(accepted: Accepted, lineages: Sequence[Lineage], labels: Labels) -> set[str]:
-    """Return the generated passages that stay: as negatives, without a label, or because their query alone
-    was dropped.
+    """Return the generated passages to keep: negatives, unlabelled passages, and those of which only the query was
+    dropped.
     """
     fallen = _of_action(labels, "drop_query", "parent")
     unlabelled = _negatives_of([lineage for lineage in accepted.lineages if lineage.final.key in fallen])
@@ -248,7 +251,7 @@ def _info(job: Job) -> DatasetInfo:
 
 
 def _levels(pipeline: Pipeline) -> dict[int, str]:
-    """Return the meaning of the levels that do not have Table 8's wording: quarters of a probability, or votes."""
+    """Return the meaning of levels that are not worded as in Table 8: quarters of a probability, or votes."""
     judge = pipeline.control.judge
     if not judge.members:
         meaning = "every re-ranker puts it near the source of the query"
@@ -287,8 +290,8 @@ def _corpus(
 def _generated(
     negatives: Iterable[tuple[Passage, HardNegative]], name_of: Callable[[str], str], style: HouseStyle
 ) -> Iterator[CorpusRow]:
-    """Generated documents, each with its source. Nothing but the words tells them from passages: they have the
-    characters and the typography of the corpus, and a title exactly if their source has one.
+    """Make generated documents, each with its source. Only their words distinguish them from passages: they have the
+    characters and typography of the corpus, and a title if and only if their source has one.
     """
     for source, negative in negatives:
         text = normalise(style.text(normalise(negative.text)))
@@ -297,13 +300,13 @@ def _generated(
 
 
 def _metadata(passage: Passage) -> dict[str, Any] | None:
-    """Return the metadata of a passage that the corpus's YAML names; a generated document has its source's."""
+    """Return the metadata of a passage that the corpus YAML names. A generated document has its source's."""
     metadata = metadata_of(passage.metadata)
     return {name: plain_text(value) if isinstance(value, str) else value for name, value in metadata.items()} or None
 
 
 def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterator[ParentRow]:
-    """Yield the documents that passages are chunks of, and where they stand there."""
+    """Yield the documents that passages are chunks of, and the positions of the chunks."""
     for passage in store.passages(plan["corpus"]):
         if passage.id not in gone:
             yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
@@ -367,7 +370,7 @@ def _qrels(
     ids: PublicIds,
     sure: int,
 ) -> Iterator[QrelRow]:
-    """Yield the labels of queries; `sure` is that of a source."""
+    """Yield the labels of queries. `sure` is the label of a source."""
     for lineage in lineages:
         judged = {row.id: row for row in labels.get(lineage.final.key, ()) if row.id not in gone}
         if lineage.own is not None and not any(row.action == "add_positive" for row in judged.values()):
@@ -385,7 +388,8 @@ def _qrels(
 
 
 def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Iterator[AnswerRow]:
-    """Reference answers with their place in the text as it is exported; none where that text is not in the corpus."""
+    """Return reference answers with their position in the exported text, except for texts that are not in the
+    corpus."""
     for lineage in lineages:
         for row in lineage.every(ReferenceAnswer):
             source = next(source for source in lineage.sources if row.quote in plain_text(source.text))
@@ -403,9 +407,7 @@ def _answers(lineages: Sequence[Lineage], gone: Set[str], ids: PublicIds) -> Ite
 
 
 def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
-    """Return the models that a job uses, what for, and with which prompts. `systems` are the user's own in
-    the recall.
-    """
+    """Return the models of a job with their roles and prompts. `systems` are the user's own in the recall."""
     pipeline, prompts, uses = job.pipeline, job.prompts, []
 
     def asked(role: str, prompt: Prompt, llm: LlmSettings) -> ModelUse:
@@ -429,7 +431,7 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
 
 
 def _ran(role: str, spec: Spec) -> ModelUse:
-    """Return a model of this machine, with the dtype of its weights where that is not fp32."""
+    """Return a local model, with the dtype of its weights if it is not fp32."""
     dtype = ""
     if any(hasattr(inner.settings, "dtype") for _, inner in spec.all_parts()):
         dtype = ", ".join(dict.fromkeys(filter(None, _dtypes(spec.make()))))
@@ -444,7 +446,7 @@ def _dtypes(component: Any) -> Iterator[str]:
 
 
 def _part_name(spec: Spec) -> str:
-    """Return the model, after the kind where only the kind was named: `maxsim all-minilm-l6-v2-int8`."""
+    """Return the model, preceded by the kind if only the kind was given: `maxsim all-minilm-l6-v2-int8`."""
     model = model_or_kind(spec)
     return model if spec.name == model else f"{spec.name} {model}"
 

@@ -1,4 +1,4 @@
-"""The funnel: how many of each thing entered and left each stage, and why (paper, sections 2.3 and 2.4)."""
+"""The funnel: the numbers of items that entered and left each stage, with reasons (paper, sections 2.3 and 2.4)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,8 @@ from airgen.study import Column, Table
 
 
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
-    """Return the steps in order. Samples beyond the last accepted query (surplus of a parallel run) are not counted."""
+    """Return the steps in order. Samples after the last accepted query (the surplus of a parallel run) are not
+    counted."""
     if OWN in plan:
         return [*_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
     steps = _corpus(store, plan)
@@ -42,7 +43,7 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
 
 
 def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep]:
-    """Return the funnel of a job that has not ended, up to quality control; empty before any sample."""
+    """Return the funnel of an unfinished job up to quality control; empty before the first sample."""
     if not (accepted.lineages or accepted.rejected):
         return []
     steps = funnel(store, job.flow, plan=job.fingerprints, accepted=accepted, decisions=())
@@ -75,7 +76,8 @@ _CORPUS, _PIECES = "corpus", "pieces of documents left out"
 
 
 def _corpus(store: Store, plan: Plan) -> list[FunnelStep]:
-    """Return the documents; and what is left out of documents that stay: navigation, or masked personal data."""
+    """Return the step of documents, and of parts removed from the kept documents: navigation, or masked personal
+    data."""
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
     drops = store.drops(plan["corpus"])
@@ -92,7 +94,7 @@ _REPEATS = "repeat another query"
 
 
 def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
-    """Return the user's own queries: the lines of the file, those that are drawn, and the labels that came along."""
+    """Return the steps of the user's own queries: the lines of the file, the drawn queries, and their labels."""
     fp, drawn = plan[OWN], len(accepted.lineages)
     skips: dict[str, Counter[str]] = {OWN: Counter(), LABELS: Counter()}
     sql = "SELECT stage, reason, count(*) FROM skip WHERE fingerprint = ? AND stage IN (?, ?) GROUP BY ALL"
@@ -113,7 +115,7 @@ def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
 
 
 def _answered(accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
-    """Queries that something answers, and the passages that were judged."""
+    """Return the steps of answered queries and judged passages."""
     rows = list(decisions)
     positives = [row for row in rows if row.action == "add_positive"]
     queries, answered = len(accepted.lineages), len({row.parent for row in positives})
@@ -144,7 +146,7 @@ def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
 
 
 def _mined(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
-    """Queries that have as many mined negatives as were drawn for them, where the pipeline asks for such."""
+    """Return the step of queries with all the mined negatives drawn for them, if the pipeline mines negatives."""
     if "mined_negative" not in plan:
         return []
     queries = accepted.keys

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while models are asked: the calls in flight finish, and the job can be resumed."""
+"""Handle Ctrl-C and SIGTERM during calls to models: the calls in flight finish, and the job can be resumed."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,8 @@ _WAKE_SECONDS = 0.2
 
 @contextlib.contextmanager
 def stopping_on_signals(engine: Engine) -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM let the calls in flight finish. Without any, or after a second one, the process ends soon."""
+    """Let the calls in flight finish after Ctrl-C or SIGTERM. Without such calls, or after a second signal, the process
+    ends soon."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     before = signal.getsignal(signal.SIGINT)
@@ -32,7 +33,7 @@ def stopping_on_signals(engine: Engine) -> Iterator[threading.Event]:
             listen_again()
 
     def wake() -> None:
-        """Look for a second interrupt: where another thread received it, nothing else wakes this one."""
+        """Check for a second interrupt: if another thread received it, nothing else wakes this thread."""
         loop.call_later(_WAKE_SECONDS, wake)
 
     def stop() -> None:

@@ -1,14 +1,14 @@
-"""One job: a pipeline, its work directory, and the plan of its rows. `airgen.pipeline.run` does the work.
+"""A job: a pipeline, its work directory and the plan of its rows. `airgen.pipeline.run` does the work.
 
 runs/NAME/
-    work.duckdb     every row; a stopped job goes on from here
+    work.duckdb     every row; a stopped job resumes from it
     status.json     the state of the job, for other processes while it runs
-    secret.key      what samples, public ids and splits depend on; the dataset's private part has a copy
-    secret.name     the public name of the secret that samples are drawn with: that one, and no other, can go on
+    secret.key      the secret behind samples, public ids and splits; the dataset's private part has a copy
+    secret.name     the public name of the secret with which samples are drawn; the job resumes with no other
     dataset/        the finished dataset
     evaluation/     runs, scores and tables
     people.jsonl    people's labels, which count more than the model's
-runs/.embeddings/   vectors by content and model, which all jobs beside each other share
+runs/.embeddings/   vectors by content and model, shared by all jobs in the folder
 """
 
 import contextlib
@@ -50,7 +50,7 @@ _SILENT_SECONDS = 600.0  # seconds without a sign of life after which a job is c
 
 
 class JobSecret:
-    """The secret of one work directory. Nothing is written before `keep` or `begin`."""
+    """The secret of a work directory. Nothing is written before `keep` or `begin`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -58,9 +58,9 @@ class JobSecret:
         self._drawn_with: Secret | None = None
 
     def keep(self) -> Secret:
-        """Return the directory's secret. A new one is written, or one that is put back from the job's dataset.
+        """Return the directory's secret. If there is none, it is restored from the job's dataset or newly created.
 
-        Raises DatasetError if the job's dataset was made with a secret that is lost, or with another one.
+        Raises DatasetError if the job's dataset was made with a lost or a different secret.
         """
         secret, path = self._find() or self._new, self.directory / SECRET_FILE
         if not path.is_file():
@@ -71,9 +71,9 @@ class JobSecret:
         return secret
 
     def seed(self, pipeline: Pipeline) -> int | str:
-        """Return what the order of samples depends on: the seed, and with secret labels the secret.
+        """Return the seed for the order of samples; with secret labels, it depends on the secret.
 
-        Raises DatasetError if samples were drawn with a secret that is lost.
+        Raises DatasetError if samples were drawn with a lost secret.
         """
         self._drawn_with = None
         if not pipeline.export.secret:
@@ -91,7 +91,8 @@ class JobSecret:
         return self._drawn_with.text("seed", *([] if pipeline.seed == "secret" else [str(pipeline.seed)]))
 
     def begin(self) -> None:
-        """Write the secret, and that samples are drawn with it. Raises DatasetError if there is another one by now."""
+        """Write the secret, and record that samples are drawn with it. Raises DatasetError if another secret has been
+        written meanwhile."""
         if self._drawn_with is None:
             return
         if self.keep().name != self._drawn_with.name:
@@ -112,10 +113,12 @@ class JobSecret:
 
 
 class Job:
-    """See the module. Raises SettingsError with every problem in the pipeline's or the corpus's YAML.
+    """A pipeline with its work directory; see the module. Raises SettingsError with every problem in the YAML of the
+    pipeline or corpus.
 
-    path: a file, or the name of a shipped pipeline. pipeline, corpus: replace the YAML's. frame: the ids of the
-    documents that may become sources (None: all); another frame keeps what was made from the documents that both have.
+    `path` is a file or the name of a shipped pipeline. `pipeline` and `corpus` replace the settings from the YAML
+    files. `frame` has the ids of the documents that may become sources, by default all. With a different frame, work on
+    the documents in both is kept.
     """
 
     def __init__(
@@ -158,12 +161,12 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where relative paths of the pipeline's YAML start."""
+        """The folder to which paths in the pipeline's YAML are relative."""
         return self.path.resolve().parent
 
     @property
     def systems_file(self) -> Path | None:
-        """The systems YAML of the evaluation: beside the pipeline, shipped, or in the working directory."""
+        """The systems YAML of the evaluation: next to the pipeline, shipped, or in the working directory."""
         name = self.pipeline.evaluate.systems
         return None if name is None else find_yaml("pipelines", name, self.path.parent)
 
@@ -174,19 +177,19 @@ class Job:
 
     @property
     def dataset(self) -> Path:
-        """Where the finished dataset is."""
+        """The folder of the finished dataset."""
         return self.directory / "dataset"
 
     @property
     def embeddings(self) -> Path:
-        """Where vectors are kept: with those of the other jobs, which may have the same corpus. A job that has a folder
-        of its own, of an earlier version, goes on with it."""
+        """The folder of vectors, shared with other jobs, which may have the same corpus. A job with its own folder from
+        an earlier version continues to use it."""
         own = self.directory / "embeddings"
         return own if own.is_dir() else self.directory.parent / ".embeddings"
 
     @property
     def identity(self) -> str:
-        """A hash of everything that can change the dataset. A finished job of the same identity is not run again."""
+        """A hash of everything that can change the dataset. A finished job with the same identity is not run again."""
         settings = answer_settings(self.pipeline)
         settings.pop("evaluate")
         people = labels_digest(self.directory)
@@ -200,29 +203,27 @@ class Job:
         return None if self.frame is None else sorted(self.frame)
 
     def plan(self, store: Store) -> Plan:
-        """Return the fingerprints of all stages: of generation from the settings, of quality control as it
-        was last run.
+        """Return the fingerprints of all stages: of generation from the settings, and of quality control from its last
+        run.
         """
         return store.find_plan({**self.fingerprints, **self.control_settings()}) or self.fingerprints
 
     def control_settings(self) -> dict[str, str]:
-        """Return what tells this job's saved plan from those of others in the same work database."""
+        """Return the settings that distinguish this job's saved plan from others in the same work database."""
         control, negatives = answer_settings(self.pipeline.control), self.pipeline.generation.negatives
         settings = fingerprint(stage="control settings", control=control, negatives=negatives, frame=self._frame)
         return {"control settings": settings}
 
     @property
     def running(self) -> bool:
-        """Whether another process works at it now, by its status file."""
+        """Whether another process is running the job, according to its status file."""
         status = read_status(self.directory / STATUS)
         if status is None or status.get("ended") or status["pid"] is None:
             return False
         return is_alive(status["pid"]) and time.time() - status["updated"] < _SILENT_SECONDS and not self.finished()
 
     def finished(self) -> bool:
-        """Return whether the work directory holds the dataset of exactly this job, with every file as it
-        was written.
-        """
+        """Return whether the work directory contains the dataset of exactly this job, with all files unchanged."""
         finished_identity = (read_status(self.directory / STATUS) or {}).get("finished")
         return bool(finished_identity) and finished_identity == self.identity and damaged_file(self.dataset) is None
 
@@ -238,7 +239,7 @@ class Job:
         return store
 
     def about(self, finished: bool) -> dict[str, str | int]:
-        """Return what the status file says of the job, besides its progress."""
+        """Return the contents of the status file about the job, except its progress."""
         name, target = self.pipeline.name, self.pipeline.target
         identity = self.identity if finished else ""
         return {
@@ -250,16 +251,16 @@ class Job:
         }
 
     def accepted(self, store: Store) -> Accepted:
-        """Return the accepted queries of the work database; no LLM is asked."""
+        """Return the accepted queries from the work database, without calling an LLM."""
         if self.pipeline.queries is not None:
             return own_accepted(store, self.flow, self.fingerprints, self.pipeline)
         return accepted_so_far(store, self.flow, plan=self.fingerprints, pipeline=self.pipeline, frame=self.frame)
 
 
 def owner_of(directory: Path) -> Path | None:
-    """Return the pipeline's file of a work directory, which need not be there; None where its status file names none.
+    """Return the pipeline file of a work directory, which may be missing, or None if the status file names none.
 
-    Where the directory was moved or copied since, with the files around it, it is the file that came along.
+    If the directory was moved or copied together with the files around it, the moved file is returned.
     """
     status = read_status(directory / STATUS) or {}
     owner, was = status.get("pipeline"), status.get("directory")

@@ -1,8 +1,8 @@
-"""The pipeline that `airgen run --queries` writes: another one's models and judge, for queries that are there already.
+"""Write the pipeline for `airgen run --queries`: the models and judge of another pipeline, for existing queries.
 
-    path = label_pipeline(Path("log.csv"), Path("pipeline.yaml"), sample=500)      # log.yaml, beside pipeline.yaml
+    path = label_pipeline(Path("log.csv"), Path("pipeline.yaml"), sample=500)      # log.yaml, next to pipeline.yaml
 
-Everything else is done by `airgen run` with this file, so `airgen show` and `check` take it, too.
+`airgen run` does the rest with this file, so `airgen show` and `airgen check` work with it too.
 """
 
 import os
@@ -39,12 +39,12 @@ def label_pipeline(
     systems: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write NAME.yaml beside `pipeline` (in the working directory, for a shipped one) and return its path.
+    """Write NAME.yaml next to `pipeline` (or in the working directory for a shipped pipeline) and return its path.
 
-    corpus: a YAML or a shipped name; without one that of a BEIR folder of queries, or the pipeline's. labels: files;
-    None takes the qrels of a BEIR folder. systems: a YAML whose hits join the recall. settings: other fields of
-    `queries:`. Raises UsageError where NAME.yaml is there and differs in more than the sample, SettingsError for wrong
-    settings, DatasetError for a missing file, CorpusError for a corpus that is nowhere.
+    `corpus` is a YAML file or a shipped name; the default is the corpus of a BEIR folder of queries, or the pipeline's.
+    `labels` are files; the default is the qrels of a BEIR folder. `systems` is a YAML file whose hits join the recall,
+    and `settings` are other fields of `queries:`. Raises UsageError if NAME.yaml exists and differs in more than the
+    sample, SettingsError for invalid settings, DatasetError for a missing file, and CorpusError for a missing corpus.
     """
     base = find_yaml("pipelines", pipeline)
     value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))
@@ -95,8 +95,8 @@ def label_pipeline(
 
 
 def _ids(queries: Path, labels: Sequence[Path] | None) -> dict[str, Any]:
-    """Return how the dataset names its rows. The user's own ids stay, and equal files give equal samples; but in a
-    FAQ a query's id is that of its answer, which would tell the labels: there, ids are new."""
+    """Return the settings for the ids of the dataset. The user's own ids are kept, and equal files give equal samples.
+    In a FAQ, however, a query has the id of its answer, which would reveal the labels, so the ids are new."""
     same = any(path.resolve() == queries.resolve() for path in labels or ())
     return {"ids": "opaque"} if same else {"ids": "original", "secret": False}
 
@@ -125,7 +125,7 @@ def _relative(path: Path, folder: Path) -> str:
 def _corpus(
     queries: Path, corpus: str | None, pipeline: Mapping[str, Any], folder: Path, name: str, shipped: bool
 ) -> str:
-    """Return what `corpus:` says. For a BEIR folder that brings one a corpus YAML is written."""
+    """Return the value of `corpus:`. For a BEIR folder with a corpus, a corpus YAML is written."""
     if corpus is not None:
         path = Path(corpus)
         return _relative(path, folder) if path.is_file() else corpus

@@ -1,9 +1,9 @@
-"""How long the models on this machine take for a job: a few of its passages are read by each of them.
+"""Estimate how long the local models take for a job, by running each of them on a few passages.
 
     for one in local_work(job, samples=133, queries=100):
         one.what, one.seconds                     # "the re-rankers", 2280.0
 
-An LLM's calls are not in it: `airgen.pipeline.estimate` knows their number, `check --probe` their speed.
+Calls to LLMs are not included: `airgen.pipeline.estimate` counts them, and `airgen check --probe` measures their speed.
 """
 
 import os
@@ -39,7 +39,7 @@ RERANKERS, ENCODING, SYSTEMS = "the re-rankers", "encoding the corpus", "the sys
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What one local model reads. seconds: None where it is not here to be measured."""
+    """The input of a local model. `seconds` is None if the model is not on this machine."""
 
     what: str
     model: str
@@ -48,12 +48,12 @@ class LocalWork:
 
 
 def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
-    """Yield what the local models of a job read, and how long they take at the speed of this machine now.
+    """Yield the input of a job's local models, and how long they take at the current speed of this machine.
 
     Args:
-        job: a job that has not begun; what it has already is not taken off.
-        samples: documents for which queries are tried.
-        queries: accepted queries.
+        job: A job that has not started; finished work is not subtracted.
+        samples: The number of documents for which queries are tried.
+        queries: The number of accepted queries.
     """
     passages = (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
     first_passages = list(islice(passages, READ))
@@ -122,7 +122,7 @@ def _is_encoder(spec: Spec) -> bool:
 
 
 def _seconds_a_text(spec: Spec, texts: list[str]) -> float | None:
-    """Return the faster of two readings; None for a model that is not on this machine."""
+    """Return the faster of two measurements, or None if the model is not on this machine."""
     name = _model(spec)
     here = models.fetched(name) if name in models.catalogue() else located(name, spec.folder).exists()
     if not here and not models.on_hub(name).here:
@@ -149,7 +149,7 @@ def _reading(part: Any, texts: list[str]) -> float:
 
 
 def load_of_machine() -> float:
-    """Processes that want a core, for each core; 0 where the operating system does not tell it."""
+    """Return the load per core, or 0 if the operating system does not report it."""
     return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
 
 
@@ -157,10 +157,10 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
     """Return one line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
 
     Args:
-        usd: what all calls cost; None where a price is unknown.
-        calls: seconds of all calls to LLMs; None where no LLM was probed.
-        work: what the local models read.
-        load: processes that wanted each core while the models were measured.
+        usd: The cost of all calls, or None if a price is unknown.
+        calls: The duration of all LLM calls in seconds, or None if no LLM was probed.
+        work: The input of the local models.
+        load: The load per core during the measurement.
     """
     money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
     kinds = {row.what: 0.0 for row in work}

@@ -1,9 +1,9 @@
-"""A finished run in MLflow: one run for the job, with its cost and artefacts, and one below it for each system.
+"""Log a finished run in MLflow: one run for the job, with its cost and artefacts, and a nested run for each system.
 
-    log_run(job, scores, manifest, cost, verdict)      # "handbook 0.1", or nothing where it stands there already
+    log_run(job, scores, manifest, cost, verdict)      # "handbook 0.1", or "" if it was logged before
 
-`evaluate.mlflow` of the pipeline names the server or folder. The tag `airgen.key` is a hash of dataset and scores: what
-MLflow has is not logged again.
+`evaluate.mlflow` in the pipeline gives the server or folder. The `airgen.key` tag is a hash of the dataset and the
+scores, so that nothing is logged twice.
 """
 
 import re
@@ -35,14 +35,14 @@ _ARTEFACTS = ("dataset/manifest.json", "dataset/README.md", "dataset/pipeline.ya
 def log_run(
     job: Job, scores: Sequence[Mapping[str, Any]], manifest: Manifest | None, cost: Mapping[str, float], verdict: str
 ) -> str:
-    """Log a run, and return the name that it has there; empty where the same dataset and scores are there already.
+    """Log a run and return its name in MLflow, or "" if the same dataset and scores were logged before.
 
     Args:
-        job: a job whose dataset is finished.
-        scores: of each system, by measure, with `system` and `interval`.
-        manifest: of the dataset.
-        cost: figures of the whole job by name.
-        verdict: what the scores tell.
+        job: A job whose dataset is finished.
+        scores: The scores of each system by measure, with `system` and `interval`.
+        manifest: The manifest of the dataset.
+        cost: The cost figures of the whole job by name.
+        verdict: The interpretation of the scores.
     Raises: MissingExtra, ModelError in one line with what MLflow said.
     """
     client = load_extra("mlflow", "evaluate.mlflow")
@@ -84,11 +84,11 @@ def log_run(
 
 
 class _NoAnswerError(ModelError):
-    """The server accepts a call and does not answer."""
+    """The server accepts a call but does not respond."""
 
 
 class _Bounded:
-    """A client whose calls end in time. MLflow's own settings let one call wait for 16 minutes, or without end."""
+    """A client with a timeout. By default, an MLflow call can wait for 16 minutes or forever."""
 
     def __init__(self, client: Any, subject: str) -> None:
         self._client, self._subject = client, subject
@@ -108,7 +108,7 @@ class _Bounded:
 
 
 def _params(job: Job, manifest: Manifest | None) -> dict[str, Any]:
-    """Return what decides the figures."""
+    """Return the parameters that determine the figures."""
     pipeline = job.pipeline
     judges = [(judge.llm or pipeline.llm).model for judge in pipeline.control.judge.members]
     params: dict[str, Any] = {
@@ -128,7 +128,8 @@ def _params(job: Job, manifest: Manifest | None) -> dict[str, Any]:
 
 
 def _metrics(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Measures by names that MLflow takes: nDCG@10 is nDCG_at_10; the interval of the main one has low and high."""
+    """Return the measures under names that MLflow accepts: nDCG@10 becomes nDCG_at_10. The interval of the main measure
+    is split into low and high."""
     metrics = {
         re.sub(r"[^\w. /-]", "_", name.replace("@", "_at_")): float(value)
         for name, value in scores.items()
@@ -139,9 +140,7 @@ def _metrics(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def logged_in_mlflow(job: Job, display: Display, result: RunResult) -> RunResult:
-    """Return the result; what MLflow does not take is told in `failed`, since the dataset and its scores
-    are on the disk.
-    """
+    """Return the result. MLflow's errors are reported in `failed`, since the dataset and its scores are on disk."""
     try:
         name = log_run(job, result.scores, manifest=result.manifest, cost=cost_of(job), verdict=result.verdict)
     except AirgenError as error:
@@ -152,7 +151,7 @@ def logged_in_mlflow(job: Job, display: Display, result: RunResult) -> RunResult
 
 
 def cost_of(job: Job) -> dict[str, float]:
-    """Return what the job has cost, earlier processes included: calls, tokens, money."""
+    """Return the cost of the job, including earlier processes: calls, tokens and money."""
     with job.open_store(read_only=True) as store:
         ((calls, read, wrote),) = store.query(
             "SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answer"

@@ -1,9 +1,10 @@
-"""Everything that a job needs, checked before it begins: keys, models, files, extras, disk, the systems to evaluate.
+"""Check everything that a job needs before it starts: keys, models, files, extras, disk space and the systems to
+evaluate.
 
-preflight(job)                   # one line for each thing that is missing; `airgen check` prints them
-ensure_ready(job)                # the same as an error, before anything is paid
+preflight(job)                   # one line per missing requirement; printed by `airgen check`
+ensure_ready(job)                # the same as an error, before anything is paid for for
 rehearse(job, display)           # every local model is loaded and used once
-probe_models(job, display.say)   # each LLM that is not known yet is asked a few questions
+probe_models(job, display.say)   # each LLM that has not been probed answers a few questions
 """
 
 import os
@@ -47,8 +48,8 @@ _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
 def preflight(
     job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None
 ) -> list[str]:
-    """Return one line for each thing that is missing; nothing is loaded, and no model is asked. `until` (corpus,
-    hard_negative, judgment) and `evaluate=False` leave out what a run that ends earlier does not use."""
+    """Return one line for each missing requirement, without loading or calling a model. `until` (corpus, hard_negative
+    or judgment) and `evaluate=False` exclude the requirements of later stages."""
     problems: list[str] = []
 
     def attempt(work: Callable[[], object]) -> None:
@@ -95,14 +96,14 @@ def _used(job: Job) -> Iterator[tuple[str, Spec]]:
 
 
 def _away(spec: Spec) -> list[str]:
-    """Return a line for each Hub model that is not here and cannot be fetched now."""
+    """Return a line for each Hub model that is not on this machine and cannot be downloaded."""
     problems = {name: models.on_hub(name).problem for name in hub_models(spec)}
     return [f"the model {name}: {problem}" for name, problem in problems.items() if problem]
 
 
 def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
-    """Return a line for each Hub model that a run will fetch first, with its size; one for what `problems`
-    say to fetch.
+    """Return a line for each Hub model that a run will download first, with its size, and a line for the downloads in
+    `problems`.
     """
     names = [name for _, spec in _used(job) for name in hub_models(spec)]
     sizes = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
@@ -113,7 +114,7 @@ def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
 
 
 def advice(job: Job) -> list[str]:
-    """Return one line for each setting that works, but not well."""
+    """Return one line for each setting that works poorly."""
     lines = []
     ours, theirs = job.pipeline.language, job.corpus.language
     if job.pipeline.queries is None and ours != theirs:
@@ -142,7 +143,8 @@ def advice(job: Job) -> list[str]:
 
 
 def profile_words(pipeline: Pipeline) -> str:
-    """Return which LLM writes and who labels, as it was derived from the model's size or written: one line."""
+    """Return one line about the writing LLM and the judges, whether set by the user or derived from the size of the
+    model."""
     generation, judge = pipeline.generation, pipeline.control.judge
     size, parameters = size_of(pipeline.llm)
     known = parameters or (
@@ -157,7 +159,7 @@ def profile_words(pipeline: Pipeline) -> str:
 
 
 def _profile(pipeline: Pipeline) -> Iterator[str]:
-    """Prompts that were made for models of another size."""
+    """Return a line about prompts that were written for models of a different size."""
     size, parameters = size_of(pipeline.llm)
     prompts, model = pipeline.generation.prompts, f"{pipeline.llm.model}{f' ({parameters})' if parameters else ''}"
     if pipeline.queries is not None or (prompts == "small") == (size == "small"):
@@ -176,7 +178,7 @@ def _profile(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _circular(job: Job) -> list[str]:
-    """Return which of the systems to evaluate will have made their own labels."""
+    """Return a line about the systems to evaluate that also contribute to the labels."""
     try:
         systems = load_systems(job.systems_file) if job.systems_file is not None else []
         circular = made_labels(systems, labelling_models(job.pipeline.control))
@@ -199,7 +201,8 @@ _ENGLISH = re.compile(
 
 
 def _one_language(job: Job) -> list[str]:
-    """Return what in recall and votes does not know the language of the queries, or that of the corpus."""
+    """Return the models in the recall and the votes that do not support the language of the queries or of the
+    corpus."""
     pipeline, lines = job.pipeline, []
     asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
     for place, spec in _used(job):
@@ -223,7 +226,7 @@ def _one_language(job: Job) -> list[str]:
 
 
 def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, budget_usd: float | None = None) -> None:
-    """Raise SettingsError with every line of `preflight`, if there is one."""
+    """Raise SettingsError with all lines of `preflight`, if there are any."""
     if problems := preflight(job, until=until, evaluate=evaluate, budget_usd=budget_usd):
         raise SettingsError(problems)
 
@@ -234,7 +237,7 @@ def _systems(path: Path, problems: list[str]) -> None:
 
 
 def _folder_problems(directory: Path) -> list[str]:
-    """Return why a job's directory cannot be made or written."""
+    """Return the reasons why a job's directory cannot be created or written to."""
     nearest = next(folder for folder in [directory, *directory.absolute().parents] if folder.exists())
     if not nearest.is_dir():
         return [f"{nearest}: a file is in the way of the folder: choose another folder (--runs)"]
@@ -246,7 +249,7 @@ def _folder_problems(directory: Path) -> list[str]:
 
 
 def _owner_problems(job: Job) -> list[str]:
-    """Return whether the work directory is that of another pipeline's file of the same name, which is still there."""
+    """Return a line if the work directory belongs to another existing pipeline file of the same name."""
     owner = owner_of(job.directory)
     if owner is None or owner == job.path.resolve() or not owner.is_file():
         return []
@@ -257,8 +260,8 @@ def _owner_problems(job: Job) -> list[str]:
 
 
 def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: bool = True) -> None:
-    """Load and use each model that the run will use, and let it go again: the generation may need its memory. Raises
-    ModelError, MissingExtra and UsageError with the place in the YAML."""
+    """Load and use each model of the run, and release it, as generation may need the memory. Raises ModelError,
+    MissingExtra and UsageError with the place in the YAML."""
     wanted = {
         content_key([spec.part, spec.written, str(spec.folder)]): (place, spec)
         for place, spec in _models(job, until, evaluate)
@@ -302,7 +305,7 @@ def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, 
 
 
 def _use(part: Any, corpus: Corpus) -> None:
-    """Use a component once; one that only joins others is used through its parts."""
+    """Use a component once. A component that only combines others is used through its parts."""
     if isinstance(part, CorpusReranker):
         part.fit(corpus)
     if hasattr(part, "score"):
@@ -317,9 +320,7 @@ def _use(part: Any, corpus: Corpus) -> None:
 
 
 def unprobed(job: Job, *, every: bool = False) -> dict[tuple[str, str], LlmSettings]:
-    """Return the LLMs that have not yet given an answer to use: those whose backend wants to be probed, or
-    `every` one.
-    """
+    """Return the LLMs without a usable answer so far: those whose backend requires a probe, or all with `every`."""
     llms = job.pipeline.llms
     known = read_profiles(job.directory, llms.values())
     usable = {where for where, profile in known.items() if not profile.unusable}
@@ -329,8 +330,8 @@ def unprobed(job: Job, *, every: bool = False) -> dict[tuple[str, str], LlmSetti
 def probe_models(
     job: Job, say: Callable[[str], None], *, budget_usd: float | None = None, every: bool = False
 ) -> dict[tuple[str, str], ModelProfile]:
-    """Ask each LLM of `unprobed` a few questions, within the job's budget; returns the profiles of all LLMs that are
-    known now, which are kept in the job's folder. Raises LlmError with the server's words, BudgetSpent and Stopped."""
+    """Ask each LLM of `unprobed` a few questions, within the job's budget, and return the profiles of all probed LLMs,
+    which are saved in the job's folder. Raises LlmError with the server's message, BudgetSpent and Stopped."""
     new, known = unprobed(job, every=every), read_profiles(job.directory, job.pipeline.llms.values())
 
     async def main() -> None:
@@ -358,7 +359,7 @@ def probe_models(
 
 
 def _wants_logprobs(pipeline: Pipeline, llm: LlmSettings) -> bool:
-    """Return whether a judge that this LLM answers reads log-probabilities."""
+    """Return whether a judge with this LLM reads log-probabilities."""
     asked = [(judge.llm or pipeline.llm, judge_kind(judge)) for judge in pipeline.control.judge.members]
     where = (llm.endpoint, llm.model)
     return any((own.endpoint, own.model) == where and kind.PARAMS.get("logprobs") for own, kind in asked)

@@ -1,11 +1,11 @@
-"""A job whose corpus has changed, or whose labels people have changed: the next version of its dataset, and what
-became of the earlier one's queries.
+"""Update the dataset of a job whose corpus or people's labels have changed: the next version, and what happened to the
+earlier queries.
 
-runs/NAME/versions/0.1/     the earlier dataset, as it was
-runs/NAME/dataset/          the new one, version 0.2; its manifest's notes say what was kept, retired and added
+runs/NAME/versions/0.1/     the earlier dataset, unchanged
+runs/NAME/dataset/          the new dataset, version 0.2; its manifest notes list what was kept, retired and added
 
-Rows are kept by the text of passage and query, so only what is new or changed is judged. A query whose document is
-gone or was changed is retired: its sample is not drawn any more. Own queries stay.
+Rows are stored by the text of the passage and query, so only new or changed texts are judged. A query whose document
+was removed or changed is retired: its sample is no longer drawn. The user's own queries stay.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ REFRESHED = "refreshed"
 
 @dataclass(frozen=True)
 class _Earlier:
-    """The dataset that is there. `sources`: by query, the id of its passage in the corpus, and in the dataset."""
+    """The existing dataset. `sources` has, for each query, the id of its passage in the corpus and in the dataset."""
 
     folder: Path
     manifest: Manifest
@@ -48,14 +48,15 @@ class _Earlier:
 
 
 def earlier_version(manifest: Manifest | None) -> str | None:
-    """Return the version of the dataset before the corpus changed, where it did."""
+    """Return the version of the dataset before the corpus changed, if it did."""
     note = None if manifest is None else manifest.notes.get(REFRESHED)
     return str(note["from"]) if isinstance(note, dict) and "from" in note else None
 
 
 def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Path) -> DatasetContent:
-    """Return the content with version and notes of the next version, where the passages (of the fingerprint `corpus`)
-    or people's labels have changed since `dataset` was made, which is copied to `versions` beside it first."""
+    """Return the content with the version and notes of the next version, if the passages (with fingerprint `corpus`) or
+    people's labels have changed since `dataset` was made. The earlier dataset is first copied to `versions` next to
+    it."""
     ((digest,),) = store.query("SELECT digest FROM corpus WHERE fingerprint = ?", [corpus])
     content = dataclasses.replace(content, notes={**content.notes, CORPUS: digest})
     earlier = _earlier(dataset)
@@ -91,7 +92,7 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
 
 
 def _peoples(notes: Mapping[str, Any]) -> Any:
-    """Return what identifies people's labels in the notes of a dataset."""
+    """Return the digest of people's labels in the notes of a dataset."""
     note = notes.get(PEOPLES)
     return note.get("digest") if isinstance(note, dict) else None
 
@@ -103,9 +104,7 @@ def _texts(store: Store, corpus: str) -> dict[str, str]:
 
 
 def _earlier_texts(store: Store, earlier: _Earlier) -> dict[str, str]:
-    """Return the passages that the earlier dataset was made from; its own documents where the work
-    database is a new one.
-    """
+    """Return the passages from which the earlier dataset was made, or its own documents if the work database is new."""
     states = store.query("SELECT fingerprint FROM corpus WHERE digest = ?", [earlier.manifest.notes.get(CORPUS)])
     if states:
         return _texts(store, states[0][0])
@@ -157,7 +156,7 @@ def _queries(
 
 
 def _keep(earlier: _Earlier, out: Path) -> None:
-    """Copy the earlier dataset, whole; nothing where that was done."""
+    """Copy the whole earlier dataset, unless that has been done."""
     if (out / MANIFEST).is_file() and load_manifest(out).digest == earlier.manifest.digest:
         return
     if out.exists():
@@ -172,7 +171,7 @@ def _keep(earlier: _Earlier, out: Path) -> None:
 
 
 def change_lines(note: Mapping[str, Any], version: str) -> Iterable[str]:
-    """Yield what a run prints of the note."""
+    """Yield the lines that a run prints about the note."""
     passages, queries = note["passages"], note["queries"]
     if passages["added"] or passages["gone"]:
         yield (

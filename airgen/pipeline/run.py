@@ -1,9 +1,9 @@
-"""Run a job: from the corpus to the exported dataset and the scores of systems.
+"""Run a job, from the corpus to the exported dataset and the scores of systems.
 
 run_pipeline(Path("pipeline.yaml"))      # checked, run, evaluated
 run_job(job, display)                    # the same without checks and evaluation
 
-What is on the disk already is not done again.
+Work that is already on disk is not repeated.
 """
 
 import asyncio
@@ -66,11 +66,11 @@ def run_pipeline(
     compute: str | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> RunResult:
-    """Run a pipeline to its end, and evaluate the systems that it names on the finished dataset.
+    """Run a whole pipeline, and evaluate its systems on the finished dataset.
 
-    What the run needs is checked first. compute: where heavy work runs, see `compute_settings`. log: see `Display`.
-    Raises SettingsError with all that is missing, and what `run_job` raises. A system that fails is named in the
-    result's `failed`.
+    The requirements of the run are checked first. `compute` selects where heavy work runs, see `compute_settings`; for
+    `log`, see `Display`. Raises SettingsError with all missing requirements, and the errors of `run_job`. A system that
+    fails is listed in the result's `failed`.
     """
     if until is not None and until not in STOPS:
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
@@ -110,7 +110,7 @@ def run_pipeline(
 def run_job(
     job: Job, display: Display, *, until: str | None = None, budget_usd: float | None = None, retry_failed: bool = False
 ) -> RunResult:
-    """Do all that is left to do. Raises Stopped (resumable) where the user or the budget ends the run."""
+    """Do all remaining work. Raises Stopped (resumable) if the user or the budget ends the run."""
     done = until is None and job.finished()
     with display.lasting(**job.about(done)):
         if done:
@@ -145,7 +145,7 @@ def run_job(
 
 
 def store_sources(job: Job, store: Store, display: Display) -> None:
-    """Read the corpus and the user's own queries into the work database, unless that is done."""
+    """Read the corpus and the user's own queries into the work database, unless they are already there."""
     plan, pipeline = job.fingerprints, job.pipeline
     run_whole(CORPUS, CorpusSource(store=store, display=display, plan=plan, settings=job.corpus, pipeline=pipeline))
     if pipeline.queries is not None:
@@ -163,7 +163,7 @@ def store_sources(job: Job, store: Store, display: Display) -> None:
 async def _ask(
     job: Job, store: Store, display: Display, until: str | None, budget_usd: float | None, retry_failed: bool
 ) -> tuple[Accepted, dict[str, Any]]:
-    """Candidate generation and quality control: all that asks models."""
+    """Run candidate generation and quality control, which call the models."""
     pipeline, embeddings = job.pipeline, job.embeddings
     engine = make_engine(
         pipeline, store, budget_usd=budget_usd, retry_failed=retry_failed, rules=job.flow.scripted, say=display.say
@@ -171,7 +171,7 @@ async def _ask(
     workers = workers_of(*pipeline.llms.values())
 
     def usage() -> dict[str, Any]:
-        """Return this process's calls by stage; another thread may add to them meanwhile."""
+        """Return this process's calls by stage, while other threads may add more."""
         return {stage: counts.as_dict(time.monotonic()) for stage, counts in list(engine.usage().items())}
 
     def bill() -> str:

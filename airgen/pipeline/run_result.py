@@ -1,4 +1,4 @@
-"""What a run leaves behind, and the last lines that it prints."""
+"""The result of a run, and the last lines that it prints."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -23,7 +23,7 @@ MADE = {
 
 @dataclass(frozen=True)
 class RunResult(Shown):
-    """What a run left behind. `manifest` is None where it stopped before the export.
+    """The result of a run. `manifest` is None if the run stopped before the export.
 
     scores: of each system, best first. ranking: their table, with intervals. verdict: what can be told of them, and
     what to do next. labels: do they rank as the sources of the queries alone do. failed: a line for each
@@ -45,7 +45,7 @@ class RunResult(Shown):
     report: Path | None = None
 
     def study(self, reasons: int = 4) -> Study:
-        """Return the funnel with its most frequent `reasons`, the ranking, the bill and the paths."""
+        """Return the funnel with its most frequent `reasons`, the ranking, the cost and the paths."""
         parts = [*self._funnel(reasons), *self._systems()]
         return Study(self.directory.name, [*parts, *(["## Run"] if parts else []), *self._bill()])
 

@@ -1,7 +1,7 @@
-"""All settings of all YAML files as one Markdown text: `airgen show settings`.
+"""The settings of all YAML files as Markdown, for `airgen show settings`.
 
-Names, types, limits and defaults are read from the settings models, descriptions from their docstrings, fields and
-comments. So the text cannot differ from what airgen does.
+Names, types, limits and defaults are read from the settings models, and descriptions from their docstrings, fields and
+comments, so the reference always matches the code.
 """
 
 import functools
@@ -75,7 +75,7 @@ FILES: dict[str, type[BaseModel]] = {"pipeline": Pipeline, "corpus": CorpusSetti
 
 
 class _Described(GenerateJsonSchema):
-    """The description of a key is what `reference` says of it."""
+    """A schema generator that uses the descriptions of `reference`."""
 
     def model_schema(self, schema: ModelSchema) -> dict[str, Any]:
         shape = super().model_schema(schema)
@@ -85,7 +85,7 @@ class _Described(GenerateJsonSchema):
 
 
 def json_schema(file: str) -> dict[str, Any]:
-    """Return the JSON schema of one of `FILES`. What depends on a kind beside it is checked by airgen alone."""
+    """Return the JSON schema of one of `FILES`. Only airgen itself checks keys that depend on a neighbouring `kind`."""
     schema = FILES[file].model_json_schema(schema_generator=_Described)
     definitions = schema.get("$defs", {})
     for name in REGISTRY["backend"] if "LlmSettings" in definitions else ():
@@ -98,7 +98,7 @@ def json_schema(file: str) -> dict[str, Any]:
 
 
 def _registered(printed: Printed, part: str, form: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the keys that several kinds of a part have in common, once, and then what each kind has besides."""
+    """Yield the keys that several kinds of a part share, once, and then the additional keys of each kind."""
     models = {name: resolve(part, name).Settings for name in sorted(REGISTRY[part])}
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, model in models.items():
@@ -123,7 +123,7 @@ def _registered(printed: Printed, part: str, form: str, skip: tuple[str, ...] = 
 
 
 def _rows(model: type[BaseModel], skip: tuple[str, ...]) -> dict[str, str]:
-    """Return the row of each key that holds no further settings."""
+    """Return the row of each key without nested settings."""
     comments = _words(model)
     return {
         name: _row(field.alias or name, _type(field), field, comments)
@@ -145,7 +145,7 @@ def _model(
     nested: bool = True,
     about: str = "",
 ) -> Iterator[str]:
-    """Yield a table of the model's keys, and a section for each model below it."""
+    """Yield a table of the model's keys, and a section for each nested model."""
     if words := about or _about(model):
         yield f"{words}\n"
     comments = _words(model)
@@ -176,7 +176,7 @@ def _model(
 
 
 def _about(model: Any) -> str:
-    """Return the model's own docstring without its attributes, which are in the table of keys."""
+    """Return the model's own docstring without its attributes, which appear in the table of keys."""
     text, _ = _own_docstring(model)
     if text.startswith("Settings of "):  # a summary for readers of the code, which the heading replaces
         text = text.partition("\n\n")[2]
@@ -184,14 +184,14 @@ def _about(model: Any) -> str:
 
 
 def _own_docstring(model: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring that is not inherited into its text and the descriptions under `Attributes:`."""
+    """Split the model's own docstring into its text and the descriptions under `Attributes:`."""
     text, _, section = inspect.cleandoc(model.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
     described = re.findall(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", section, re.MULTILINE)
     return text, {name: _as_cell(" ".join(words.split())) for names, words in described for name in names.split(", ")}
 
 
 def _as_cell(words: str) -> str:
-    """Write a description like the comments beside keys: begin with a small letter, drop a single full stop."""
+    """Format a description like the comments on keys: start with a lower-case letter and drop a single full stop."""
     small = words if words[1:2].isupper() else words[:1].lower() + words[1:]
     return small if ". " in small else small.removesuffix(".")
 
@@ -202,7 +202,7 @@ def _source(model: type[BaseModel]) -> str:
 
 
 def _words(model: type[BaseModel]) -> dict[str, str]:
-    """Return the description of each key, from its docstring or the comment beside it, including inherited keys."""
+    """Return the description of each key, including inherited keys, from its docstring or its comment."""
     comments: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
@@ -220,7 +220,7 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _inner(annotation: Any) -> type[BaseModel] | None:
-    """Return the settings model that a field holds, alone, in a list, or optionally."""
+    """Return the settings model of a field, whether alone, in a list or optional."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     models = [_inner(argument) for argument in get_args(annotation)]

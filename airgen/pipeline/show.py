@@ -1,8 +1,8 @@
-"""What `airgen show` prints: the whole life of a query, and the state of a job.
+"""Output of `airgen show`: the history of a query, and the state of a job.
 
-A job is found by what a user has at hand: its pipeline, its work directory, its name, or the id of a query. Each stage
-says itself how its rows are shown; quality control is shown here. The state of a job comes from its status file and,
-unless another process has it open, from its work database.
+A job can be given as its pipeline, its work directory, its name, or the id of a query. Each stage formats its own rows,
+and this module formats those of quality control. The state of a job comes from its status file and, unless another
+process has it open, from its work database.
 """
 
 import math
@@ -37,8 +37,8 @@ _BATCH_QUERIES = 256  # queries whose quality-control rows are in memory togethe
 
 
 def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage, str]:
-    """Return the lineage of a query id (or a beginning of one), and why it was rejected. Raises UsageError
-    for 0 or many.
+    """Return the lineage of a query id (or a prefix), and why it was rejected. Raises UsageError for no match or
+    several.
     """
     every = [(lineage, "") for lineage in accepted.lineages] + [(row.lineage, row.words) for row in accepted.rejected]
     matches = [(lineage, reason) for lineage, reason in every if name_of(lineage, ids).startswith(name)]
@@ -50,12 +50,12 @@ def find_lineage(accepted: Accepted, name: str, ids: PublicIds) -> tuple[Lineage
 
 
 def name_of(lineage: Lineage, ids: PublicIds) -> str:
-    """Return the public id of a lineage's query; of its sample, if it has no query."""
+    """Return the public id of a lineage's query, or of its sample if it has no query."""
     return ids.query(lineage) if lineage.query is not None else ids.sample(lineage)
 
 
 def listed(accepted: Accepted, ids: PublicIds) -> list[dict[str, str]]:
-    """Return the id and text of each query, and what became of it."""
+    """Return the id, text and outcome of each query."""
     rows = [
         {"id": ids.query(lineage), "query": lineage.final.text, "outcome": "accepted"} for lineage in accepted.lineages
     ]
@@ -67,12 +67,12 @@ def listed(accepted: Accepted, ids: PublicIds) -> list[dict[str, str]]:
 
 
 def life(store: Store, job: Job, lineage: Lineage, rejected: str) -> dict[str, Any]:
-    """Everything that is known of one query, as plain values; `lines` are the steps' own, a label and a text each."""
+    """Return everything known about a query as plain values. `lines` are the (label, text) pairs of the steps."""
     return next(lives(store, job, [(lineage, rejected)]))
 
 
 def lives(store: Store, job: Job, every: Sequence[tuple[Lineage, str]]) -> Iterator[dict[str, Any]]:
-    """Yield the same for many lineages, each with why it was rejected (empty if it was not)."""
+    """Yield the same for many lineages, each with its reason for rejection ("" if it was not rejected)."""
     plan, ids = job.plan(store), job.ids
     for first in range(0, len(every), _BATCH_QUERIES):
         some = every[first : first + _BATCH_QUERIES]
@@ -101,7 +101,7 @@ def _shown(row: Passage | OwnQuery | HardNegative, *names: str) -> dict[str, Any
 
 
 class _Control:
-    """The rows of quality control of some queries, by the key of the final query; titles by document id."""
+    """The quality control rows of some queries by the key of the final query, and titles by document id."""
 
     def __init__(self, store: Store, job: Job, plan: Plan, lineages: Sequence[Lineage]) -> None:
         self.job = job
@@ -122,7 +122,8 @@ class _Control:
         self.titles = store.passages_named(plan["corpus"], named, "t.title")
 
     def labels(self, lineage: Lineage, public: PublicIds) -> dict[str, Any]:
-        """Hard negatives with the mined ones, and for each document of the query what was found and decided."""
+        """Return the hard negatives, including mined ones, and the evidence and decision for each document of the
+        query."""
         key = lineage.final.key
         negatives, mined = lineage.hard_negatives, self.mined.get(key, [])
         prelabels = self.prelabels.get(key, ())
@@ -162,7 +163,7 @@ def _by_query(rows: Iterable[R]) -> dict[str, list[R]]:
 
 
 def life_study(value: dict[str, Any]) -> Study:
-    """Return the life of a query as tables: what was made, then each label."""
+    """Return the history of a query as tables: the generated texts, then each label."""
     rows: list[tuple[str, str]] = []
     if own := value.get("own"):
         rows += [("query", own["text"]), ("asked", f"{own['count']:,} times, first in line {own['line']}")]
@@ -179,8 +180,8 @@ def life_study(value: dict[str, Any]) -> Study:
 
 
 def _label_table(labels: Sequence[dict[str, Any]]) -> Table:
-    """Return a row for each document: votes, judgment and decision. Its own id stands there where another
-    one is published.
+    """Return a row for each document with votes, judgment and decision. Its own id is included if a different id is
+    published.
     """
     shown = [
         Column("label", itemgetter("kind")),
@@ -199,28 +200,26 @@ def _label_table(labels: Sequence[dict[str, Any]]) -> Table:
 
 
 def queries_study(rows: Sequence[dict[str, str]]) -> Study:
-    """Return the listed queries as a table without a head: one line each."""
+    """Return the listed queries as a table without a header, one line each."""
     outcome = Column("", lambda row: "" if row["outcome"] == "accepted" else f"({row['outcome']})", left=True)
     return Study("", [Table(rows, [Column("", itemgetter("id")), Column("", itemgetter("query"), left=True), outcome])])
 
 
 def find_job(name: str | Path, runs: Path | None = None) -> Job:
-    """Return the job that a pipeline, a work directory or a job's name means, with the target that it was
-    last run with.
-    """
+    """Return the job for a pipeline, a work directory or a job name, with the target of its last run."""
     return last_run(*find_place(name, runs))
 
 
 def job_file(name: str | Path) -> Path:
-    """Return the pipeline's file of a job; see `find_place`."""
+    """Return the pipeline file of a job; see `find_place`."""
     return find_place(name)[0]
 
 
 def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
-    """Return the pipeline's file of a job, and the folder that its work directory is in.
+    """Return the pipeline file of a job, and the parent folder of its work directory.
 
-    A job is named by that file, by a shipped pipeline's name, by its work directory, or by its own name under `runs`.
-    Raises SettingsError for a name that is none of these, UsageError for a work directory whose pipeline is not there.
+    A job is given as that file, the name of a shipped pipeline, its work directory, or its name under `runs`. Raises
+    SettingsError if the name is none of these, and UsageError for a work directory whose pipeline is missing.
     """
     directory = Path(name)
     if not is_job(directory):
@@ -238,20 +237,21 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
 
 
 def _runs_of(path: Path) -> Path:
-    """Return the folder of the work directory of a pipeline's file: `runs` beside it; where the file is in its own work
-    directory, as `airgen.generate` writes it, the folder above."""
+    """Return the folder that contains the work directory of a pipeline file: `runs` next to it, or the parent folder if
+    the file is in its own work directory, as written by `airgen.generate`."""
     folder = path.resolve().parent
     own = is_job(folder) and owner_of(folder) == path.resolve()
     return folder.parent if own else beside(path) / RUNS
 
 
 def is_job(directory: Path) -> bool:
-    """Return whether it is the work directory of a job."""
+    """Return whether a directory is the work directory of a job."""
     return (directory / STATUS).is_file()
 
 
 def job_of_directory(directory: Path) -> Job | str:
-    """Return the job of a work directory, by the pipeline that its status file names; or why it cannot be had."""
+    """Return the job of a work directory from the pipeline in its status file, or the reason why it cannot be
+    loaded."""
     pipeline = owner_of(directory)
     if pipeline is None:
         return "its status.json names no pipeline"
@@ -267,7 +267,7 @@ def job_of_directory(directory: Path) -> Job | str:
 
 
 def last_run(pipeline: Path, runs: Path) -> Job:
-    """Return the job with the target that it was last run with, which `airgen run --target` may have set."""
+    """Return the job with the target of its last run, which `airgen run --target` may have set."""
     job = Job(pipeline, runs)
     target = (read_status(job.directory / STATUS) or {}).get("target")
     known = isinstance(target, int) and target > 0
@@ -275,9 +275,7 @@ def last_run(pipeline: Path, runs: Path) -> Job:
 
 
 def job_with(name: str, runs: Path) -> Job:
-    """Return the one job under `runs` that has a query of this id (or beginning). Raises UsageError for
-    none or several.
-    """
+    """Return the job under `runs` with this query id (or prefix). Raises UsageError for no match or several."""
     matches: list[Job] = []
     others: list[Job] = []
     for status in sorted(runs.glob(f"*/{STATUS}")):
@@ -326,7 +324,7 @@ WHERE fingerprint IN (SELECT unnest(?)) GROUP BY stage, reason ORDER BY 3 DESC, 
 
 
 def read_report(job: Job) -> dict[str, Any]:
-    """Plain values for `airgen show`. Raises StoreError where the job was never run or its database is damaged."""
+    """Return plain values for `airgen show`. Raises StoreError if the job was never run or its database is damaged."""
     path = job.directory / "work.duckdb"
     status = read_status(job.directory / STATUS) or {}
     if not path.exists():
@@ -352,7 +350,7 @@ def read_report(job: Job) -> dict[str, Any]:
 
 
 def status_study(report: dict[str, Any]) -> Study:
-    """Return the status of a job as tables: steps, calls, money, and what failed or was skipped."""
+    """Return the status of a job as tables: steps, calls, money, failures and skipped items."""
     state = "running" if report["running"] else "finished" if report["finished"] else "not finished, not running"
     parts: list[str | Table] = [_step_table(report)]
     if compute := report.get("compute"):
@@ -370,7 +368,7 @@ def status_study(report: dict[str, Any]) -> Study:
 
 
 def _step_table(report: dict[str, Any]) -> Table:
-    """Return how far each step is, how long it took, and how long it will."""
+    """Return the progress, elapsed time and remaining time of each step."""
 
     def left(stage: dict[str, Any]) -> str | None:
         rate = stage.get("rate") or 0
@@ -394,7 +392,7 @@ def _step_table(report: dict[str, Any]) -> Table:
 
 
 def _compute(computed: Any) -> dict[str, Any]:
-    """Return what the last run computed with, besides its own process; empty for that alone."""
+    """Return the compute resources of the last run besides its own process, if any."""
     if not isinstance(computed, dict) or not number(computed.get("batches")):
         return {}
     words = {
@@ -406,8 +404,8 @@ def _compute(computed: Any) -> dict[str, Any]:
 
 
 def work_table(report: dict[str, Any]) -> Table:
-    """Return where the time of a job went: its calls by stage, then the other steps of the last run. Seconds of calls
-    that ran beside each other are added up."""
+    """Return a breakdown of a job's time: its calls by stage, then the other steps of the last run. The durations of
+    parallel calls are added up."""
     others = [
         (name, stage["seconds"])
         for name, stage in report["stages"].items()
@@ -417,7 +415,7 @@ def work_table(report: dict[str, Any]) -> Table:
 
 
 def _calls(report: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the calls of each stage, with tokens that were read, taken from a cache and written."""
+    """Return the calls of each stage, with tokens read, cached and written."""
     rows: list[tuple[Any, ...]] = []
     for row in report.get("calls", ()):
         read = row["prompt_tokens"] - row["cached_tokens"]
@@ -427,7 +425,7 @@ def _calls(report: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _call_columns(title: str) -> list[Column]:
-    """Return the columns of calls; a step without calls has its name and its seconds only."""
+    """Return the columns for calls. A step without calls has only a name and a duration."""
 
     def cell(place: int, row: tuple[Any, ...]) -> Any:
         return row[place] if place < len(row) else None
@@ -449,7 +447,7 @@ _REASONS = [
 
 
 def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the job has spent, and the parts of it that stand behind no answer."""
+    """Return the cost of the job, and the part of it without a resulting answer."""
     account = money(store)
     return {
         "spent_usd": round(account.spent, 6),
@@ -462,7 +460,7 @@ def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _money_words(money: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about what the job has spent, and how much of it brought no answer."""
+    """Yield lines about the cost of the job, and the part of it without a resulting answer."""
     if money["spent_usd"]:
         yield f"spent {dollars(money['spent_usd'])}"
     if money["without_answer_usd"]:

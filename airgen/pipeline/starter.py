@@ -1,9 +1,10 @@
-"""The three YAML files that `airgen init` writes: for these documents, and for what this machine can do.
+"""Write the three YAML files of `airgen init`, tailored to the documents and to this machine.
 
     files = starter_files(survey(Path("handbook")), Machine.here("en"), "handbook", Path(), chosen_llm("gpt-4o-mini"))
-    files["corpus.yaml"]            # the text; each setting has its reason beside it
+    files["corpus.yaml"]            # the text, with a reason for each setting
 
-The pipeline uses what is here: `airgen check` has nothing to say about it, unless `to_install` names a command first.
+The pipeline uses what is installed: `airgen check` reports no problems, unless `to_install` returns commands to run
+first.
 """
 
 import importlib.metadata
@@ -62,7 +63,8 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine can do. `small`: the encoders of airgen's catalogue for the language are fetched and can run."""
+    """The capabilities of a machine. `small` says whether the encoders in airgen's catalogue for the language are
+    downloaded and can run."""
 
     packages: frozenset[str]
     gpu: bool = False
@@ -73,7 +75,7 @@ class Machine:
 
     @classmethod
     def here(cls, language: str) -> "Machine":
-        """This machine."""
+        """Describe this machine."""
         packages = frozenset(name for name in _PACKAGES if importlib.util.find_spec(name) is not None)
         gpu = False
         if "torch" in packages:
@@ -98,7 +100,7 @@ class Machine:
 
     @property
     def profile(self) -> str:
-        """`paper`, `small`, `torch` or `lexical`: which models find and rank documents in quality control."""
+        """The models that find and rank documents in quality control: `paper`, `small`, `torch` or `lexical`."""
         library = {"torch", "sentence_transformers"} <= self.packages
         if self.gpu and library:
             return "paper"
@@ -106,7 +108,7 @@ class Machine:
 
     @property
     def words(self) -> str:
-        """The machine in words."""
+        """Describe the machine in words."""
         torch = "torch with a GPU" if self.gpu else "torch without a GPU" if "torch" in self.packages else "no torch"
         small = "small encoders are fetched" if self.small else "no small encoders"
         key = f"a key in {KEY}" if self.key else f"no key in {KEY}"
@@ -115,7 +117,7 @@ class Machine:
 
 
 def to_install(survey: Survey, machine: Machine, llm: Mapping[str, Any]) -> list[str]:
-    """Return the commands without which the pipeline cannot run, in their order."""
+    """Return the commands that must be run before the pipeline, in order."""
     extras = set()
     for package in read_spec("reader", {**survey.reader, "path": "."}).settings.required_packages():
         if importlib.util.find_spec(package) is None:
@@ -132,12 +134,12 @@ def to_install(survey: Survey, machine: Machine, llm: Mapping[str, Any]) -> list
 
 
 def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
-    """Return the settings of an LLM that a user names.
+    """Return the settings of an LLM chosen by the user.
 
     Args:
-        named: the address of a server, a model of airgen's catalogue or a GGUF file, or a model of OpenAI.
-        model: how the server at an address names its model.
-    Raises: UsageError for an address without a model, or with a key in it.
+        named: The address of a server, a model in airgen's catalogue, a GGUF file, or an OpenAI model.
+        model: The name of the model on the server.
+    Raises: UsageError if an address has no model, or contains a key.
     """
     if re.match(r"https?://", named):
         if not model:
@@ -166,17 +168,17 @@ def starter_files(
     pages: str = "",
     relevance: str = "answer",
 ) -> dict[str, str]:
-    """Return the texts of `corpus.yaml`, `pipeline.yaml` and `systems.yaml`, by their names.
+    """Return the texts of `corpus.yaml`, `pipeline.yaml` and `systems.yaml` by file name.
 
     Args:
-        survey: what the documents are.
-        machine: what can run here.
-        name: of the benchmark.
-        out: the folder that they are for.
-        llm: who writes queries and judges, see `chosen_llm`.
-        pages: the address that the documents are from.
-        relevance: what counts as relevant.
-    Raises: CorpusError where the documents cannot be read.
+        survey: The survey of the documents.
+        machine: The capabilities of this machine.
+        name: The name of the benchmark.
+        out: The folder for the files.
+        llm: The LLM that writes queries and judges; see `chosen_llm`.
+        pages: The address from which the documents were downloaded.
+        relevance: The definition of relevance.
+    Raises: CorpusError if the documents cannot be read.
     """
     if survey.unreadable:
         raise CorpusError(f"{survey.problem}; nothing was written")
@@ -223,14 +225,14 @@ def _templates() -> jinja2.Environment:
 
 
 def default_llm(machine: Machine) -> dict[str, Any]:
-    """Return the default LLM: an inexpensive one if there is a key, else one on this CPU."""
+    """Return the default LLM: an inexpensive hosted model if there is a key, and otherwise a model on this CPU."""
     return chosen_llm("gpt-4o-mini" if machine.key else LOCAL_MODEL)
 
 
 def pipeline_defaults(
     machine: Machine, language: str, relevance: str, llm: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what `airgen init` writes into `pipeline.yaml` for this machine, language and LLM, as values."""
+    """Return the settings that `airgen init` writes to `pipeline.yaml` for this machine, language and LLM."""
     llm = llm or default_llm(machine)
     defaults: dict[str, Any] = yaml.safe_load(
         _templates()
@@ -249,7 +251,8 @@ def pipeline_defaults(
 
 
 def _model_names(machine: Machine, language: str, llm: Mapping[str, Any], target: int) -> dict[str, Any]:
-    """Return what the templates call the models of a machine and a language, the LLM, and what follows from both."""
+    """Return the template variables for the models of a machine and a language, for the LLM, and for derived
+    settings."""
     return {
         "latent": "numba" in machine.packages,
         "llm": dict(llm),
@@ -267,8 +270,8 @@ def _model_names(machine: Machine, language: str, llm: Mapping[str, Any], target
 
 
 def name_of(path: Path) -> str:
-    """Return a name of a corpus and a pipeline for a folder or a file. Many folders are named docs:
-    acme/docs is acme-docs.
+    """Return a name for the corpus and pipeline of a folder or file. As many folders are named docs, acme/docs becomes
+    acme-docs.
     """
     place = path.resolve()
     named = path.name.partition(".")[0] if path.is_file() else place.name
@@ -279,7 +282,7 @@ def name_of(path: Path) -> str:
 
 
 def _flow(value: Any) -> str:
-    """Return a value as one line of YAML, safe for any text."""
+    """Format a value as one line of YAML, safe for any text."""
     text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
@@ -309,9 +312,8 @@ def _languages(survey: Survey) -> str:
 
 
 def _installer(command: str) -> list[str]:
-    """Return what installs packages into this environment: pip, or uv where it made the environment and left pip out.
-
-    Raises AirgenError with the command where there is neither.
+    """Return the installer for this environment: pip, or uv if uv created the environment without pip. Raises
+    AirgenError with the command if there is neither.
     """
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install"]
@@ -321,9 +323,9 @@ def _installer(command: str) -> list[str]:
 
 
 def install_extras(extras: Sequence[str], say: Callable[[str], None]) -> None:
-    """Install the missing packages of airgen's extras with pip, in a virtual environment only.
+    """Install the missing packages of airgen's extras, in a virtual environment only.
 
-    Raises AirgenError with the command where that cannot be.
+    Raises AirgenError with the command if that is impossible.
     """
     needed = [name for name, (_, extra) in EXTRAS.items() if extra in extras]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]

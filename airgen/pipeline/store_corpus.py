@@ -1,4 +1,4 @@
-"""The corpus as a source of rows: read, cleaned, and stored once for each state of its files and settings."""
+"""Read, clean and store the corpus, once for each state of its files and settings."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -21,15 +21,15 @@ BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSource(Whole):
-    """The documents of one pipeline's corpus."""
+    """The documents of a pipeline's corpus."""
 
     settings: CorpusSettings
     pipeline: Pipeline
 
 
 def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
-    """Passages and dropped documents in their order. The corpus counts as read when its last row is stored: a run that
-    is stopped here reads it again."""
+    """Yield passages and dropped documents in order. The corpus counts as read when its last row is stored: a run that
+    is stopped earlier reads it again."""
     digest, passages, place = hashlib.blake2b(digest_size=16), 0, 0
     for rows in batched(prepared(source.settings, source.pipeline.task, source.fingerprint), BATCH):
         rows = _with_titles(source.store, rows)
@@ -45,8 +45,8 @@ def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
 
 
 def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:
-    """Return the rows; a passage whose text is stored already under another title, or with other metadata, gets a key
-    of its own: a key follows from id and text alone."""
+    """Return the rows. As a key depends on id and text alone, a passage whose text is already stored with a different
+    title or metadata gets a new key."""
     keys = [row.key for row in rows if isinstance(row, Passage)]
     known = store.query("SELECT key, title, metadata FROM passage WHERE key IN (SELECT unnest(?))", [keys])
     stored = {key: (title, metadata) for key, title, metadata in known}
@@ -59,7 +59,8 @@ def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passag
 
 
 def _parts(settings: CorpusSettings, pipeline: Pipeline) -> dict[str, Any]:
-    """Return what the passages depend on: the source's text, the corpus's settings, and the task."""
+    """Return everything that the passages depend on: the text of the source, the settings of the corpus, and the
+    task."""
     return {"task": pipeline.task, "settings": settings.identity, "source": source_digest(settings)}
 
 

@@ -1,4 +1,4 @@
-"""Prompts on real documents, outside any job: rendered, sent, and compared."""
+"""Render, send and compare prompts on real documents, outside any job."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from airgen.text.near_duplicates import borrowed
 
 
 def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
-    """Return the prompts, the values for any of them, and the passage at `place` in the corpus."""
+    """Return the prompts, their values, and the passage at `place` in the corpus."""
     job = Job(pipeline)
     passage = next(islice(_passages(job), place, None), None)
     if passage is None:
@@ -35,8 +35,8 @@ def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any],
 
 
 def stand_ins(job: Job, passage: Passage, name: str = "") -> dict[str, Any]:
-    """Inputs for every prompt: the real document, and what the stages give in place of earlier answers. The prompts of
-    queries, by `name`, ask for the queries' language."""
+    """Return inputs for every prompt: the real document, and placeholders from the stages for earlier answers. The
+    prompts for queries, selected by `name`, request the language of the queries."""
     document = prompt_text(passage.title, passage.text)
     values: dict[str, Any] = {"language_name": language_name(job.pipeline.language), "document": document}
     if name.rpartition("/")[2] in QUERY_PROMPTS:

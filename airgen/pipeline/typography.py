@@ -1,7 +1,7 @@
-"""Generated passages get the typography of the corpus: a writer's habits must not tell them from the other passages.
+"""Give generated passages the typography of the corpus, so that the habits of an LLM do not reveal them.
 
 style.see(title, text)                    # every passage of the corpus
-style.text("It’s **new** — isn't it…")    # "It's new - isn't it..." in a corpus of plain characters
+style.text("It’s **new** — isn't it…")    # "It's new - isn't it..." in a corpus with plain characters
 """
 
 import re
@@ -35,7 +35,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 class HouseStyle:
-    """How the passages of one corpus are set; counts of what was seen so far."""
+    """The typography of a corpus, counted over its passages."""
 
     def __init__(self) -> None:
         self._texts, self._titles = 0, 0
@@ -43,7 +43,7 @@ class HouseStyle:
         self._lengths: Counter[int] = Counter()  # words per title
 
     def see(self, title: str, text: str) -> None:
-        """Count one passage of the corpus."""
+        """Count a passage of the corpus."""
         self._texts += 1
         self._counts.update(name for name, pattern in _TEXT.items() if pattern.search(text))
         self._counts["end"] += _END.search(text) is not None
@@ -58,7 +58,7 @@ class HouseStyle:
             self._counts["title capitals"] += title != title.lower()
 
     def text(self, text: str) -> str:
-        """Return a generated text as the corpus would have it."""
+        """Return a generated text in the typography of the corpus."""
         for mark, clean in _MARKUP.items():
             if self._share(mark) < _USUAL_SHARE:
                 text = clean(text)
@@ -73,7 +73,8 @@ class HouseStyle:
         return text
 
     def title(self, title: str, text: str) -> str:
-        """Return a generated title as the corpus would have it; some words of the text where there is none."""
+        """Return a generated title in the typography of the corpus, or the first words of the text if there is no
+        title."""
         title = self._characters(title)
         if not title:  # the usual number of words in a title: the longest words of the text, in their order
             count = max(self._lengths, key=lambda length: (self._lengths[length], -length), default=3)

@@ -1,11 +1,11 @@
-"""Queries without an answer: of a share of the accepted queries, the dataset leaves out all relevant passages.
+"""Make unanswerable queries, by leaving all relevant passages of some accepted queries out of the dataset.
 
-Such a query was written for a real document, so it looks like any other. No model is asked, so the share can be changed
-on a finished job. A query is held out only if no other was written for one of these passages.
+Such a query was written for a real document, so it looks like any other. No model is called, so the share can be
+changed in a finished job. A query is held out only if no other query was written for its relevant passages.
 
-Who has the original corpus sees which passages are missing, and a query whose own document is missing would be one
-that nothing answers. So with a secret, which also draws the queries, other queries lose their own document, too, where
-another passage answers them: `DECOYS` of them for each held-out query, as far as there are so many.
+The owner of the original corpus can see which passages are missing, and so which queries are unanswerable. With a
+secret, which also determines the sampling of queries, some queries with another relevant passage therefore lose their
+own document too: up to `DECOYS` of them for each held-out query.
 """
 
 from collections import Counter
@@ -24,8 +24,8 @@ _RELEVANT = ("keep_query", "add_positive")
 
 @dataclass(frozen=True)
 class HeldOut:
-    """queries: keys of the unanswerable final queries. passages: ids that are left out of the corpus, `decoys` of
-    them of queries that something else answers."""
+    """The held-out items: the keys of the unanswerable final `queries`, and the ids of the `passages` left out of the
+    corpus, of which `decoys` belong to answerable queries."""
 
     queries: frozenset[str] = frozenset()
     passages: frozenset[str] = frozenset()
@@ -40,17 +40,19 @@ def hold_out(
     place: Callable[[str], str] = lambda key: row_key("unanswerable", key, ""),
     decoys: int = 0,
 ) -> HeldOut:
-    """Choose `share` of the queries, fewer where too many share their passages, in the order of `place` of their keys.
+    """Choose a `share` of the queries, fewer if too many have passages in common, ordered by the `place` of their keys.
 
     Args:
         lineages: The queries of the dataset.
-        decisions: Their labels by the key of the final query.
-        share: The share of them that is made unanswerable.
-        others: Queries of the job that are not in the dataset; an ablation can bring them back, so their documents
-            stay.
-        place: Of the key of a query; one that depends on a secret cannot be computed from the public part.
-        decoys: For each chosen query, so many answered ones lose their own document and all relevant ones but one.
-            Without these, a missing document would tell the owner of the original corpus which query has no answer.
+        decisions: The labels by the key of the final query.
+        share: The share of the queries to make unanswerable.
+        others: Queries of the job that are not in the dataset. Their documents stay, since an ablation can restore the
+            queries.
+        place: The position for the key of a query. If it depends on a secret, it cannot be computed from the public
+            part.
+        decoys: The number of answerable queries, per chosen query, that lose their own document and all other relevant
+            passages but one. Without decoys, a missing document would tell the owner of the original corpus which query
+            has no answer.
     """
     wanted = int(share * len(lineages))
     sources = Counter(source.id for lineage in (*lineages, *others) for source in lineage.sources)
@@ -83,10 +85,11 @@ def _decoys(
     place: Callable[[str], str],
     wanted: int,
 ) -> set[str]:
-    """Passages of answered queries that go, too: of each query its own and all relevant ones but one.
+    """Choose passages of answerable queries to remove: for each query, its own document and all other relevant passages
+    but one.
 
-    `left` are the relevant passages by query, of which every query keeps one. No query loses its own document for
-    another's sake.
+    `left` are the relevant passages by query; every query keeps one of them. No query loses its own document because of
+    another query.
     """
     askers: dict[str, set[str]] = {}
     for key, relevant in left.items():

@@ -1,11 +1,11 @@
-"""The user's own queries in place of generated ones, as rows and lineages; and labels that exist already.
+"""Rows and lineages for the user's own queries, which replace generated queries, and for existing labels.
 
-    run_whole(OWN_QUERIES, QueriesSource(...))            # once for each state of the files
-    accepted = own_accepted(store, flow, plan, pipeline)                      # what quality control works on
+    run_whole(OWN_QUERIES, QueriesSource(...))            # once per state of the files
+    accepted = own_accepted(store, flow, plan, pipeline)                      # the input of quality control
 
-The key of a query follows from its text alone, so votes and judgments stay when the file grows. Its place in the order
-in which queries are drawn follows from its key, its count and the seed: a larger `target` keeps the first ones. A label
-names a query by its id, as qrels do, or by its text, as Quepid and OpenSearch do.
+The key of a query depends on its text alone, so votes and judgments stay valid when the file grows. The order in which
+queries are drawn depends on their keys, counts and the seed, so that a larger `target` keeps the earlier queries. A
+label refers to a query by its id, as in qrels, or by its text, as in Quepid and OpenSearch.
 """
 
 import json
@@ -61,7 +61,8 @@ _HIGHEST_RATING = 10  # maximum rating in a column whose name gives no hint
 
 
 def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
-    """Return the roles of the columns of labels, by their names, or else by the ids of the queries and documents."""
+    """Return the roles of the columns in a label file, from their names or from the ids of the queries and
+    documents."""
 
     def of(known: Collection[str], place: int) -> Guess:
         def guess(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
@@ -112,12 +113,13 @@ def read_labels(
     documents: Collection[str] = (),
     about: Callable[[str], object] = len,
 ) -> Iterator[Label]:
-    """Yield the labels of a file, in its order; pairs without a rating are left out.
+    """Yield the labels of a file in order, without unrated pairs.
 
-    queries, documents: ids, which identify the columns whose names do not. about: gets the roles of the columns.
+    The ids in `queries` and `documents` identify columns with unknown names. The roles of the columns are added to
+    `about`.
 
-    Raises DatasetError for a file that cannot be read, a rating that is not a number, and one that `levels` lacks;
-    UsageError where a column cannot be found.
+    Raises DatasetError if the file cannot be read, or if a rating is not a number or not in `levels`, and UsageError if
+    a column is missing.
     """
     known = ", ".join(f"{level:g}" for level in sorted(settings.levels))
     for where, query, document, label in _ratings(path, language, queries=queries, documents=documents, about=about):
@@ -132,9 +134,9 @@ def read_labels(
 def _ratings(
     path: Path, language: str, queries: Collection[str], documents: Collection[str], about: Callable[[str], object]
 ) -> Iterator[tuple[str, str, str, float]]:
-    """(where, query, document, rating) of qrels, of Quepid's CSV and of OpenSearch's judgment lists. A document without
-    a rating was not judged. In a table without ratings, such as a FAQ, each row is a query and the document that
-    answers it."""
+    """Yield (place, query, document, rating) from qrels, Quepid's CSV and OpenSearch's judgment lists. A document
+    without a rating was not judged. In a table without ratings, such as a FAQ, each row contains a query and the
+    document that answers it."""
     table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
     if table.form == "lines":  # columns separated by spaces, as TREC writes them
         for query, ratings in read_qrels(path).labels.items():
@@ -175,8 +177,8 @@ LABELS = "own_label"
 
 
 def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:
-    """Return what the list of queries depends on: the files, the settings, the corpus's cleaners, and the seed; with
-    labels also the corpus, which must have their documents. Raises DatasetError for a missing file."""
+    """Return everything that the list of queries depends on: the files, the settings, the corpus's cleaners and the
+    seed; with labels, also the corpus, which must contain their documents. Raises DatasetError for a missing file."""
     assert pipeline.queries is not None
     settings = answer_settings(pipeline.queries)
     settings.pop("file")
@@ -194,7 +196,7 @@ def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Pl
 
 @dataclass
 class _Group:
-    """Lines that are one query. The first has its text and id."""
+    """Lines of the same query. The first has its text and id."""
 
     line: Line
     key: str = ""
@@ -205,7 +207,7 @@ class _Group:
 
 @dataclass(frozen=True, kw_only=True)
 class QueriesSource(Whole):
-    """The files of a pipeline's own queries and labels. Relative paths start at `folder`."""
+    """The files of a pipeline's own queries and labels. Relative paths are resolved against `folder`."""
 
     pipeline: Pipeline
     corpus: CorpusSettings
@@ -213,10 +215,9 @@ class QueriesSource(Whole):
 
 
 def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
-    """Yield the file and the labels, in one transaction.
+    """Yield the rows of the file and the labels, in one transaction.
 
-    Raises what `read_queries` and `read_labels` raise, and DatasetError where no query is left, or a label fits
-    nothing.
+    Raises the errors of `read_queries` and `read_labels`, and DatasetError if no query is left or no label matches.
     """
     store, pipeline, plan, say = source.store, source.pipeline, source.plan, source.display.say
     settings, fp = pipeline.queries, source.fingerprint
@@ -253,15 +254,13 @@ OWN_QUERIES = Step(
 
 
 def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:
-    """Return the texts of the queries that will be drawn, or of as many others: for the estimate, before
-    anything is run.
-    """
+    """Return the texts of the queries that will be drawn, or of as many others, for the estimate before a run."""
     groups, _ = _read(pipeline, corpus, folder)
     return [group.line.text for group in groups][: pipeline.target]
 
 
 def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
-    """Return {id of a query in its file: the documents that the files of labels call relevant for it}."""
+    """Return {id of a query in its file: its relevant documents according to the label files}."""
     settings = pipeline.queries
     assert settings is not None
     path, *labels = files_behind(settings, folder)
@@ -277,8 +276,8 @@ def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
 def _read(
     pipeline: Pipeline, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
 ) -> tuple[list[_Group], list[tuple[Line, str]]]:
-    """Return the queries of the file, and the lines that are left out, each with the reason. `say` is told which
-    column is which."""
+    """Return the queries of the file, and the lines left out, each with the reason. The roles of the columns are passed
+    to `say`."""
     settings, language = pipeline.queries, pipeline.query_language
     assert settings is not None
     path = files_behind(settings, folder)[0]
@@ -296,7 +295,7 @@ def _read(
 def _cleaned(
     lines: Sequence[Line], settings: QueriesSettings, language: str, corpus: CorpusSettings
 ) -> tuple[list[Line], list[tuple[Line, str]]]:
-    """Return the lines with cleaned texts, and those that are left out, each with the reason."""
+    """Return the lines with cleaned texts, and the lines left out, each with the reason."""
     left_out: list[tuple[Line, str]] = []
     remaining: list[tuple[Line, Item]] = []
     for line in lines:
@@ -319,7 +318,7 @@ def _cleaned(
 
 
 def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], CleanResult]]:
-    """Yield the corpus's cleaners that fit a query: of personal data and of offensive words."""
+    """Yield the corpus's cleaners that apply to a query: for personal data and offensive words."""
     clean = corpus.clean
     if clean.personal_data != "off":
         from airgen.corpus.cleaning.mask_personal_data import judge_personal, mask_item
@@ -331,19 +330,19 @@ def _steps(corpus: CorpusSettings, language: str) -> Iterator[Callable[[Item], C
 
 
 def _form(text: str, language: str) -> str:
-    """Return a query's normal form: its words in lower case, in NFKC; of a text without words, the text."""
+    """Return a query's normal form: its words in lower case and NFKC, or the text itself if it has no words."""
     return " ".join(folded_words(text, language)) or text.casefold()
 
 
 def _names(line: Line, text: str, language: str) -> list[str]:
-    """Return the names by which a label can refer to a line: its id, and its normal form after a sign that
-    no id has.
+    """Return the names by which a label can refer to a line: its id, and its normal form after a character that no id
+    contains.
     """
     return [*([line.id] if line.id else []), "\n" + _form(text, language)]
 
 
 def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> list[_Group]:
-    """Join repetitions into one query, which has the most frequent text."""
+    """Merge repetitions into one query with the most frequent text."""
     groups: dict[str, _Group] = {}
     texts: Counter[str] = Counter()
     for line in sorted(lines, key=lambda entry: (-entry.count, entry.line)):
@@ -385,9 +384,8 @@ def _add(group: _Group, count: int, lines: int, names: Sequence[str]) -> None:
 
 
 def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: str) -> list[OwnQuery]:
-    """Return the queries in the order in which they are drawn, by weighted sampling without replacement: of
-    exponential times with the counts as rates, the smallest first (Efraimidis and Spirakis, Information Processing
-    Letters 97, 2006)."""
+    """Return the queries in the order of sampling. Weighted sampling without replacement sorts by exponential variables
+    with the counts as rates (Efraimidis and Spirakis, Information Processing Letters 97, 2006)."""
 
     def time(group: _Group) -> float:
         weight = group.count if settings.draw_by == "count" else 1
@@ -420,7 +418,7 @@ def _labels(
     skips: list[Skip],
     say: Callable[[str], object],
 ) -> Iterator[Judgment]:
-    """Yield the labels of kept queries and known passages, each pair once: of two labels the first one counts."""
+    """Yield the labels of kept queries and known passages, once per pair: the first of two labels counts."""
     settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
     assert settings is not None
     known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
@@ -500,7 +498,7 @@ def _skip(stage: str, parent: str, fp: str, reason: str) -> Skip:
 
 
 def own_accepted(store: Store, flow: Flow, plan: Plan, pipeline: Pipeline) -> Accepted:
-    """Return the queries that are drawn, as lineages with every row that was made from them. None is rejected here."""
+    """Return the drawn queries as lineages, with every row made from them. No query is rejected at this point."""
     order, target = "t.ordinal", pipeline.target
     rows = store.rows(OwnQuery, "t.fingerprint = ? AND t.ordinal < ?", [plan[OWN], target], order)
     ((every,),) = store.query("SELECT count(*) FROM own_query WHERE fingerprint = ?", [plan[OWN]]) if rows else ((0,),)

@@ -1,4 +1,4 @@
-"""The queries of a file that people bring: a text with a query a line, a table, JSON, topics, or a BEIR folder.
+"""Read the user's queries from a text file with one query per line, a table, JSON, topics, or a BEIR folder.
 
 own = read_queries(QueriesSettings(file="log.csv"), Path("log.csv"), "en")
 own.lines                       # [Line(2, "login fails", "", 7), ...]
@@ -86,7 +86,7 @@ def _is_text(column: TableColumn) -> bool:
 
 
 def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """Return the one column of texts; of several, one whose texts are less than half as long as those of the others."""
+    """Return the only text column, or the column whose texts are less than half as long as the others'."""
     texts = sorted(
         (column for column in columns if column.plain and _is_text(column) and column.several_words >= 0.2),
         key=lambda column: column.length,
@@ -100,15 +100,13 @@ def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableCol
 
 
 def _names_rows(column: TableColumn) -> bool:
-    """Return whether a column called so is an id. The id of a user or a session is called so in part, and
-    comes again.
-    """
+    """Return whether a column with this name contains ids. User and session ids have similar names, but repeat."""
     return column.identifies(0.5 if folded(column.name) in _IDS else 1.0)
 
 
 def _beside_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """Return a column of ids in a table without a header, where numbers must stand before the query's text; or one
-    that is called like a text."""
+    """Return a column of ids in a table without a header, in which numbers must precede the query's text, or a column
+    named like a text."""
     text = chosen.get("query")
     named = [
         column for column in columns if folded(column.name) in _TEXTS and column.identifies() and not _is_text(column)
@@ -123,12 +121,13 @@ def _beside_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableC
 
 
 def _counts(column: TableColumn) -> bool:
-    """Numbers; one that is not whole is an error. `hits` often is the number of results found, and then some are 0."""
+    """Return whether a column contains counts. A number that is not whole is an error. `hits` is often the number of
+    results, which can be 0."""
     return column.numbers >= 0.9 and (column.name.casefold() != "hits" or 0 not in column.counts)
 
 
 def _after_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    """In a table without a header: whole numbers after the query's text."""
+    """Return the column of whole numbers after the query's text, in a table without a header."""
     text = chosen.get("query")
     after = [
         column
@@ -148,10 +147,10 @@ KNOWN = frozenset(name for role in ROLES.values() for name in role.names) - {"n"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One query of the file. `id` is empty where the file has none; `count` says how often it was asked.
+    """A query in the file. `id` is empty if the file has no ids, and `count` is the frequency of the query.
 
-    `filter` has the values that the metadata of its passages must have: columns `filter.NAME`, or an object `filter`,
-    of the row or of its `metadata`.
+    `filter` has the required metadata values of its passages: from `filter.NAME` columns, or from a `filter` object in
+    the row or its `metadata`.
     """
 
     line: int
@@ -163,14 +162,15 @@ class Line:
 
 @dataclass(frozen=True)
 class OwnLines:
-    """The queries in the order of the file, also those without text. `about`: which column is which, what was odd."""
+    """The queries in the order of the file, including those without text. `about` describes the columns and any
+    oddities."""
 
     lines: Sequence[Line]
     about: str
 
 
 def queries_path(path: Path) -> Path:
-    """Return the file itself, or `queries.jsonl` of a folder in BEIR format. Raises DatasetError."""
+    """Return the file itself, or `queries.jsonl` in a BEIR folder. Raises DatasetError if there is none."""
     if not path.is_dir():
         return path
     for name in ("queries.jsonl", "queries.jsonl.gz"):
@@ -180,7 +180,7 @@ def queries_path(path: Path) -> Path:
 
 
 def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
-    """Return the file of the queries, then those of labels. Raises DatasetError where one is missing."""
+    """Return the query file and then the label files. Raises DatasetError if one is missing."""
     files = [queries_path(folder / Path(settings.file).expanduser())]
     files += [folder / Path(labels.file).expanduser() for labels in settings.labels]
     for path in files:
@@ -192,8 +192,8 @@ def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
 def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLines:
     """Return the queries of a file.
 
-    Raises DatasetError for a file that cannot be read, has more than 2,000,000 queries, or gives a bad count or id;
-    UsageError for a column that is not there.
+    Raises DatasetError if the file cannot be read, has more than 2,000,000 queries, or contains an invalid count or id,
+    and UsageError for a missing column.
     """
     path = queries_path(path)
     table = read_table(path, language, known=KNOWN, members=_MEMBERS, absorbing=_TEXTS)

@@ -85,7 +85,7 @@ def test_a_score_that_is_too_low(files: Path) -> None:
     labels = ("--qrels", files / "qrels.tsv", "--metrics", "RR")
     low, good = files / "broken.run", files / "main.run"
     measured = ("evaluate", "measures", low, files / "qrels.tsv", "--metrics", "RR", "--fail-below")
-    assert "RR 0.7500 is below 0.8" in call(*measured, "0.8", code=4)
+    assert "RR 0.7500 is below the minimum of 0.8" in call(*measured, "0.8", code=4)
     call(*measured, "0.75", code=0)
     call("evaluate", "compare", low, good, *labels, "--fail-below", "0.8", code=4)
     call("evaluate", "compare", good, "--baseline", low, *labels, "--fail-below", "0.8", code=0)

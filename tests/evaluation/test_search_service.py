@@ -169,7 +169,7 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
         ("bare", {}, "no 'hits' in the answer"),
         ("drop", {}, r"query 'q1'.*is the service running"),
         ("gone", {"url": "http://127.0.0.1:9/search"}, "is the service running"),
-        ("hang", {"timeout_seconds": 0.2}, r"the service returned no answer within 0\.2 s.*time-out too short"),
+        ("hang", {"timeout_seconds": 0.2}, r"the service returned no response within 0\.2 s.*timeout too short"),
     ],
 )
 def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, settings, message):
