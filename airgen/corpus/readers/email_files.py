@@ -21,6 +21,7 @@ from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped, storable
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)
+_SPACES = b" \t\r\n"
 _PAGES = ("text/html", "application/xhtml+xml")
 _HEADERS = ("From", "To", "Cc", "Date")
 _WRONG = (  # errors of the library for damaged files
@@ -161,8 +162,10 @@ def _payload(part: Message) -> tuple[bytes, str]:
     if str(part.get("Content-Transfer-Encoding") or "").strip().lower() != "base64":
         return raw, ""
     written = part.get_payload()
-    letters = re.sub(r"[^A-Za-z0-9+/]", "", written) if isinstance(written, str) else ""
-    if not letters or raw.translate(None, b" \t\r\n") != written.encode("utf-8", "replace").translate(None, b" \t\r\n"):
+    if not isinstance(written, str):
+        return raw, ""
+    letters = re.sub(r"[^A-Za-z0-9+/]", "", written)
+    if not letters or raw.translate(None, _SPACES) != written.encode("utf-8", "replace").translate(None, _SPACES):
         return raw, ""  # the library gives what is no base64 as it is
     return base64.b64decode(letters[: len(letters) // 4 * 4]), written[:200]
 
