@@ -300,8 +300,28 @@ def _is_inside(host: str) -> bool:
     return any(not ipaddress.ip_address(address.partition("%")[0]).is_global for address in addresses)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait, from `retry-after-ms`, `Retry-After` or the end of a rate-limit window, or None."""
+def retry_after(headers: Mapping[str, str], content: bytes = b"") -> float | None:
+    """Return the seconds to wait, or None.
+
+    They are taken from `retry-after-ms`, `Retry-After` or the end of a rate-limit window in the headers; without any,
+    from the body, where Gemini (`retryDelay`), Azure and others say it.
+    """
+    seconds = _in_headers(headers)
+    if seconds is None and (match := _IN_BODY.search(content[:_DELAY_BYTES].decode("utf-8", "replace"))):
+        seconds = _bounded(seconds_until(next(filter(None, match.groups())).rstrip(".")))
+    return seconds
+
+
+_DELAY_BYTES = 10_000  # of a body, in which it says how long to wait
+_IN_BODY = re.compile(
+    r"""["'](?:retryDelay|retry_after)["']\s{0,9}:\s{0,9}["']?([\d.]{1,20}[a-z]{0,2})"""
+    r"""|\b(?:try again|retry)(?: again)? (?:in|after) """
+    r"""([\d.]{1,20}(?:[hms][\dhms.]{0,20}| ?(?:milli)?sec| ?min| ?hour)?)""",
+    re.IGNORECASE,
+)
+
+
+def _in_headers(headers: Mapping[str, str]) -> float | None:
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         if milliseconds := headers.get(name):
             return _bounded(seconds_until(f"{milliseconds.strip()}ms"))
@@ -535,7 +555,7 @@ class JsonClient:
         if not 200 <= status < 300:
             passing = status == 429 or status >= 500
             words = printable(raw, 300, secrets)
-            raise HttpFailure(f"answered {status}: {words}", status, retry_after(headers), passing)
+            raise HttpFailure(f"answered {status}: {words}", status, retry_after(headers, raw), passing)
         try:
             value = [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
         except (ValueError, RecursionError):

@@ -132,3 +132,24 @@ def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("no_proxy", "example.org, 127.0.0.0/8")
         http._proxy.cache_clear()
         assert JsonClient().ask(url, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        ('{"error": {"code": 429, "details": [{"@type": "x/google.rpc.RetryInfo", "retryDelay": "39s"}]}}', 39),
+        ('{"error": {"details": [{"retryDelay": "45.837906927s"}]}}', 45.837906927),
+        ('{"error": {"message": "Quota exceeded. Please retry in 26.5s."}}', 26.5),
+        ('{"error": {"message": "Rate limit reached. Please try again in 6m0s. Visit https://a.org"}}', 360),
+        ('{"error": {"message": "Please try again in 20ms."}}', 0.02),
+        ("Requests have exceeded the limit. Please retry after 20 seconds.", 20),
+        ("Try again in 2 minutes", 120),
+        ('{"message": "slow down", "retry_after": 1.5}', 1.5),
+        ('{"message": "try again in a while"}', None),
+        ('{"retryDelay": null}', None),
+        ('{"retryDelay": "40000s"}', 3600),
+    ],
+)
+def test_a_body_says_how_long_to_wait_where_no_header_does(body: str, seconds: float | None) -> None:
+    assert retry_after({}, body.encode()) == seconds
+    assert retry_after({"Retry-After": "3"}, body.encode()) == 3

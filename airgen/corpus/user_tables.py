@@ -132,6 +132,7 @@ def read_table(
     names = {folded(name): name for name in table_text.names}
     table_text.absorbing = next((names[name] for name in absorbing if name in names), table_text.absorbing)
     rows = [(row.line, row.cells) for row in table_text]
+    rows, all_names = _with_members(rows, table_text.names)
     notes = []
     if table_text.dialect.skipped:
         notes.append(f"{table_text.dialect.skipped} lines before the header are left out")
@@ -140,7 +141,40 @@ def read_table(
     if table_text.ragged:
         notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
     invented = not table_text.dialect.header
-    return OwnTable(path, "table", rows, invented=invented, notes=notes, names=table_text.names)
+    return OwnTable(path, "table", rows, invented=invented, notes=notes, names=all_names)
+
+
+def _with_members(rows: list[tuple[int, Row]], names: Sequence[str]) -> tuple[list[tuple[int, Row]], Sequence[str]]:
+    """Return rows and columns with the members of JSON objects in cells as columns: `input.question` of the cell
+    `{"question": ".."}` in `input`, as tools that trace LLMs export it.
+    """
+    packed = [name for name in names if _are_objects([row.get(name) for _, row in rows[:_SAMPLE_ROWS]])]
+    if not packed:
+        return rows, names
+    unpacked: list[tuple[int, Row]] = []
+    for number, row in rows:
+        cells: dict[str, Any] = {}
+        for name, cell in row.items():
+            inner = _object(cell) if name in packed else None
+            cells |= {name: cell} if inner is None else flat({name: inner})
+        unpacked.append((number, cells))
+    return unpacked, list(dict.fromkeys(name for _, row in unpacked for name in row))
+
+
+def _are_objects(cells: Sequence[Any]) -> bool:
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(_object(cell) is not None for cell in filled)
+
+
+def _object(cell: Any) -> dict[str, Any] | None:
+    """Return the JSON object in a cell; None for another cell."""
+    if not isinstance(cell, str) or cell[:1] != "{" or cell[-1:] != "}":
+        return None
+    try:
+        value = json.loads(cell)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value else None
 
 
 _DOCUMENTS = (".md", ".html", ".htm", ".rst", ".pdf", ".docx", ".xml")

@@ -134,7 +134,7 @@ class Endpoint:
         """
         message, code = error_of(content)
         where = f"{target} at {self.where}" if target else self.where
-        error = failure(status, self.scrub(message), code, headers=headers, where=where)
+        error = failure(status, self.scrub(message), code, headers=headers, where=where, content=content)
         hint = remedy if status in (404, 410) and remedy else self._hint(status, code)
         if isinstance(error, LlmError) and hint:
             return LlmError(f"{error} ({hint})")
@@ -171,7 +171,9 @@ def error_in(payload: Any) -> tuple[str, str]:
         return "", ""
 
 
-def failure(status: int, message: str, code: str, headers: Mapping[str, str], where: str) -> AirgenError:
+def failure(
+    status: int, message: str, code: str, headers: Mapping[str, str], where: str, content: bytes = b""
+) -> AirgenError:
     """Return the exception for an HTTP status.
 
     Args:
@@ -180,6 +182,7 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
         code: The server's own error code, or "".
         headers: The headers, which may say how long to wait.
         where: The endpoint, for the message.
+        content: The body, which some servers use for that instead.
 
     Returns:
         LlmError for a permanent failure, Refused for a fault of this request, Retry for a temporary failure.
@@ -187,11 +190,11 @@ def failure(status: int, message: str, code: str, headers: Mapping[str, str], wh
     if status in (401, 402, 403, 404, 405) or code in _FATAL_CODES or 300 <= status < 400:
         return LlmError(f"{where} refuses (HTTP {status}): {message or 'it gave no reason'}")
     if status == 429:
-        return Retry("rate_limit", retry_after(headers), message)
+        return Retry("rate_limit", retry_after(headers, content), message)
     if status in (408, 409, 425) or status >= 500:
         # Behind a gateway that stopped waiting, the model may have answered.
         usage = Usage() if status in (408, 504) else None
-        return Retry(f"http_{status}", retry_after(headers), message, usage)
+        return Retry(f"http_{status}", retry_after(headers, content), message, usage)
     lowered = f"{code} {message}".lower()
     if "context" in lowered and ("length" in lowered or "window" in lowered):
         return Refused("context_length", message)

@@ -82,7 +82,12 @@ _MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "exam
 
 
 def _is_text(column: TableColumn) -> bool:
-    return column.letters >= 0.5 and not column.like_ids
+    return column.letters >= 0.5 and not column.like_ids and not _holds_lists(column)
+
+
+def _holds_lists(column: TableColumn) -> bool:
+    """Return whether the values are lists as Python or JSON writes them, such as the answers of DPR's questions."""
+    return bool(column.texts) and all(text.startswith("[") and text.endswith("]") for text in column.texts)
 
 
 def _the_only_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:

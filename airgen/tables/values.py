@@ -66,7 +66,7 @@ def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = (
     if value and all(isinstance(member, list) for member in value.values()):
         columns = dict(value)
         plain = not any(isinstance(item, dict) for items in columns.values() for item in items[:5])
-        if plain and len(columns) > 1:  # the relevant documents of each query
+        if plain and (len(columns) > 1 or any(map(str.isdigit, *columns))):  # the relevant documents of each query
             return [{KEY: name, INNER: item} for name, items in columns.items() for item in items]
     if value and all(isinstance(member, dict) for member in value.values()):
         return _of_objects(value)

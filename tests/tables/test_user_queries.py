@@ -35,6 +35,13 @@ FORMS: dict[str, tuple[str, Any]] = {
     "texts by id, beside a corpus": ("q.json", {"corpus": {"d": "x"}, "queries": {"7": TWO[0], "8": TWO[1]}}),
     "columns": ("q.json", {"id": ["7", "8"], "user_input": TWO}),
     "columns by row": ("q.json", {"id": {"0": "7", "1": "8"}, "input": {"0": TWO[0], "1": TWO[1]}}),
+    "a table of pandas": ("q.json", {"columns": ["id", "query"], "data": [["7", TWO[0]], ["8", TWO[1]]]}),
+    "lists": ("q.json", [["7", TWO[0]], ["8", TWO[1]]]),
+    "objects in cells": (
+        "q.csv",
+        "id,input\n" + "".join(f'{"78"[n]},"{{""question"": ""{TWO[n]}"", ""k"": 3}}"\n' for n in (0, 1)),
+    ),
+    "an unusual delimiter": ("q.csv", f"id^query\n7^{TWO[0]}\n8^{TWO[1]}\n"),
     "a list in a file of lines": ("q.jsonl", [{"id": "7", "query": TWO[0]}, {"id": "8", "query": TWO[1]}]),
     "objects in a text": ("q.txt", "\n".join(json.dumps({"qid": "78"[n], "text": text}) for n, text in enumerate(TWO))),
     "ids and texts without a header": ("q.tsv", f"7\t{TWO[0]}\n8\t{TWO[1]}\n"),
@@ -63,7 +70,7 @@ def test_queries(tmp_path: Path, form: str) -> None:
     path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
     own = read_queries(QueriesSettings(file=name), path, "en")
     assert [line.text for line in own.lines][:2] == TWO
-    has_ids = form != "no usual name"  # a number before the text may be an id, or may not
+    has_ids = form not in ("no usual name", "lists")  # a number before the text may be an id, or may not
     assert [line.id for line in own.lines][:2] == (["7", "8"] if has_ids else ["", ""])
     assert [line.text for line in own.lines][2:] in ([], ["boats, ships, and so on"])
     assert "query = " in own.about
@@ -105,6 +112,10 @@ def test_texts_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None:
 
 PAIRS = [("q1", "d1", 2), ("q1", "d2", 0), ("q2", "d3", 1)]
 LABELS: dict[str, tuple[str, Any]] = {
+    "a table of pandas": (
+        "l.json",
+        {"columns": ["query-id", "corpus-id", "score"], "index": [0, 1, 2], "data": [list(pair) for pair in PAIRS]},
+    ),
     "of a search engine": ("l.json", {"judgmentRatings": [
         {"query": "q1", "ratings": [{"docId": "d1", "rating": 2}, {"docId": "d2", "rating": 0}]},
         {"query": "q2", "ratings": {"d3": 1}},
@@ -200,3 +211,10 @@ def test_files_that_are_no_list_of_queries(name: str, text: str, reason: str, tm
     (tmp_path / name).write_text(text)
     with pytest.raises(DatasetError, match=reason):
         read_queries(QueriesSettings(file=name), tmp_path / name, "en")
+
+
+def test_lists_of_answers_are_no_queries(tmp_path: Path) -> None:
+    """DPR's questions stand before the lists of their answers, without a header."""
+    (tmp_path / "q.csv").write_text("".join(f"{text}\t['{n} o clock', 'at {n}']\n" for n, text in enumerate(TWO)))
+    found = read_queries(QueriesSettings(file="q.csv"), tmp_path / "q.csv", "en")
+    assert [line.text for line in found.lines] == TWO
