@@ -46,7 +46,7 @@ class FrontMatter(Settings):
     """The front matter of a template. `output` is a JSON schema, or the name of a plain form: level, yes_no or text.
 
     `constrain` names the property of the output whose words and punctuation the schema restricts, for models that
-    cannot count: see `airgen.generation.attributes.form_pattern`. `count` names a list in the output whose number of
+    cannot count: see `airgen.generation.query_pattern.form_pattern`. `count` names a list in the output whose number of
     items the schema fixes to the prompt's input `count`. `translates` names the prompt from which a translation
     inherits the front matter that it lacks.
     """
