@@ -130,7 +130,7 @@ def cannot_be_called(text: str, *, whole: bool = True) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_can_be_called(name: str) -> None:
     whole, part = commands((ROOT / name).read_text("utf-8"))
-    if name == "docs/papers.md":  # whoever wants a table of a paper calls what stands there
+    if name == "docs/papers.md":  # readers of a table run the commands that are printed
         whole, part = [*whole, *(text for text in part if cli.find_app(text.split()[1:])[2])], []
         assert len(whole) > 30
     said = [*(cannot_be_called(text) for text in whole), *(cannot_be_called(text, whole=False) for text in part)]

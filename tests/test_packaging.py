@@ -18,7 +18,7 @@ from airgen.registry import EXTRAS, load_extra
 ROOT = Path(airgen.__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-# Runs in a process of its own: what only POSIX has is away, then every module is imported, then a small job runs.
+# Runs in a separate process: POSIX-only modules are removed, then every module is imported, then a small job runs.
 WITHOUT_POSIX = """
 import asyncio, builtins, contextlib, importlib, pkgutil, sys, types
 
@@ -73,7 +73,7 @@ def test_nothing_needs_posix(tmp_path: Path) -> None:
     from job_maker import CORPUS, LEXICAL, make_corpus
 
     make_corpus(tmp_path / "small.jsonl", 20)
-    corpus = CORPUS.replace(", near_duplicates: null", "")  # the search for duplicates keeps files of its own
+    corpus = CORPUS.replace(", near_duplicates: null", "")  # the search for duplicates has its own files
     assert corpus != CORPUS
     (tmp_path / "small.yaml").write_text(corpus)
     job = LEXICAL.replace("target: 12", "target: 2")

@@ -19,7 +19,7 @@ from airgen.commands import COMMANDS, GROUPS
 
 PACKAGE = Path(airgen.__file__).parent
 
-# The floors of the house, from the ground up: a part imports only parts that stand before it.
+# The layers of the package, from the bottom up: a part imports only parts that come before it.
 FLOORS = (
     "errors", "mask_secrets", "guard", "keys", "records", "sequences", "languages", "paths", "exact_arithmetic",
     "interruptible", "user_functions", "notebook", "retrying", "yaml_text", "sql_connections", "user_code",

@@ -51,7 +51,7 @@ def test_moves_by_hand(home: Path) -> None:
     before = {query: dict(judged) for query, judged in labels.qrels.items()}
     after = {query: {**judged, f"doc{int(query[2:]) + 5:03d}": 1.0} for query, judged in before.items()}
     best, finder = moves(runs, before, after, "RR@10", 2)
-    # A passage that is not in the corpus stands first for q-00, so its relevant ones have the ranks 4 and 2.
+    # A passage that is not in the corpus comes first for q-00, so its relevant passages have ranks 4 and 2.
     assert (finder.before.value, finder.after.value) == pytest.approx(((1 / 4 + 3 / 3) / 4, (1 / 2 + 3) / 4))
     change = finder.change
     assert change.value == pytest.approx(finder.after.value - finder.before.value)
@@ -99,7 +99,7 @@ def test_runs_are_counted_exported_and_judged_by_a_function_or_a_pipelines_llm(
     judged = holes("out", "--judge", "judge_of_holes:judge")
     assert judged["judged"] == 1
     (system,) = judged["systems"]
-    assert system["after"]["value"] > system["before"]["value"]  # p3 stands first, and turned out relevant
+    assert system["after"]["value"] > system["before"]["value"]  # p3 comes first, and turned out to be relevant
     wrong = {
         "judge_of_holes:nothing": "judge_of_holes",
         "levels": "give module:function",

@@ -180,7 +180,7 @@ def test_agreement_by_hand() -> None:
         "toy", 2, tuple(items(("positive", 3, 2), ("other", 1, 2))), {"positive, level 3": 90, "other, level 1": 10}
     )
     result = score(sample, [{1: 3, 2: 1, 3: 1, 4: 0}])
-    # Of the positives one is confirmed, of the others both: .9 * .5 + .1 * 1.
+    # One of the positives is confirmed, and both of the others: .9 * .5 + .1 * 1.
     assert result.overall.share == pytest.approx(0.55)
     assert (result.overall.agreed, result.overall.count) == (3, 4)
     groups = {name: (one.agreed, one.count) for name, one in {**result.by_kind, **result.by_level}.items()}
@@ -222,7 +222,7 @@ def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
         page.keyboard.press("s")
     saved.value.save_as(tmp_path / "answers.json")
     assert read_answers(tmp_path / "answers.json", sample.key, 3).answers == {1: 3, 2: 0}
-    # A reload goes on where it was, at the first pair without an answer.
+    # A reload continues at the first pair without an answer.
     page.reload()
     assert page.text_content("#progress") == "3 of 3, 2 answered"
     # On another computer the saved file is opened; answers to another sample are not taken.

@@ -150,7 +150,7 @@ def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, 
         manifest.notes[NOTE]["labels"] == len(people) and "labels are people's" in (dataset / "README.md").read_text()
     )
     assert manifest.audit is not None and CONFIRMED in manifest.audit
-    # The corpus is the same, so that nobody learns from it what the answers were.
+    # The corpus is the same, so it does not reveal the answers.
     assert (dataset / "corpus.jsonl").read_bytes() == (
         dataset.parent / "versions" / "0.1" / "corpus.jsonl"
     ).read_bytes()

@@ -115,7 +115,7 @@ def test_answers_stay_valid_where_their_pairs_exist(run: Run, done: Run, folder:
         add_answer(live, drawn, {"number": number, "level": 3 if drawn.items[number - 1].relevant else 0})
     whole = score_labels(job, [live], job.directory / "audit")
     assert (whole.overall.share, whole.gone, whole.unanswered) == (pytest.approx(1.0), 0, 0)
-    # The card that a person edited is kept beside the dataset.
+    # A copy of the card that a person edited is kept with the dataset.
     card = dataset / "README.md"
     card.write_text(card.read_text("utf-8") + "\nOur own words.\n", encoding="utf-8")
     score_labels(job, [live], job.directory / "audit")

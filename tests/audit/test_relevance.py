@@ -43,7 +43,7 @@ def test_the_kinds_of_passages() -> None:
     assert kinds(rows[:1] * 2, ["s"]) == alike
     assert kinds(rows[:1], ["s"]) == {**alike, "a": WIDER}  # one voter is no majority
     assert kinds(rows, ["s"])["a"] == WIDER and kinds(rows, ["s"])["b"] == NEITHER
-    # A source that is not found, or is no better than the typical candidate, gives no cut.
+    # A source that is not found, or is no better than the typical candidate, gives no cutoff.
     assert kinds(rows, ["f"]) == {} and kinds(rows[:1], ["elsewhere"]) == {}
 
 

@@ -254,7 +254,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_into_the_documents(tmp_pa
     assert (tmp_path / "own" / "corpus.yaml").read_text() != "mine"
     with pytest.raises(UsageError, match=r"inside the documents.*airgen init docs"):
         call("init", place, "--out", place)
-    for folder in ("other", "own"):  # what is wrong with the documents is told first
+    for folder in ("other", "own"):  # problems with the documents are reported first
         with pytest.raises(CorpusError, match="no such file"):
             call("init", tmp_path / "nowhere", "--out", tmp_path / folder)
     (tmp_path / "pictures").mkdir()

@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_worker_niceness", "0")  # else other tests beside this one take all of its time
+        patch.setenv("RAY_worker_niceness", "0")  # otherwise, other tests would take all of its time
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         try:
             found = Cluster(

@@ -36,7 +36,7 @@ def ranking(ids: list[str], place: int = 0) -> Prelabel:
     [
         (ranking(IDS), set(), IDS[:10]),  # thresholds are ranks, and inclusive
         (ranking(IDS), {"d15", "d19", "d20"}, [*IDS[:10], "d15", "d19"]),  # rank 20 is in, rank 21 is out (A.3)
-        (prelabel(dict.fromkeys(IDS, 1.0)), set(), IDS[:10]),  # ties stand in the order of the recall
+        (prelabel(dict.fromkeys(IDS, 1.0)), set(), IDS[:10]),  # ties keep the order of the recall
     ],
 )
 def test_who_votes_for_what(scores: Prelabel, negatives: set[str], voted: list[str]) -> None:
@@ -96,7 +96,7 @@ def test_table_2_in_one_world_with_every_reason() -> None:
         "new": ("add_positive", "judged 2"),
         "zero": ("ignore", "judged 0"),
     }
-    assert list(decided(levels, "at"))[2:] == sorted(set(levels) - {"pos", "at"})  # in an order of its own
+    assert list(decided(levels, "at"))[2:] == sorted(set(levels) - {"pos", "at"})  # in its own order
 
 
 def test_the_cut_between_levels_is_a_setting() -> None:

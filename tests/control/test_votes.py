@@ -209,7 +209,7 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
         sources = {one.final.key: [one.passage.id] for one in job.accepted(store).lineages}
     voted_down = [row for row in decisions(result) if row.action == "ignore"]
     assert voted_down and all(voted(rows[row.parent], sources[row.parent])[row.id] < cut for row in voted_down)
-    # What it is to be relevant changes the labels, and nobody is asked anything for it.
+    # Changing the definition of relevance changes the labels without asking anyone.
     wider = run("runs", {**VOTES, "task: qa": "task: qa\nrelevance: subject"})
     assert not wider.already_done and sum(stage["calls"] for stage in wider.usage.values()) == 0
     assert narrow < positives(wider)

@@ -100,7 +100,7 @@ def test_every_hub_corpus_has_a_double_and_every_double_its_corpora() -> None:
         assert one["schema"], path
 
 
-# Of a file with many variants two are read; the others at night.
+# For a file with many variants, two are read; the others are read in the nightly tests.
 FAMILIES = Counter[str]()
 NAMES = []
 for name in CORPORA:

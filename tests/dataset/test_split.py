@@ -43,7 +43,7 @@ def placed(source: str) -> str:
 def test_the_papers_counts_are_exact() -> None:
     splits = exact_splits([f"passage {i}" for i in range(1731)], {"dev": 1, "test": 4}, placed)
     assert Counter(splits.values()) == {"dev": 346, "test": 1385}
-    # Which queries of a block of five are dev is not to be told from their order.
+    # The order of the queries does not reveal which query of a block of five is dev.
     assert len({i % 5 for i in range(1731) if splits[f"passage {i}"] == "dev"}) == 5
 
 

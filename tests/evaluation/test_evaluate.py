@@ -48,7 +48,7 @@ def test_a_run_file_by_hand_and_its_tables(dataset, their_run, tmp_path):
     assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
     assert (result.queries, result.missing, result.unjudged) == (3, 1, 1)
     assert result.notes == {"unknown_queries": 1}
-    # Of the two queries with both kinds of label ... only q1 has a negative, and it stands above the positive.
+    # Of the two queries with both kinds of label ... only q1 has a negative, which ranks above the positive.
     assert result.negatives_above == {"queries": 1, "share": 1.0, "mean": 1.0}
     means = {(group.attribute, group.value): (group.queries, group.mean) for group in result.groups}
     assert means["type", "question"] == (1, pytest.approx(at_two))
@@ -73,7 +73,7 @@ def test_a_run_file_by_hand_and_its_tables(dataset, their_run, tmp_path):
 def test_what_is_written_is_what_was_measured_and_the_second_time_costs_nothing(dataset, tmp_path):
     options = Options(measures="nDCG@10 AP Recall@5")
     (result,) = evaluate(dataset, systems(BM25), tmp_path / "out", options)
-    assert result.means["nDCG@10"] > 0.8  # each query's words stand in its passage
+    assert result.means["nDCG@10"] > 0.8  # each query's words occur in its passage
     kept = json.loads(result.paths.json.read_text())
     assert kept["means"] == dict(result.means)
     assert kept["rules"]["ties"] == "passage id descending"

@@ -147,7 +147,7 @@ def test_nothing_to_score():
 
 
 def test_many_blocks_give_the_same_as_one():
-    # More than 2^22 (query, passage) cells are looked up in several blocks: here 40 x 140,000.
+    # More than 2^22 (query, passage) cells are looked up in several blocks; this test has 40 x 140,000.
     wide = {f"q{number}": {f"d{number * 7919 % 140000}": 1.0, f"d{number}": 0.5} for number in range(40)}
     filler = {"filler": {f"d{number}": float(-number) for number in range(140000)}}
     qrels = {query: {next(iter(hits)): 2, "d3": 1} for query, hits in wide.items()}

@@ -238,7 +238,7 @@ def test_the_ids_of_the_corpus_find_the_passages_of_an_exported_dataset(tmp_path
         assert ids.find("docs/page-99.md") is None
         run = run_from_dict({"q-01": {own[1]: 2.0, own[2]: 1.0, "elsewhere": 0.5}}).renamed(ids.find)
         assert dict(run.items()) == {"q-01": [(names["doc001"], 2.0), (names["doc002"], 1.0), ("elsewhere", 0.5)]}
-        if secret:  # whoever has the public part alone is told why
+        if secret:  # users who have only the public part are told why
             (folder / "private" / SECRET_FILE).unlink()
             ids = IdLookup(names.values(), BeirDataset.open(folder))
             assert ids.find(own[0]) is None

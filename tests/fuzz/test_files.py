@@ -250,7 +250,7 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
 ]
 
 
-# A PDF is read in a process of its own.
+# A PDF file is read in a separate process.
 @pytest.mark.parametrize(
     ("name", "seed", "read", "packages"),
     [pytest.param(*one, id=one[0], marks=[pytest.mark.nightly] * (one[0] == "f.pdf")) for one in FILES],

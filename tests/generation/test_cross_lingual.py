@@ -93,7 +93,7 @@ def test_from_the_prompts_to_the_dataset(folder: Path) -> None:
     assert info.description == "Cross-lingual retrieval: queries in German, documents in English."
     card = (job.dataset / "README.md").read_text(encoding="utf-8")
     assert "multilingual" in card and "queries in German, documents in English" in card
-    # Queries and rewrites are asked for in German, all else in English.
+    # Queries and rewrites are requested in German, everything else in English.
     prompts = backend_class(job.pipeline.llm).SEEN  # type: ignore[attr-defined]
     for stage, text in prompts:
         asked = "Write in German, not in English (the language of the document)." in text

@@ -138,7 +138,7 @@ def test_the_draft_that_finds_its_source_best_becomes_the_query(run: Run, folder
         assert query.text == next(row.text for row in usable if row.score == best)
         assert all(-1 <= row.score <= 1 for row in usable)
     scores = {row.score for rows in drafts.values() for row in rows if not row.problem}
-    assert len(scores) > 3  # drafts are told apart
+    assert len(scores) > 3  # drafts are distinguished
     first = {request.key: request for request in asked if request.stage == "query" and len(request.messages) < 3}
     assert sorted({request.sample for request in first.values()}) == [0, 1, 2, 3, 4]
     job = Job(folder / "job.yaml", folder / "runs")

@@ -44,7 +44,7 @@ def test_bounds_say_which_words_to_change(world: World) -> None:
     near = said("vibrating wing of a bird", max_overlap=0.5)
     assert "67%, at most 50%" in near and near.endswith("vibrating, wing")
     assert said("vibrating wing of a bird", max_overlap=0.7) == said("wing flutter") == ""
-    # The title has a bound of its own.
+    # The title has its own limit.
     assert "repeats the document's title (100% of" in said("what is wing flutter", max_title_overlap=0.5)
     assert said("why do wings shake", max_title_overlap=0.5) == ""  # one of its two words
     assert said("wing flutter", "", max_title_overlap=0.5) == ""

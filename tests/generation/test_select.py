@@ -33,7 +33,7 @@ def lineage(name: str, text: str, level: int | None = 3, *, rewrite: str = "", s
 def test_the_first_of_near_duplicates_stays_by_its_final_text() -> None:
     found = select(
         [
-            lineage("a", "how do bees make honey", 1),  # rejected: it stands in nobody's way
+            lineage("a", "how do bees make honey", 1),  # rejected, so it blocks no other query
             lineage("b", "How do bees make honey?"),
             lineage("c", "how do bees make honey"),
             lineage("d", "how do bees make honey", rewrite="where does the sweet stuff come from"),
@@ -54,7 +54,7 @@ def test_beyond_the_target_is_surplus_and_a_longer_prefix_keeps_the_first() -> N
     few, more = select(every, 3), select(every, 6)
     assert more.lineages[:3] == few.lineages == every[:3]
     assert (few.surplus, more.surplus) == (5, 2)
-    # Surplus queries reject nobody: the fourth is like the third, and the third alone was accepted.
+    # Surplus queries do not reject others: the fourth is like the third, and only the third was accepted.
     again = select([*every[:3], lineage("x", every[3].final.text), every[3]], 3)
     assert again.surplus == 2 and not again.rejected
 

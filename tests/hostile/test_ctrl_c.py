@@ -45,7 +45,7 @@ if name:
 from airgen.cli import main
 main()
 """
-# Parts of somebody else's that never come back, as a large model on a slow machine.
+# Third-party calls that never return, as with a large model on a slow machine.
 STUCK = """
 import threading
 import numpy as np

@@ -44,7 +44,7 @@ MEASURABLE = 0.004  # seconds; below it the growth of CPU time is noise
 LONGEST = 64_000  # characters
 SCREEN = 4_000  # characters that are tried at once, before the growth is measured
 GROWTH = 3.0  # of CPU time, where the input doubles: 2 is linear, 4 quadratic
-QUICK = 2.5  # a growth that is told from 4 by one look
+QUICK = 2.5  # a growth that one measurement distinguishes from 4
 
 # Patterns that see only texts of a bounded length, and that length.
 BOUNDED = {

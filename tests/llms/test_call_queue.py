@@ -173,7 +173,7 @@ async def test_a_call_that_nobody_waits_for_is_not_sent_and_dropped() -> None:
     assert (line.dropped, line.started, line.stage.waiting) == ([line.calls[1]], [line.calls[0]], 0)
 
 
-# -- what the user is told ------------------------------------------------------------------------------------------
+# -- messages to the user -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

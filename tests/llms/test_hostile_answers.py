@@ -116,7 +116,7 @@ def test_an_answer_with_poison_beside_it_is_kept(changes: dict[str, Any], header
 )  # fmt: skip
 def test_what_is_no_answer_is_a_row_and_paid(content: bytes, error: str, usd: float, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
+        patch.setattr("airgen.llms.health.DOWN", 99)  # in this test, a single failed call does not mean a dead server
         row, spent = answered(content, tmp_path)
     assert row.error == error and spent == pytest.approx(usd) and row.cost_usd == spent
 

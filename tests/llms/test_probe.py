@@ -129,7 +129,7 @@ def test_a_job_of_batches_is_probed_live(loopback: Callable[..., Any], tmp_path:
     async def notebook() -> None:
         probed(path)
 
-    asyncio.run(notebook())  # where a loop runs already
+    asyncio.run(notebook())  # if a loop is already running
     assert server.stats()["batch_lines"] == 0 and server.stats()["requests"] >= 6
 
 

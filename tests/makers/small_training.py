@@ -18,7 +18,7 @@ QUICK = {
 def train_quickly(kind: str, dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Any:
     """Train a kind on a small dataset; `changes` come after the quick settings of the kind."""
     quick = QUICK.get(kind, (*_TRANSFORMER, "learning_rate=2e-3", "epochs=2"))
-    if kind == "augment":  # the paper's, which needs more queries than are here
+    if kind == "augment":  # the paper's value, which needs more queries than this test has
         settings = {"recipe": Path("augment-nq"), **settings}
         quick = (*quick, "learning_rate=3e-5", "hard_negatives=1", "negatives=both", "patience=3")
     request = TrainingRequest(dataset, str(base), out, changes=(*quick, *changes), quiet=True, device="cpu", **settings)

@@ -254,7 +254,7 @@ def test_the_hub_comes_first_and_gives_way_to_the_registry(index: Path, tmp_path
 
     def answer(one: Asked) -> tuple[int, bytes, dict[str, str]] | None:
         repository = one.path.split("/")[2]
-        if one.method == "GET" and "/resolve/" in one.path:  # the library asks other things of its own
+        if one.method == "GET" and "/resolve/" in one.path:  # the library makes other requests too
             asked.append(one.path)
         if repository in ("away", "silent"):
             over.wait(60 if repository == "silent" else 0)

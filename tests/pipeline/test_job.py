@@ -109,7 +109,7 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Pat
 def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
     price = "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
     changes = {"target: 12": "target: 2", "concurrency: 32": price}
-    # The scripted backend is free; priced, it stands for a paid one.
+    # The scripted backend is free; with a price, it replaces a paid one.
     with pytest.raises(BudgetSpent, match="raise the budget and run the same command"):
         run("paid", changes, budget_usd=2.0)
     done = run("paid", changes, budget_usd=1000.0)
@@ -240,7 +240,7 @@ def test_one_more_reranker_or_document_costs_only_itself(
     two = {**few, three: "[bm25, dense]"}
     run("runs", {**few, three: "[dense]"})
     more = scored(lambda: run("runs", two), monkeypatch)
-    assert more == {"BM25Reranker": 6 * 30}  # the dense scores stand
+    assert more == {"BM25Reranker": 6 * 30}  # the dense scores remain
     extra = {"id": "doc-new", "title": "Tides", "text": "A document that was added later, on tides and lanterns alike."}
     write_rows(folder / "small.jsonl", [*read_rows(folder / "small.jsonl"), extra])
     grown = scored(lambda: run("runs", two), monkeypatch)

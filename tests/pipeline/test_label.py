@@ -370,7 +370,7 @@ def test_a_faq_is_labelled_as_init_says(home: Path, monkeypatch: pytest.MonkeyPa
     pipeline = home / "own" / "pipeline.yaml"
     votes = {"kind": "votes"}
     base = {**PIPELINE, "control": {**BASE["control"], "judge": votes}, "corpus": "corpus.yaml"}
-    pipeline.write_text(yaml.safe_dump(base))  # a model that is here
+    pipeline.write_text(yaml.safe_dump(base))  # a model on this machine
     program, *words = shlex.split(line)
     printed = call(*words)
     assert program == "airgen" and "labels of faq.csv" not in printed and "No person has checked" not in printed

@@ -64,7 +64,7 @@ def test_a_status_file_keeps_the_stages_of_earlier_processes(tmp_path: Path) -> 
 
 def test_a_job_may_be_moved_and_copied(done: Run, folder: Path, tmp_path: Path) -> None:
     done()
-    call("run", folder / "job.yaml", "--no-report")  # it knows now where it is
+    call("run", folder / "job.yaml", "--no-report")  # it now knows its location
     project = tmp_path / "project"
     project.mkdir()
     for name in ("job.yaml", "small.yaml", "small.jsonl", "runs"):
@@ -109,7 +109,7 @@ def test_check_says_what_is_paid_and_what_is_left(done: Run, folder: Path) -> No
     assert re.match(rf"paid so far: \$0\.070 for \d+ of 24 queries \({calls:,} calls\); left: about \$0\.00 ", line)
     found = json.loads(call("check", job, "--target", 24, "--json"))["standing"]
     assert found["paid_usd"] == 0.07 and 12 <= found["accepted"] < 24 and 0 < found["left_calls"] < 3 * calls
-    # While it runs, nobody else can open its database: its status file says it.
+    # While it runs, no other process can open its database, but its status file can be read.
     status = {"stages": {"queries": {"done": 5}}, "usage": {"query": {"calls": 9}}, "spent_usd": 0.5}
     running = Job(job, folder / "runs", target=24)
     with (

@@ -92,7 +92,7 @@ def test_a_job_lies_beside_its_pipeline_from_wherever_it_is_named(
             assert find_job(name).directory.resolve() == work.resolve()
             with pytest.raises(UsageError, match="this job has no dataset yet: run `airgen run "):
                 dataset_of(name)
-    assert find_place("quickstart")[1] == Path("runs")  # a shipped one belongs to nobody's folder
+    assert find_place("quickstart")[1] == Path("runs")  # a shipped pipeline belongs to no folder
     assert find_place(folder / "job.yaml", Path("other"))[1] == Path("other")
     # A command that wants a dataset takes its job; a folder, and what is neither, is itself.
     (work / "dataset").mkdir()
@@ -270,7 +270,7 @@ def test_a_run_on_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         and "│" not in out
         and "┃" not in out
     )
-    # The systems best first, with intervals; what can be told of them; the bill; the paths.
+    # The best systems first, with intervals; the verdict; the cost; the paths.
     (head,) = [at for at, line in enumerate(lines) if line.split()[:3] == ["#", "system", "nDCG@10"]]
     assert "95 %" in lines[head] and "rank" in lines[head]
     rows = [line.replace("†", "").split() for line in lines[head + 1 : head + 3]]

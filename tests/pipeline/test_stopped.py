@@ -88,7 +88,7 @@ def test_a_name_that_no_server_has(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_answer_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends a little for ever is given up after the time of an answer."""
-    monkeypatch.setattr("airgen.llms.health.DOWN", 99)  # a single call that fails is no dead server here
+    monkeypatch.setattr("airgen.llms.health.DOWN", 99)  # in this test, a single failed call does not mean a dead server
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -304,4 +304,4 @@ def test_a_version_with_more_queries_changes_nothing_of_the_earlier_one(home: Pa
     assert not original & set(added.values())
     queries = {row["_id"] for row in rows(new / "queries.jsonl")} - {row["_id"] for row in rows(old / "queries.jsonl")}
     places = [place for place, row in enumerate(rows(new / "queries.jsonl")) if row["_id"] in queries]
-    assert len(queries) == 8 and max(places) - min(places) > 8  # they stand among the old ones
+    assert len(queries) == 8 and max(places) - min(places) > 8  # they are among the old ones

@@ -76,7 +76,7 @@ def published(house: str, out: Path, *, mended: bool = True) -> tuple[list[str],
     """The lines of a published corpus, half of it generated, and the ids of generated passages."""
     make_corpus(out.with_suffix(".jsonl"), 2 * EACH)
     every = [json.loads(line) for line in out.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()]
-    every.sort(key=lambda row: text_key(row["id"]))  # topics and numbers of specimens are words: they tell nothing here
+    every.sort(key=lambda row: text_key(row["id"]))  # topics and numbers of specimens are words, so they reveal nothing
     texts = [HOUSES[house](row["title"], row["text"], place) for place, row in enumerate(every)]
     passages = [Passage(f"p{at}", f"one-{at}", at, text, title) for at, (title, text) in enumerate(texts[:EACH])]
     style, name = HouseStyle(), lambda id_: "d" + SECRET.text("document", id_)[:15]

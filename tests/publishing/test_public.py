@@ -176,7 +176,7 @@ def test_a_faq_whose_ids_tell_the_labels_is_not_published(folder: Path) -> None:
         if told:
             with pytest.raises(DatasetError, match=r"have the id of a passage.*write `export: \{ids: opaque\}`"):
                 public_part(job.dataset, folder / "public", ["test"])
-            public_part(job.dataset, folder / "public-all", [])  # where no label is withheld, nothing is told
+            public_part(job.dataset, folder / "public-all", [])  # if no label is withheld, nothing is revealed
         else:
             public_part(job.dataset, folder / "public", ["test"])
             assert warnings_of(job.dataset, ["test"]) == []

@@ -163,7 +163,7 @@ PLACES = ("create", "info", "refs", "tree", "preupload", "commit", "tag")
     [
         *([Fault(place, **fault) for place in PLACES] for fault in (
             {"status": 503}, {"status": 429}, {"drop": "before"}, {"drop": "after"})),
-        [Fault("commit", status=412), Fault("commit", status=409)],  # somebody else committed meanwhile
+        [Fault("commit", status=412), Fault("commit", status=409)],  # another client committed meanwhile
     ],
 )  # fmt: skip
 def test_passing_faults_end_in_one_commit(server: FakeHub, dataset: Path, tmp_path: Path, faults: list[Fault]) -> None:

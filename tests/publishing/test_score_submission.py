@@ -229,7 +229,7 @@ def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
             read_submission(path)
         return time.process_time() - began
 
-    # The least of three: a garbage collection of what earlier tests left may fall into one of them.
+    # The minimum of three, because garbage collection of earlier tests may run during one of them.
     assert min(cpu_seconds(10_000) for _ in range(3)) < 3 * min(cpu_seconds(5_000) for _ in range(3)) + 0.1
 
 

@@ -89,7 +89,7 @@ def test_each_part_has_these_files_and_no_others(dataset: Path, tmp_path: Path) 
     )
     after = contents(dataset)
     assert all(after[name] == before[name] for name in before if name != "manifest.json")  # it stays as it was
-    # The numbers of withheld labels are not told, nor what the dataset was made from; the permission is.
+    # The numbers of withheld labels and the sources of the dataset are not revealed; the permission is.
     assert public.statistics.splits["dev"] == whole.statistics.splits["dev"] == SplitStatistics(2, 9.0, 4, 2)
     assert public.statistics.splits["test"] == SplitStatistics(4, 9.0, None, None)
     permission = "permission to publish the corpus"

@@ -81,7 +81,7 @@ def test_a_function_is_kept_by_its_source_or_its_version(made: Bench, here: Path
     assert len(calls) == after and not first[0].cached and again[0].cached
     airgen.evaluate(made, {"site": airgen.Function(site, version="2")}, quiet=True)
     assert len(calls) > after
-    counted = SimpleNamespace(search=site)  # nobody can tell what stands behind an object
+    counted = SimpleNamespace(search=site)  # what is behind an object cannot be known
     for _ in range(2):
         after = len(calls)
         with pytest.warns(Unkept, match=r"object has neither a version nor source code .*airgen\.Function\(object, "):

@@ -51,7 +51,7 @@ def test_answers_from_pages_are_scored(done: Run, folder: Path, tmp_path: Path, 
     page.goto(f"{index.as_uri()}#/d0/audit?n=9")
     page.reload()
     page.get_by_text("2 of 20 pairs of the sample are answered.").wait_for()
-    # A button says its level in words also where a phone shows the key alone, and keeps the focus in the next pair.
+    # A button gives its level in words even if a phone shows only the key, and keeps the focus in the next pair.
     page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_role("button", name=re.compile("^x cannot say")).focus()
     page.get_by_role("button", name="Next →").focus()

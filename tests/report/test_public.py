@@ -79,7 +79,7 @@ def test_a_part_of_a_public_report_cannot_read_what_is_private(dataset: Path, re
     (result,) = source.results["test"]
     assert source.job is None and source.labels("test") == source.rankings("test") == {}
     assert not result.paths.run.exists() and not result.paths.scores.exists()
-    assert (result.worst, result.groups) == ({}, ()) and result.means  # the mean alone is told
+    assert (result.worst, result.groups) == ({}, ()) and result.means  # only the mean is shown
     assert source.labels("dev") and source.rankings("dev")["bm25"]
 
 

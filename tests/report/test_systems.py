@@ -92,7 +92,7 @@ def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made:
     data, out = made.data, made.out
     board = board_of(data)
     compared = json.loads((out / "little" / "test" / "comparison.json").read_text())
-    about = data["d0/overview"]  # no model made it, so a label 0 is no hard negative, and nobody has to check a model
+    about = data["d0/overview"]  # no model made it, so a label 0 is not a hard negative, and no model needs checking
     assert not about["facts"]["generated"] and not about["unchecked"]
     assert [one["name"] for one in board["systems"]] == ["a", "b", "c"]
     queries = column(data["d0/board0/queries"]["table"], "Query")
@@ -124,7 +124,7 @@ def test_figures_are_those_of_the_result_files_and_ranks_and_holes_by_hand(made:
     assert first == {"a": "1–11", "b": "211–", "c": "3331"}
     square = board["square"]
     assert [row[:2] for row in cells(square)] == [("1", "a"), ("2", "b"), ("3", "c")]
-    assert {sign for row in cells(square) for sign in row[2:]} == {""}  # four queries tell nobody apart
+    assert {sign for row in cells(square) for sign in row[2:]} == {""}  # four queries do not distinguish any systems
     assert column(square, "2")["ids"] == [["a", "b"], None, ["c", "b"]]
     assert column(square, "2")["picture"]["values"] == [0.0, None, 0.0]
     (pair,) = [one for one in compared["pairs"] if {one["first"], one["second"]} == {"a", "b"}]

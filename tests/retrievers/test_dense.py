@@ -37,7 +37,7 @@ def test_worked_example() -> None:
     dense = Dense(Letters())
     dense.index(Corpus(["x", "y", "z"], ["ab", "a", "c"], ["", "b", ""]))
     hits = dense.search(["a", "c"], 4)
-    # "ab" and "b a" (title and text) are one vector: the tie stands in the order of the corpus.
+    # "ab" and "b a" (title and text) are the same vector, so the tie keeps the order of the corpus.
     assert hits.positions.tolist() == [[0, 1, 2, -1], [2, 0, 1, -1]]
     assert hits.scores[0] == pytest.approx([0.5**0.5, 0.5**0.5, 0, -np.inf], abs=1e-3)
 
@@ -173,7 +173,7 @@ def test_a_model_that_was_trained_for_the_dot_product(dot_model: Callable[[str],
     folder = dot_model("dot")
     texts = ["cells", "the energy of cells and the energy of cells", "of the", "energy", "and the cells of energy"]
     theirs = load_embedder({"kind": "sentence-transformers", "model": str(folder)}).model.encode(texts)
-    assert np.linalg.norm(theirs, axis=1).std() > 0.01  # else the two similarities could not differ
+    assert np.linalg.norm(theirs, axis=1).std() > 0.01  # otherwise, the two similarities could not differ
     dots = theirs @ theirs.T
     unit = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)
     for chosen, scores in ({}, dots), ({"similarity": "dot"}, dots), ({"similarity": "cosine"}, unit @ unit.T):

@@ -74,7 +74,7 @@ def test_recall_reranking_and_evaluation_encode_a_passage_once(
     alone.index(corpus)
     wanted, scores = alone.search(QUERIES, 5), load_reranker(reranker).score(pairs)
     asked.clear()
-    for _ in range(2):  # the second time stands for a later process: memory is empty, the disk is not
+    for _ in range(2):  # the second time simulates a later process: memory is empty, the disk is not
         with shared_encodings(tmp_path / "shared"):
             np.testing.assert_array_equal(load_reranker(reranker).score(pairs), scores)
             again = load_retriever(retriever)

@@ -117,7 +117,7 @@ def test_several_requests_at_once_keep_the_order_and_the_bound(service: Service)
         with lock:
             together += 1
             most = max(most, together)
-        full.wait(20)  # three requests are here at once, or this fails
+        full.wait(20)  # three requests arrive at once, or this fails
         with lock:
             together -= 1
         return 200, {"data": [{"index": 0, "embedding": [len(body["input"][0]), 1]}]}

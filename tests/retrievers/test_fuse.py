@@ -88,7 +88,7 @@ def test_rm3_learns_terms_of_the_best_passages() -> None:
     assert bm25.positions[0].tolist() == [0, 1]
     assert query["cat"] == pytest.approx(0.5 * (one * 2 / 4) / (one + two))
     assert query["purr"] == pytest.approx(0.5 + 0.5 * 0.25)
-    assert 4 in rm3.search(["purr"], 5).positions[0].tolist()  # found by "felines" alone
+    assert 4 in rm3.search(["purr"], 5).positions[0].tolist()  # found only by "felines"
 
 
 def test_rm3_limits() -> None:
@@ -114,7 +114,7 @@ def test_lsa_joins_words_that_share_company() -> None:
     lsa = LSA(dim=2)
     lsa.index(Corpus([str(n) for n in range(8)], texts))
     found = lsa.search(["car", "unknownword"], 4)
-    assert set(found.positions[0].tolist()) == {0, 1, 2, 3}  # with "automobile", which "car" never stands beside
+    assert set(found.positions[0].tolist()) == {0, 1, 2, 3}  # with "automobile", which never occurs with "car"
     assert found.positions[1].tolist() == [-1] * 4
 
 

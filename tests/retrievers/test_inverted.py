@@ -78,7 +78,7 @@ def test_more_scores_in_one_bucket_than_insertion_sorts(k: int) -> None:
     random = np.random.default_rng(0)
     dense = 1 + random.integers(0, 50, (3, 4000)) * np.float32(1e-6)
     dense[1] *= random.random(4000) < 0.5
-    dense[2, 17] = 1e9  # so far above the others that one bucket holds all of these
+    dense[2, 17] = 1e9  # so far above the others that one bucket holds all of them
     index = make(dense.tolist())
     queries = [{1: 1.0, 0: 2.0}, {0: 1.0}, {0: 1.0, 2: 1.0}]
     assert_same(*(index.search(queries, k, compiled=compiled) for compiled in (False, True)))

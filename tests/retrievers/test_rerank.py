@@ -47,7 +47,7 @@ def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpu
     ours.token_budget = budget
     theirs = library.CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu").predict(pairs)
     assert ours.score(pairs) == pytest.approx(theirs, abs=2e-6)
-    assert np.std(theirs) > 0.01  # else anything would be equal
+    assert np.std(theirs) > 0.01  # otherwise, anything would be equal
     assert ours.score([]).shape == (0,)
 
 
@@ -146,7 +146,7 @@ def test_the_best_are_reordered_and_the_rest_follows() -> None:
     system = reranked(First([3, 2, 1, 0, 5]), reranker)
     assert reranker.fitted == 6
     hits = system.search(["x", "y"], 6)
-    # D 9, then B and C tie and stand in the order of position; A and F keep their places below.
+    # D has 9, then B and C tie and keep the order of position; A and F keep their places below.
     assert hits.positions.tolist() == [[3, 1, 2, 0, 5, -1]] * 2
     assert hits.scores[0, :3].tolist() == [9, 5, 5]
     assert (np.diff(hits.scores[0, 2:5]) < 0).all()

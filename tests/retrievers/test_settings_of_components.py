@@ -112,9 +112,9 @@ def test_each_field_changes_the_description_or_is_about_speed(part: str, kind: s
     model = resolve(part, kind).Settings
     base = required(part, kind)
     if kind == "late":
-        base["index"] = "compressed"  # else its settings have no part
+        base["index"] = "compressed"  # otherwise, its settings have no part
     if kind == "dense" and part == "retriever":
-        base["index"] = "HNSW4"  # else its settings have no part
+        base["index"] = "HNSW4"  # otherwise, its settings have no part
     before = described(part, kind, base, world)
     checked = model.model_validate(base, context={"folder": world})
     silent = []

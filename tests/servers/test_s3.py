@@ -57,7 +57,7 @@ def store(server: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     (tmp_path / "cache" / "models").symlink_to(cache_dir("models"))
     for name, value in (("ACCESS_KEY_ID", S3_KEY[0]), ("SECRET_ACCESS_KEY", S3_KEY[1]), ("ENDPOINT_URL", server.url)):
         monkeypatch.setenv(f"AWS_{name}", value)
-    # rclone answers a range with the checksum of the whole object, at which the client stops unless it is told.
+    # rclone answers a range with the checksum of the whole object, so the client stops unless it is configured.
     monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "when_required")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))  # no settings of the user

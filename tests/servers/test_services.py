@@ -123,7 +123,7 @@ def test_postgresql_full_text_with_chunks(service, dataset, tmp_path, monkeypatc
     )
     (result,) = evaluate(dataset, [wanted], tmp_path / "out", Options(top=5))
     run = dict(read_run(result.paths.run).ranked().items())
-    # The first chunk of p1 ("Cats cats eat fish ...") has both words; "market" stands in p5 alone.
+    # The first chunk of p1 ("Cats cats eat fish ...") has both words; "market" occurs only in p5.
     assert [key for key, _ in run["q1"]] == ["p1", "p3", "p2"]  # p3 and p2 have equal scores
     assert [key for key, _ in run["q3"]] == ["p5"]
     assert {key for key, _ in run["q2"]} == {"p1", "p4"}

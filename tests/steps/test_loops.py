@@ -154,7 +154,7 @@ def test_a_whole_step_does_what_has_no_row_of_its_fingerprint(store: Store, tmp_
     more = run_whole(RECALLS, _names(store, tmp_path))
     assert [row.parent for row in store.rows(Recall, order="rowid")] == ["a", "b", "c"]
     assert more.plan == done.plan
-    # The place behind the colon is no part of the fingerprint, all else is.
+    # The position after the colon is not part of the fingerprint; everything else is.
     same, other = replace(RECALLS, name="recall:0"), replace(RECALLS, version=4)
     assert same.fingerprint(more, "m") == RECALLS.fingerprint(more, "m") != RECALLS.fingerprint(more, "n")
     run_whole(other, more)

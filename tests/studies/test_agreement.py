@@ -54,7 +54,7 @@ def test_a_correlation_by_hand_and_its_interval() -> None:
 
 
 def test_pairs_that_people_separate() -> None:
-    # d and e are told apart by neither side; the generated side puts a above b, which people see the other way round.
+    # Neither side separates d and e; the generated side puts a above b, while people see it the other way round.
     random = np.random.default_rng(0)
     noise = 0.02 * random.standard_normal((5, 60))
     noise[4] = -noise[3]
@@ -254,7 +254,7 @@ def test_draws_that_rank_nothing_are_left_out_of_the_chart(tmp_path: Path) -> No
 
 
 def test_sides_of_another_breadth_are_named() -> None:
-    one = {"q1": {"a": 1.0, "b": 0.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {"e": 0.0}}  # 1.5 where there are any
+    one = {"q1": {"a": 1.0, "b": 0.0}, "q2": {"c": 2.0, "d": 1.0}, "q3": {"e": 0.0}}  # 1.5 if there are any
     assert breadth_note(one, 1.5) == breadth_note(one, 3.0) == breadth_note(one, 0.0) == breadth_note({}, 1.5) == []
     (wide,) = breadth_note(one, 4.0)
     assert "Human queries have 1.5 relevant passages each, generated ones 4.0: a stricter cut" in wide

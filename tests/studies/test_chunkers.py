@@ -173,7 +173,7 @@ def test_gold_is_the_quote_of_the_answer_or_the_passage(folder):
 def test_documents_are_put_together_from_their_chunks_whatever_their_order(tmp_path):
     settings = ChunkerSettings(name="c", by="sentences", size=12, overlap=5)
     pieces = list(chunks_of([WholeDocument("d", "Bees", TEXT)], settings, WORDS, "en"))
-    assert any(one.end > two.start for one, two in pairwise(pieces))  # some characters stand in two chunks
+    assert any(one.end > two.start for one, two in pairwise(pieces))  # some characters occur in two chunks
     rows = [{"_id": one.id, "title": one.title, "text": one.text.strip()} for one in reversed(pieces)]
     home = write_beir(
         tmp_path / "data", rows, [{"_id": "q", "text": "honey"}], {"test": [("q", pieces[2].id, 1)]}, name="x"

@@ -27,7 +27,7 @@ CORPUS = [
     {"_id": "d4", "title": "Ants", "text": "Ants farm aphids."},
 ]
 QUERIES = [
-    # bee, make, sweet, food: two of four stand in d1
+    # bee, make, sweet, food: two of the four occur in d1
     {"_id": "q1", "text": "how bees make sweet food", "metadata": {"type": "question", "style": "casual"}},
     # wasp, paper: both in d2
     {"_id": "q2", "text": "wasps and paper", "metadata": {"type": "claim", "style": "concise"}},
@@ -164,7 +164,7 @@ def test_the_command_labels_with_the_scripted_model_and_pays_once(folder: Path, 
     # A model that would now refuse everything is not asked again.
     label(out, "refuse: 1.0")
     assert files == {name: (out / name).read_bytes() for name in files}
-    # Labels that no one could read are counted.
+    # Labels that could not be read are counted.
     assert "4 queries have no label: malformed" in label(tmp_path / "other", "prose: 1.0").stderr
 
 

@@ -42,7 +42,7 @@ def test_who_errs_more_errs_on_the_same_pairs_too() -> None:
 def test_labels_are_those_of_table_2() -> None:
     relevant = {"q1": {"a", "b", "far"}, "q2": {"c"}}
     seen = {"q1": ["b", "x", "a", "y"], "q2": ["x", "c"]}
-    sources = {"q1": "far", "q2": "c"}  # a source counts though it was not recalled, and is in no pair of its own
+    sources = {"q1": "far", "q2": "c"}  # a source counts even if it was not recalled, and is in no pair
     lucky: dict[tuple[str, str], float] = {("q1", "b"): 0.1, ("q1", "x"): 0.1, ("q2", "c"): 0.1}
 
     def luck(query: str, id_: str) -> float:
@@ -85,7 +85,7 @@ def test_systems_are_ranked_by_the_labels_of_each_judge() -> None:
     assert all(row.all.low <= row.all.value <= row.all.high for row in found.judges)
     # The votes show one passage that is not relevant besides the relevant ones: less can go wrong.
     assert rows["generous"].votes.value > rows["generous"].all.value
-    # Sources fall by the judge's errors, not by what else it sees.
+    # Sources are dropped because of the judge's errors, not because of anything else that it sees.
     assert rows["generous"].left == 1.0 and rows["strict"].left == rows["20 % wrong"].left == pytest.approx(
         0.8, abs=0.06
     )

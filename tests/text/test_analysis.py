@@ -35,7 +35,7 @@ def test_switches() -> None:
     assert analyser("en", stem=False)("The foxes ran") == ["foxes", "ran"]
     assert analyser("en", stopwords=False)("The foxes") == ["the", "fox"]
     assert analyser("en", ngram=3)("Cat") == ["_ca", "cat", "at_"]
-    assert analyser("xx")("Zażółć GĘŚLĄ") == ["zażółć", "gęślą"]  # no rules of its own: split and lower case
+    assert analyser("xx")("Zażółć GĘŚLĄ") == ["zażółć", "gęślą"]  # without its own rules: split and lower case
     assert analyser("zh-Hant") == analyser("zh")
     assert analyser("en").describe() == {"language": "en", "split": "uax29", "stemmer": "porter", "stopwords": 33}
 

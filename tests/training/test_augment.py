@@ -77,7 +77,7 @@ def test_the_formula_and_the_loss_term_by_term(
     df = np.array([sum(term in terms for terms in corpus) for term in vocabulary])
     idf = np.log((number - df + 0.5) / (df + 0.5) + 1)
 
-    def term_of(token: str) -> str:  # all words are single tokens here
+    def term_of(token: str) -> str:  # all words in this test are single tokens
         return token if terms == "wordpiece" else (*made.retriever.analyser(token), token)[0]
 
     def f(passage: int) -> Any:
@@ -296,7 +296,7 @@ def test_words_beyond_the_encoder_have_the_mean_weight(dataset: Path, bert: Path
     made = lively(task(dataset, bert, max_query_tokens=5, augmentation=False))
     made.save(tmp_path)
     system = Augmented(tmp_path)
-    text = "amber bridge candle desert engine"  # two or three of them are read, beside [CLS] and [SEP]
+    text = "amber bridge candle desert engine"  # two or three of them are read, in addition to [CLS] and [SEP]
     terms = {term.term: term.weight for term in system.explain(text)}
     assert list(terms) == text.split()
     weights = list(terms.values())

@@ -51,7 +51,7 @@ def test_distillation_is_the_divergence_from_the_teacher() -> None:
 
 
 def test_texts_that_are_relevant_or_the_query_itself_are_no_negatives() -> None:
-    # Query 0's positive stands in column 0 and, as an equal text, in column 2; query 1 is itself the text of column 3.
+    # Query 0's positive is in column 0 and, as an equal text, in column 2; query 1 is itself the text of column 3.
     masked = false_negatives(
         np.array([-1, 9]), np.array([5, 6, 5, 9]), [frozenset({5}), frozenset({6, 5})], np.array([0, 1])
     )

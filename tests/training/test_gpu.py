@@ -94,7 +94,7 @@ def test_every_kind_has_a_precision_and_checkpointing(
         "less memory": ("gradient_checkpointing=true",),
     }.items():
         seen.clear()
-        whole = ("train_encoder=true",) if kind == "augment" else ()  # else no layer of it is computed again
+        whole = ("train_encoder=true",) if kind == "augment" else ()  # otherwise, no layer is recomputed
         trained = run(kind, dataset, base, tmp_path / name, "cpu", "max_steps=1", *whole, *changes)
         losses[name], counts[name] = trained.history[-1]["loss"], len(seen)
         assert set(seen) >= {torch.bfloat16} if name == "bf16" else set(seen) == {torch.float32}

@@ -96,7 +96,7 @@ def test_a_sequence_to_sequence_model_gives_queries(bert: Path, tmp_path: Path) 
     torch.manual_seed(99)  # what was drawn before does not matter
     assert model.write(["amber bridge"], 5, [1]) == [first] and 1 <= len(first) <= 5
     assert model.write(["amber bridge"], 5, [2]) != [first]
-    # Nor do the texts beside it, however many and in whatever order.
+    # Nor do the other texts in the batch, however many and in whatever order.
     texts = ["amber bridge", "candle desert engine falcon", "island", "jungle kettle lantern mirror needle orchard"]
     batch = model.write(texts, 5, [1, 2, 3, 4])
     assert batch[0] == first and all(1 <= len(queries) <= 5 for queries in batch)
