@@ -29,6 +29,7 @@ from airgen.keys import file_sha256
 from airgen.publishing import dataset_key
 from airgen.publishing.withhold import pair_of
 from airgen.registry import closest
+from airgen.text.escaping import terminal_text
 
 NO_RERANKER = "NoReranker"
 # The errors of zipfile for a damaged file; RuntimeError is for a missing password.
@@ -305,8 +306,8 @@ def _parse(data: bytes, where: str, name: str) -> SystemHits:
         text = value.get(theirs)
         if text is None and ours == "task" and len(parts) >= 3:
             text = parts[-3]  # early versions of air-benchmark store the task only in the folder name
-        if not isinstance(text, str) or not text or len(text) > 200:
-            reasons.append(f"{where}: {theirs} is missing or is not a short text")
+        if not isinstance(text, str) or not text or len(text) > 200 or terminal_text(text) != text:
+            reasons.append(f"{where}: {theirs} is missing or is not a short text that can be printed")
         fields[ours] = str(text)
     hits: dict[str, dict[str, float]] = {}
     try:
