@@ -128,6 +128,7 @@ def test_web_pages(site: str, tmp_path: Path) -> None:
 
 
 OWN = '''
+from urllib.parse import quote
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document
 
@@ -140,6 +141,14 @@ class Pages(BaseReader):
             raise PermissionError(f"401 for token {self.token}")
         address = {"url": "https://example.org/a", "title": "A"}
         return [Document(text=text, metadata=address) for text in TEXTS[:2]] + [Document(text=TEXTS[2])][:count]
+
+class Telling(BaseReader):
+    """Puts what it was given wherever a document has room for it."""
+    def __init__(self, token, wiki):
+        self.token, self.wiki = token, wiki
+    def load_data(self):
+        about = {"url": f"{self.wiki}/a?token={self.token}", "title": f"A {self.token}", "by": [self.token]}
+        return [Document(text=f"{TEXTS[0]} {self.token} {quote(self.token)} {self.wiki}", metadata=about)]
 
 class Lazy(BaseReader):
     def lazy_load_data(self):
@@ -242,6 +251,19 @@ def test_secrets_stand_in_the_environment_and_in_no_message(own: Path, monkeypat
     with pytest.raises(CorpusError, match="401 for token") as failed:
         rows(own, "hub_of_ours:Pages", arguments={"token": "${PAGES}", "broken": True})
     assert "4711" not in str(failed.value) and failed.value.__cause__ is None
+
+
+def test_keys_are_in_no_row_and_other_variables_stay(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGES", "quite secret/4711")
+    monkeypatch.setenv("WIKI", "https://wiki.example.org")
+    arguments = {"token": "${PAGES}", "wiki": "${WIKI}"}
+    reader = {"kind": "llama-index", "reader": "hub_of_ours:Telling", "arguments": arguments, "metadata": ["url", "by"]}
+    (row,) = prepare(corpus(own, reader), "qa")
+    assert isinstance(row, Passage)
+    assert "4711" not in repr(row)
+    assert row.id == "https://wiki.example.org/a?token=[key]" and row.title == "A [key]"
+    assert row.text.endswith("[key] [key] https://wiki.example.org")
+    assert json.loads(row.metadata) == {"url": row.id, "by": ["[key]"]}
 
 
 def test_the_terminal_is_as_it_was() -> None:

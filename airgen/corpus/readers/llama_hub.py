@@ -32,7 +32,7 @@ from airgen.corpus.readers.metadata import metadata_text
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.errors import CorpusError, MissingExtra
 from airgen.keys import text_key
-from airgen.mask_secrets import error_words
+from airgen.mask_secrets import SHORTEST, error_words, masked, masked_value, of_addresses
 from airgen.records import Document, Dropped
 from airgen.registry import EXTRAS, load_extra, meant
 from airgen.settings.http import VARIABLE
@@ -114,6 +114,7 @@ class LlamaIndexReader:
     def __init__(self, settings: Settings, place: Place) -> None:
         self.settings, self.place = settings, place
         self._secrets: list[str] = []
+        self._keys = sorted(_keys({"arguments": settings.arguments, "load": settings.load}), key=len, reverse=True)
 
     def read(self) -> Iterator[Document | Dropped]:
         """Yield the documents. Raises a one-line CorpusError, which never shows environment variables."""
@@ -169,7 +170,9 @@ class LlamaIndexReader:
         text = getattr(loaded, "text", None)
         if not isinstance(text, str):
             return drop("no text", detail=f"a {type(loaded).__name__}", source=self.settings.reader)
-        address = self._address(loaded, metadata)
+        text = masked(text, self._keys)
+        metadata = {name: masked_value(part, self._keys) for name, part in metadata.items()}
+        address = masked(self._address(loaded, metadata), self._keys)
         counts[address] += 1
         identity = address if counts[address] == 1 else f"{address}#{counts[address]}"
         if len(text.encode("utf-8", "surrogatepass")) > self.settings.max_bytes:
@@ -279,6 +282,22 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for part in value:
             yield from _texts(part, name)
+
+
+def _keys(value: Any) -> set[str]:
+    """Return the keys and passwords in the environment variables of the arguments, which no row may hold.
+
+    Other variables, such as the address of a wiki, may be part of its documents.
+    """
+    keys: set[str] = set()
+    for argument, text in _texts(value):
+        for name in VARIABLE.findall(text):
+            content = secret(name) or ""
+            keys.update(of_addresses(content))
+            named = _SECRET_NAME.search(name) or _SECRET_NAME.search(argument)
+            if len(content) >= SHORTEST and (named or looks_like_a_key(content)):
+                keys.add(content)
+    return keys
 
 
 def _is_path(text: str) -> bool:
