@@ -178,7 +178,7 @@ def _fail(error: AirgenError) -> NoReturn:
     from airgen.interruptible import leave
     from airgen.text.escaping import visible
 
-    if error.told:
+    if error.was_printed:
         leave("", error.exit_code)
         raise SystemExit(error.exit_code) from None
     lines = (

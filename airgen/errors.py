@@ -10,7 +10,7 @@ class AirgenError(Exception):
     """Base class of all errors that airgen raises."""
 
     exit_code = 1
-    told = False  # a log has already reported it, so the command line does not print it again
+    was_printed = False  # a log has already reported it, so the command line does not print it again
 
     def _render_traceback_(self) -> list[str]:
         """Show only the message in a notebook, without a traceback."""
@@ -38,7 +38,8 @@ class MissingExtra(AirgenError):
     """A package required by an optional feature is not installed."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the package {package}: pip install 'airgen-bench[{extra}]'")
+        self.package, self.command = package, f"pip install 'airgen-bench[{extra}]'"
+        super().__init__(f"{feature} needs the package {package}: {self.command}")
 
 
 class FetchError(AirgenError):

@@ -205,15 +205,20 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
             sys.path.remove(place)
 
 
-def installed(module: str, feature: str) -> list[str]:
-    """Return "", or a line that says how to install a missing package of an extra. The package is not imported."""
+def missing_extra(module: str, feature: str) -> MissingExtra | None:
+    """Return the error that a missing package of an extra would raise; None if it is installed. It is not imported."""
     try:
         if importlib.util.find_spec(module) is not None:
-            return []
+            return None
     except ModuleNotFoundError:  # its parent is missing
         pass
     distribution, extra = EXTRAS[module.partition(".")[0]]
-    return [str(MissingExtra(feature, distribution, extra))]
+    return MissingExtra(feature, distribution, extra)
+
+
+def missing_extras(modules: Iterable[str], feature: str) -> list[str]:
+    """Return a line for each package that is missing, with the command that installs it."""
+    return [str(error) for module in modules if (error := missing_extra(module, feature)) is not None]
 
 
 def load_extra(module: str, feature: str) -> Any:

@@ -3,7 +3,7 @@
     store = Store.open(Path("runs/python-reference/work.duckdb"))
     store.put(rows)                    # one transaction
     await store.commit(rows)           # one transaction with the other commits of these 10 ms
-    store.made(Character, fingerprint)
+    store.rows_of(Character, fingerprint)
 
 A row whose key already exists is left unchanged: a key identifies the work, and work is done once.
 """
@@ -234,7 +234,7 @@ class Store:
         sql += f" ORDER BY {order}" if order else ""
         return [kind(*values) for values in self.query(sql, parameters)]
 
-    def made(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
+    def rows_of(self, kind: type[T], fingerprint: str, among: Iterable[str] | None = None) -> list[T]:
         """Return the rows made by a stage with this fingerprint, sorted by ordinal. `among` limits them to some
         parents."""
         where, parameters = "t.fingerprint = ?", [fingerprint]

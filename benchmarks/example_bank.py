@@ -228,7 +228,7 @@ def first_drafts(job: Job) -> dict[str, tuple[str, str]]:
         passages = {row.key: row.id for row in store.rows(Passage)}
         parents = {row.key: row.parent for kind in (Sample, Character, Scenario) for row in store.rows(kind)}
         drafts = sorted(store.rows(Candidate), key=lambda row: (row.parent, row.ordinal))
-        made = store.made(Query, job.fingerprints["query"])
+        made = store.rows_of(Query, job.fingerprints["query"])
         usable = [row for row in drafts if not row.problem] if job.pipeline.generation.candidates > 1 else made
         for row in usable:
             key = row.parent

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from airgen.corpus.cleaning.mask_personal_data import mask
-from airgen.corpus.cleaning.name_recognisers import knows
+from airgen.corpus.cleaning.name_recognisers import has_recogniser
 
 _MARK = re.compile(r"\[(NAME|ADDRESS|BIRTH|PASSPORT|ACCOUNT):([^]]*)\]")
 _MASK = re.compile(r"<([A-Z]+)>")
@@ -97,7 +97,9 @@ def main() -> None:
                 mask(long, options.names, language)
             seconds = f" {(time.process_time() - began) / 4 / len(long) * 1e6:.1f} s"
         print(
-            row(language if knows(language) or options.names != "ner" else f"{language} (after titles)", counts)
+            row(
+                language if has_recogniser(language) or options.names != "ner" else f"{language} (after titles)", counts
+            )
             + seconds
         )
     print(row("all", total))

@@ -248,8 +248,8 @@ except StoreError as error:
 
 def test_a_fingerprint_decides_what_is_read(store: Store) -> None:
     store.put([Sample("a", "p", "s1", 1), Sample("c", "o", "s1", 0), Sample("b", "p", "s2", 0)])
-    assert [row.key for row in store.made(Sample, "s1")] == ["c", "a"]  # by ordinal
-    assert [row.key for row in store.made(Sample, "s1", ["p", "x"])] == ["a"]
+    assert [row.key for row in store.rows_of(Sample, "s1")] == ["c", "a"]  # by ordinal
+    assert [row.key for row in store.rows_of(Sample, "s1", ["p", "x"])] == ["a"]
 
 
 def test_a_kept_plan_is_found_by_what_is_known_of_it(store: Store) -> None:
@@ -375,8 +375,8 @@ def test_every_type_of_a_field_has_its_column(store: Store) -> None:
         Everything("l", "p", "f", 1, "", -1, -0.5, False, None, None, None, [], [], []),
     ]
     store.put(rows)
-    assert store.made(Everything, "f") == rows
-    assert [type(getattr(store.made(Everything, "f")[0], name)) for name in ("number", "yes")] == [int, bool]
+    assert store.rows_of(Everything, "f") == rows
+    assert [type(getattr(store.rows_of(Everything, "f")[0], name)) for name in ("number", "yes")] == [int, bool]
 
 
 def test_a_row_type_from_outside_gets_a_table_of_its_fields(store: Store) -> None:

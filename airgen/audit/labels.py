@@ -85,7 +85,7 @@ def _decided_items(job: Job) -> list[AuditItem]:
         accepted = job.accepted(store)
         plan = job.plan(store)
         decisions: dict[str, list[Decision]] = {}
-        for row in store.made(Decision, plan.get("decision", ""), accepted.keys):
+        for row in store.rows_of(Decision, plan.get("decision", ""), accepted.keys):
             decisions.setdefault(row.parent, []).append(row)
         decided = {row.id for rows in decisions.values() for row in rows if row.action in _KINDS}
         texts = Pool.of(store, plan, accepted).rows(decided)
@@ -596,11 +596,11 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKind
 
     for lineage in sorted(accepted.lineages, key=order):
         stages = [f"prelabel:{place}" for place in range(len(pipeline.control.rerankers))]
-        rows = [row for stage in stages for row in store.made(Prelabel, plan[stage], [lineage.final.key])]
+        rows = [row for stage in stages for row in store.rows_of(Prelabel, plan[stage], [lineage.final.key])]
         sources = [source.id for source in lineage.sources]
         whole = kinds(rows, sources) if len(rows) == len(stages) else {}  # else it came after the last finished run
         if pipeline.control.judge.members and rows:
-            judged = store.made(Judgment, plan["judgment"], [lineage.final.key])
+            judged = store.rows_of(Judgment, plan["judgment"], [lineage.final.key])
             levels = {row.id: row.level for row in current(store, plan["corpus"], judged)}
             whole = _judged(pipeline, levels, voted_=whole, recalled=rows[0].ids, sources=sources)
         if kinds_of := {id_: kind for id_, kind in whole.items() if id_ not in generated}:

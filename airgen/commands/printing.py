@@ -54,7 +54,7 @@ def logging_events(on: bool) -> Iterator[Callable[[dict[str, Any]], None] | None
             raise
         ending = error if isinstance(error, AirgenError) else Stopped(INTERRUPTED)
         print_event(end_event(ending))
-        ending.told = True
+        ending.was_printed = True
         raise ending from error
     finally:
         _logging = before

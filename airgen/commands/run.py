@@ -193,7 +193,7 @@ def run_and_report(
     if log is not None:
         log(end_event(error, directory=result.directory, verdict=result.verdict, seconds=round(result.seconds, 3)))
         if error is not None:
-            error.told = True
+            error.was_printed = True
     return Outcome(result, study.text(title=False), json=result_values(result), error=error)
 
 

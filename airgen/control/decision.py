@@ -73,7 +73,7 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
 def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
     asked = {(pair.query, pair.id) for pair in pairs_of(control)}
     asked |= {(key, id_) for key, ids in control.sources.items() for id_ in ids}
-    rows = control.store.made(Judgment, control.plan["judgment"], control.queries)
+    rows = control.store.rows_of(Judgment, control.plan["judgment"], control.queries)
     judgments: dict[str, dict[str, Judgment]] = {}
     for row in current(control.store, control.plan["corpus"], [row for row in rows if (row.parent, row.id) in asked]):
         judgments.setdefault(row.parent, {})[row.id] = row

@@ -103,7 +103,7 @@ def pairs_of(control: Control) -> list[Pair]:
 
 def own_labels(control: Control) -> list[Judgment]:
     """Return the user's own labels as judgments. These pairs are not judged."""
-    return control.store.made(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
+    return control.store.rows_of(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
 
 
 def pair_name(query: str, id_: str, keys: Mapping[str, str]) -> str:
@@ -160,7 +160,7 @@ async def add_judgments(control: Control) -> None:
 def _with_rows(control: Control) -> list[PairToJudge]:
     """Return every pair to judge, with its judgment or skip, if any."""
     store, fp = control.store, control.plan["judgment"]
-    rows = {row.key: row for row in store.made(Judgment, fp)}
+    rows = {row.key: row for row in store.rows_of(Judgment, fp)}
     skips = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
     every = pairs_of(control)
     keys = store.passages_named(control.plan["corpus"], {pair.id for pair in every}, "t.key")

@@ -32,7 +32,7 @@ MINED_NAME = "mined_negative"
 def mined_by_query(store: Store, plan: Plan, queries: Collection[str] | None = None) -> dict[str, list[HardNegative]]:
     """Return the mined negatives in order, by query key, optionally for some queries only."""
     negatives: dict[str, list[HardNegative]] = {}
-    for row in store.made(HardNegative, plan[MINED_NAME], queries) if MINED_NAME in plan else ():
+    for row in store.rows_of(HardNegative, plan[MINED_NAME], queries) if MINED_NAME in plan else ():
         negatives.setdefault(row.parent, []).append(row)
     return negatives
 
@@ -49,7 +49,7 @@ def _work(control: Control, model: Any) -> Iterator[RowBatch]:
     recalled = {id_ for recall in recalls.values() for id_ in recall.ids} - set(control.pool.negatives)
     titles = control.store.passages_named(control.plan["corpus"], recalled, "t.title")
     decisions: dict[str, dict[str, Decision]] = {}
-    for decision in control.store.made(Decision, control.plan["decision"], control.queries):
+    for decision in control.store.rows_of(Decision, control.plan["decision"], control.queries):
         decisions.setdefault(decision.parent, {})[decision.id] = decision
 
     def of(lineage: Lineage) -> list[HardNegative | Skip]:

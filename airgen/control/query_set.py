@@ -66,7 +66,7 @@ class QuerySet(Whole):
 
     def rows(self, step: str, kind: type[Any]) -> dict[str, Any]:
         """Return the rows of a finished step by query key, for steps with one row per query."""
-        return {row.parent: row for row in self.store.made(kind, self.plan[step], self.queries)}
+        return {row.parent: row for row in self.store.rows_of(kind, self.plan[step], self.queries)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.cleaning.name_recognisers import lacks
+from airgen.corpus.cleaning import name_recognisers
 from airgen.corpus.node_parsers import node_parser
 from airgen.corpus.readers.files import files
 from airgen.corpus.readers.reader import Place, Reader
@@ -117,7 +117,7 @@ def missing(settings: CorpusSettings, task: Task) -> list[str]:
             except CorpusError as error:
                 lines.append(str(error))
     if task != "long-doc" and settings.names == "ner":
-        lines += lacks(settings.language)
+        lines += [part.line for part in name_recognisers.missing(settings.language)]
     try:
         place_of(settings)
         load_tokenizer(settings.tokenizer, settings.language)

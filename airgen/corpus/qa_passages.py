@@ -62,7 +62,7 @@ class CleanedEntry:
 
     Attributes:
         row: The resulting row, unless a corpus-wide step drops it.
-        seen: The results of `look` for each corpus-wide step that it reached, in order.
+        seen: The results of `digests` for each corpus-wide step that it reached, in order.
         chunks: Its chunks, which replace it if it was split.
         masked: Number of replacements of each kind of personal data.
     """
@@ -102,7 +102,7 @@ class _Recipe:
                 f"compute: node {socket.gethostname()} has other versions of the cleaning packages ({first} "
                 f"{installed[first] or 'is missing'}, and here it is {self.versions[first]}): install the same there"
             )
-        return _PartCleaner(self.settings, self.reader).look
+        return _PartCleaner(self.settings, self.reader).clean_part
 
 
 def qa_passages(
@@ -136,7 +136,7 @@ def qa_passages(
     versions = {name: version for name, version in package_versions().items() if version}
     work = Work(
         "cleaning",
-        cleaner.look,
+        cleaner.clean_part,
         _Recipe(settings if files is not None else _without_reader(settings), files, versions).make,
     )
     columns: dict[Path, SeenColumns] = {}
@@ -188,7 +188,7 @@ class _PartCleaner:
         self._lines = _steps(settings)  # of whole documents and of chunks; of one where there are no chunks
         self.corpus_wide = [[step for step in line if not isinstance(step, CleaningStep)] for line in self._lines]
 
-    def look(self, part: Part) -> _CleanedPart:
+    def clean_part(self, part: Part) -> _CleanedPart:
         """Return the rows of a part in order."""
         rows: list[Document | Dropped] = []
         for source in part:
@@ -219,8 +219,8 @@ class _PartCleaner:
         for step in line:
             alive = [(at, item) for at, item in enumerate(entries) if rows[at] is None and isinstance(item, Item)]
             if not isinstance(step, CleaningStep):
-                for (at, _), seen in zip(alive, step.look([item for _, item in alive]), strict=True):
-                    notes[at].append(seen)
+                for (at, _), digest in zip(alive, step.digests([item for _, item in alive]), strict=True):
+                    notes[at].append(digest)
                 continue
             for at, item in alive:
                 if not (result := step.judge(item)).keep:

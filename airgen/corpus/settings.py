@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
-from airgen.corpus.cleaning.name_recognisers import lacks
+from airgen.corpus.cleaning import name_recognisers
 from airgen.errors import CorpusError, SettingsError
 from airgen.paths import data_dir
 from airgen.registry import closest
@@ -237,7 +237,7 @@ class CorpusSettings(Settings):
             return self.clean.names
         if not PERSONAL_DOMAINS & set(re.findall(r"[a-z]+", self.domain.lower())):
             return "keep"
-        return "titles" if lacks(self.language) else "ner"
+        return "titles" if name_recognisers.missing(self.language) else "ner"
 
     @property
     def identity(self) -> dict[str, Any]:

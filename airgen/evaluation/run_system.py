@@ -45,12 +45,18 @@ from airgen.settings.user_function import PYTHON
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A system's run, description and costs. `notes` counts irregularities."""
+    """A system's run, description and costs.
+
+    Attributes:
+        notes: Counts of irregularities.
+        is_filtered: Whether the search has kept to the queries' filters.
+    """
 
     run: Run
     description: Mapping[str, Any]
     costs: Costs
     notes: Mapping[str, int] = field(default_factory=dict)
+    is_filtered: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,11 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     """Run one system. Raises AirgenError if it fails, and UsageError for wrong settings."""
     with guarded(system.kind):
         finished = _run(system, context)
-    return _filtered(finished, context) if context.filters else finished
+    return _filtered(finished, context) if context.filters and not finished.is_filtered else finished
 
 
 def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
-    """Keep the hits that match their query's filter, for a system that does not filter.
+    """Keep the hits that match their query's filter, of a run file, a function or a service.
 
     A search that returns only a few hits should filter them itself, since the hits that it did not return are lost.
     """
@@ -268,7 +274,7 @@ def _searched(
         filters = [context.filters.get(query) for query in ids]
         hits = search_within(retriever, texts, filters, context.corpus, k=context.top, hits=hits)
     run = run_from_hits(ids, context.corpus.ids, hits)
-    return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run))
+    return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run), is_filtered=True)
 
 
 def _equal_scores(run: Run) -> dict[str, int]:

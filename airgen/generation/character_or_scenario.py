@@ -13,7 +13,7 @@ from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, make_row
+from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, make_row
 
 
 def draw_one_stage(
@@ -76,7 +76,7 @@ def draw_one_stage(
         texts = random.sample(known := scripted(topic), min(items.get("minItems", 3), len(known)))
         return json.dumps({f"{name}s": texts}, ensure_ascii=False)
 
-    def show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
+    def show(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
         if not lineage.every(writes):
             return {}, []
         row = lineage.one(writes)

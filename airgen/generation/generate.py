@@ -47,16 +47,16 @@ def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lin
             if stage.done(lineage):
                 saw_step(health, lineage, stage)
         if finished(lineage, flow):
-            _saw_end(health, rejected.get(lineage.sample.key))
+            _record_end(health, rejected.get(lineage.sample.key))
     return health
 
 
-def _saw_end(health: Health, rejected: Rejected | None) -> None:
+def _record_end(health: Health, rejected: Rejected | None) -> None:
     if rejected is None:
-        health.saw("queries")
+        health.record("queries")
     else:
         cause = "check" if rejected.cause == "control" else rejected.cause
-        health.saw("queries", rejected.words, cause=cause)
+        health.record("queries", rejected.words, cause=cause)
 
 
 def select(lineages: Sequence[Lineage], flow: Flow, pipeline: Pipeline) -> Accepted:
@@ -139,7 +139,7 @@ async def generate(
 
                 def ended(lineage: Lineage, health: Health = health) -> None:
                     rejected = _rejection(lineage, flow, pipeline)
-                    _saw_end(health, rejected)
+                    _record_end(health, rejected)
                     health.check()
                     if lineage.query:
                         display.saw_query(lineage.final.text, rejected.words if rejected else "")
@@ -206,7 +206,7 @@ def accepted_so_far(
     store: Store, flow: Flow, plan: Plan, pipeline: Pipeline, frame: Collection[str] | None = None
 ) -> Accepted:
     """Return the selection from the finished samples on disk, without samples outside `frame`."""
-    every = store.made(Sample, plan["sample"])
+    every = store.rows_of(Sample, plan["sample"])
     if not every:
         return Accepted([], [], 0, False)
     members = dict(store.passage_names(plan["corpus"], {sample.parent for sample in every}))

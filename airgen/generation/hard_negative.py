@@ -40,7 +40,7 @@ async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         if good >= min(least or 1, count) or good == count:
             return None
         wanted = f"usable documents, but {count} are needed that differ from each other and from the document"
-        return Problem("too few usable documents", told=f"{good} {wanted}")
+        return Problem("too few usable documents", feedback=f"{good} {wanted}")
 
     values = {
         "language_name": language_name(language),

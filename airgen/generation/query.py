@@ -23,7 +23,7 @@ from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, make_row, skip, stage_prompt
+from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, skip, stage_prompt
 
 TWO_PASSAGES = "query_two_passages"
 
@@ -209,7 +209,7 @@ def _scripted(request: Request) -> str:
     return json.dumps({"query": padded(words, count) + mark}, ensure_ascii=False)
 
 
-def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
     row = lineage.query
     if row is None:
         return {}, []

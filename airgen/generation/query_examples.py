@@ -108,7 +108,7 @@ def repeats_example(text: str, examples: tuple[str, ...], language: str) -> Prob
     tokens = folded_words(text, language)
     shares_run = any(run in _runs(examples, language) for run in _windows(tokens))
     if shares_run or any(alike(frozenset(tokens), example) for example in _word_sets(examples, language)):
-        return Problem("repeats an example", told="it repeats one of the examples; write only about the document")
+        return Problem("repeats an example", feedback="it repeats one of the examples; write only about the document")
     return None
 
 

@@ -16,7 +16,7 @@ from airgen.llms.scripted import document
 from airgen.records import Query, ReferenceAnswer, Rewrite, Row
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, make_row
+from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, make_row
 from airgen.text.escaping import plain_text
 
 _MIN_QUOTED_WORDS, _MIN_QUOTED_SHARE = 4, 0.75  # of a quote that must be in the text as one run, if not all is
@@ -35,7 +35,7 @@ async def _answer(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
 
     def check(value: Any) -> Problem | None:
         if not quoted(value["quote"]):
-            return Problem("its quote is not in the document", told="quote the document's own words unchanged")
+            return Problem("its quote is not in the document", feedback="quote the document's own words unchanged")
         return wrong_language(value["answer"], language)
 
     values = {"language_name": language_name(language), "document": lineage.document, "query": final.text}
@@ -73,7 +73,7 @@ def _scripted_answer(request: Request) -> str:
     return json.dumps({"quote": " ".join(quote), "answer": " ".join(quote[:3])}, ensure_ascii=False)
 
 
-def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
+def _show_answer(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
     rows = lineage.every(ReferenceAnswer)
     if not rows:
         return {}, []

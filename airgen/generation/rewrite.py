@@ -20,7 +20,7 @@ from airgen.retrievers.model_output import unit_rows
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Cost, Problem, Step, Told, Tools, asked_language, make_row, stage_prompt
+from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, stage_prompt
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _scripted(request: Request) -> str:
     return json.dumps({"query": padded(kept, asked_length(request))}, ensure_ascii=False)
 
 
-def _show(lineage: Lineage) -> tuple[dict[str, Any], list[Told]]:
+def _show(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
     if lineage.query is None:
         return {}, []
     rows = [{"text": row.text, "style": row.style, "attempts": row.attempts} for row in lineage.rewrites]

@@ -49,7 +49,7 @@ def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], sh
 
     Raises UsageError if no document has a second passage.
     """
-    known = {row.key: row for row in store.made(Sample, plan["sample"], [sample.parent for sample in samples])}
+    known = {row.key: row for row in store.rows_of(Sample, plan["sample"], [sample.parent for sample in samples])}
     new = [sample for sample in samples if sample.key not in known]
     wanted = [sample for sample in new if rng(sample.key, "multi-hop").random() < share]
     near = defaultdict[str, list[str]](list)

@@ -36,7 +36,7 @@ from airgen.errors import LlmError, MissingExtra, ModelError
 from airgen.llms import llama_server
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
 from airgen.llms.chat import chat_reply, closed
-from airgen.registry import installed
+from airgen.registry import missing_extras
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 
@@ -86,7 +86,7 @@ class EmbeddedBackend(Backend):
     @classmethod
     def missing(cls, settings: EmbeddedSettings) -> list[str]:
         """Return a line for the missing package or model file."""
-        problems = installed("xllamacpp", "llm.backend embedded")
+        problems = missing_extras(["xllamacpp"], "llm.backend embedded")
         if settings.model not in models.catalogue():
             problems.append(
                 f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen show models`"

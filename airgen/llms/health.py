@@ -1,8 +1,8 @@
 """Detect whether a model, its endpoint or a prompt is so bad that the run must stop, and explain why.
 
     health = Health("default", cost)
-    health.saw("query")                                                # a piece of work that passed
-    health.saw("query", "malformed", "the answer is empty", "malformed")
+    health.record("query")                                                # a piece of work that passed
+    health.record("query", "malformed", "the answer is empty", "malformed")
     health.check()                                                     # raises LlmError where the evidence is enough
 
 A queue uses it to assess calls (`saw_call`, `is_down`), and the pipeline to assess their results by stage. Both use the
@@ -44,7 +44,7 @@ class _Test:
         self._bad = math.log((1 - hopeless) / (1 - planned))
         self._sum = 0.0
 
-    def saw(self, good: bool) -> bool:
+    def record(self, good: bool) -> bool:
         """Count one item. Returns True if there is enough evidence for the hopeless rate."""
         self._sum = max(0.0, self._sum + (self._good if good else self._bad))
         return self._sum >= -math.log(FALSE_STOP)
@@ -88,7 +88,7 @@ class Health:
 
     # -- work ----------------------------------------------------------------------------------------------------
 
-    def saw(self, name: str, reason: str = "", detail: str = "", cause: str = "check") -> None:
+    def record(self, name: str, reason: str = "", detail: str = "", cause: str = "check") -> None:
         """Count a finished item of a stage (the first word of `name`), accepted or rejected for a `reason`.
 
         Args:
@@ -101,7 +101,7 @@ class Health:
         watched.count(reason, detail)
         if not reason or cause in ("llm", "malformed", "check"):
             usable, accepted = watched.tests
-            decided = [usable.saw(not reason or cause == "check"), accepted.saw(not reason)]
+            decided = [usable.record(not reason or cause == "check"), accepted.record(not reason)]
             watched.broken = any(decided)
 
     def counts(self) -> dict[str, dict[str, Any]]:
@@ -130,7 +130,7 @@ class Health:
         """Count a finished call. Returns why its model should not be asked again, or None."""
         stage = answer.stage
         self._calls.count(answer.error, answer.text if answer.error else "")
-        broken = self._calls.tests[0].saw(not answer.error)
+        broken = self._calls.tests[0].record(not answer.error)
         if not answer.error:
             self._works.add(stage)
             return None

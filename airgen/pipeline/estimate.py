@@ -281,7 +281,7 @@ def _observed(job: Job) -> dict[str, float]:
                 observed[f"{stage} tokens"] = float(tokens)
         kinds: tuple[type[Query] | type[Rewrite], ...] = (Query, Rewrite)
         for kind in kinds if job.pipeline.queries is None else ():
-            attempts = [row.attempts for row in store.made(kind, job.fingerprints[table_of(kind)])]
+            attempts = [row.attempts for row in store.rows_of(kind, job.fingerprints[table_of(kind)])]
             if len(attempts) >= 5:
                 observed[f"{table_of(kind)} tries"] = statistics.fmean(attempts)
         accepted = job.accepted(store)

@@ -18,7 +18,7 @@ from airgen.llms.scripted import document, keywords
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
-from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
+from airgen.steps.ask import ask_about, ask_once_more
 from airgen.steps.step import Problem
 from airgen.training.mining.expansion import PassageText
 
@@ -44,24 +44,18 @@ def expand_with_llm(
     prompt = PromptSet.beside(pipeline.parent).get("expand")
     name_of_language, llm = language_name(language or settings.language), settings.llm
     params: dict[str, Any] = {"temperature": 0.7, "max_tokens": 40 * count + 40}
-    schema, passages = prompt.constrained() or {}, list(passages)
+    passages = list(passages)
 
     async def expand(engine: Llm, passage: PassageText) -> list[str] | str:
-        text = prompt_text(passage.title, passage.text)
-        messages = prompt.render(document=text, language_name=name_of_language, count=count)
-        request = Request(
-            model=llm.model,
-            messages=messages,
-            params=params,
-            schema=schema,
-            sample=0,
-            endpoint=llm.endpoint,
-            stage="expand",
-        )
-        answer = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
+        values = {
+            "document": prompt_text(passage.title, passage.text),
+            "language_name": name_of_language,
+            "count": count,
+        }
+        answer = await ask_once_more(engine, llm, prompt, "expand", params=params, values=values)
         if isinstance(answer, Problem):
             return answer.reason
-        queries = list(dict.fromkeys(" ".join(query.split()) for query in answer[0]["queries"]))[:count]
+        queries = list(dict.fromkeys(" ".join(query.split()) for query in answer["queries"]))[:count]
         return [query for query in queries if query] or "no query in the answer"
 
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
     """Assemble the content of the dataset. `accepted` are the queries that generation accepted."""
     pipeline, ids = job.pipeline, job.ids
     judged: dict[str, list[Decision]] = {}
-    for row in store.made(Decision, plan["decision"], accepted.keys):
+    for row in store.rows_of(Decision, plan["decision"], accepted.keys):
         judged.setdefault(row.parent, []).append(row)
     labels = _labels(pipeline, accepted, judged, without)
     sure = source_label(pipeline) if labels is judged else 1

@@ -150,7 +150,7 @@ def _mined(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
     if "mined_negative" not in plan:
         return []
     queries = accepted.keys
-    skips = store.made(Skip, plan["mined_negative"], queries)
+    skips = store.rows_of(Skip, plan["mined_negative"], queries)
     reasons = Counter(row.reason for row in skips)
     return [FunnelStep("queries with all mined negatives", len(queries), len(queries) - len(skips), _sorted(reasons))]
 

@@ -29,7 +29,7 @@ from airgen.llms.base import backend_class
 from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
 from airgen.pipeline.job import Job, owner_of
 from airgen.pipeline.starter import MULTILINGUAL
-from airgen.registry import installed, names
+from airgen.registry import missing_extras, names
 from airgen.retrievers import Component, Corpus
 from airgen.retrievers.protocols import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
@@ -81,9 +81,9 @@ def preflight(
     if evaluate and until is None and (systems := job.systems_file) is not None:
         attempt(lambda: _systems(systems, problems))
     if evaluate and until is None and pipeline.evaluate.mlflow is not None:
-        problems += installed("mlflow", "evaluate.mlflow")
+        problems += missing_extras(["mlflow"], "evaluate.mlflow")
     if pipeline.compute.kind == "ray":
-        problems += installed("ray", "compute: ray")
+        problems += missing_extras(["ray"], "compute: ray")
     problems += _folder_problems(job.directory) or _owner_problems(job)
     return list(dict.fromkeys(problems))
 

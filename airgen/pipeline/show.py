@@ -108,7 +108,7 @@ class _Control:
         keys = [lineage.final.key for lineage in lineages]
 
         def rows_of(kind: type[R], *stages: str) -> list[R]:
-            return [row for stage in stages if stage in plan for row in store.made(kind, plan[stage], keys)]
+            return [row for stage in stages if stage in plan for row in store.rows_of(kind, plan[stage], keys)]
 
         judgments, decisions = rows_of(Judgment, "judgment", OWN), rows_of(Decision, "decision")
         self.judgments = _by_query(current(store, plan["corpus"], judgments))

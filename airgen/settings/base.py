@@ -116,7 +116,7 @@ class Settings(BaseModel):
         """Return the imports that these values need. Subclasses may add imports that only certain values need."""
         return self.packages
 
-    def lacks(self, folder: Path | None) -> list[str]:
+    def missing(self, folder: Path | None) -> list[str]:
         """Return a line for each missing requirement other than packages, files, models and keys."""
         return []
 

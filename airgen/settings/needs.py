@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from airgen import models
 from airgen.models.catalogue import catalogue
-from airgen.registry import installed, meant
+from airgen.registry import meant, missing_extras
 from airgen.settings.base import marked
 from airgen.settings.http import unset_variables
 from airgen.settings.spec import Spec
@@ -73,7 +73,7 @@ def hub_models(spec: Spec) -> list[str]:
 def needs(spec: Spec) -> list[str]:
     """Return a line for each file, model and package that a component lacks, excluding its parts."""
     settings, folder = spec.settings, spec.folder
-    missing = [line for package in settings.required_packages() for line in installed(package, _what(spec))]
+    missing = missing_extras(settings.required_packages(), _what(spec))
     for name, value, is_model in files_of(settings):
         place = located(value, folder)
         if value in models.catalogue():
@@ -81,7 +81,7 @@ def needs(spec: Spec) -> list[str]:
                 missing.append(f"the model {value} is not on this machine: airgen fetch {value}")
         elif "{" not in value and not place.exists() and (not is_model or value[:1] in "./~"):
             missing.append(f"{name}: {place}: no such file or folder{elsewhere(value, folder)}")
-    return missing + settings.lacks(folder) + unset_variables(settings)
+    return missing + settings.missing(folder) + unset_variables(settings)
 
 
 def _what(spec: Spec) -> str:

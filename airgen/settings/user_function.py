@@ -25,7 +25,7 @@ class OwnSettings(Settings):
     version: str
     place: Annotated[str, SPEED] = ""
 
-    def lacks(self, folder: Path | None) -> list[str]:
+    def missing(self, folder: Path | None) -> list[str]:
         """Return one line if the function is neither known to this process nor importable."""
         try:
             self.found(folder)

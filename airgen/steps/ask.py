@@ -205,6 +205,33 @@ def parsed(schema: Mapping[str, Any]) -> Callable[[Answer], Any]:
     return read
 
 
+async def ask_once_more(
+    llm: Llm, settings: LlmSettings, prompt: Prompt, stage: str, *, params: Mapping[str, Any], values: Mapping[str, Any]
+) -> Any | Problem:
+    """Return what a model answers to a prompt outside any step, after a second attempt if the first is malformed.
+
+    Args:
+        llm: The engine.
+        settings: Of the model that is asked.
+        prompt: A prompt whose answer fits a JSON schema.
+        stage: The account that the calls are charged to.
+        params: Temperature and length of the answer.
+        values: What the prompt is filled in with.
+    """
+    schema = prompt.constrained() or {}
+    request = Request(
+        model=settings.model,
+        messages=prompt.render(**values),
+        params=dict(params),
+        schema=schema,
+        sample=0,
+        endpoint=settings.endpoint,
+        stage=stage,
+    )
+    answer = await ask_until(llm, request, parsed(schema), show_and_correct, attempts=2)
+    return answer if isinstance(answer, Problem) else answer[0]
+
+
 def sampling(llm: LlmSettings) -> dict[str, Any]:
     """Return the sampling parameters of a generation call."""
     return {"temperature": llm.temperature, "max_tokens": llm.max_tokens}
@@ -329,9 +356,9 @@ def saw_answer(health: Health, name: str, value: object) -> None:
     """Count a value, or a Problem in its place. `name` begins with the stage."""
     if isinstance(value, Problem):
         cause = value.cause if value.cause in ("llm", "malformed") else "check"
-        health.saw(name, value.reason, f"{value.detail} {value.answer}", cause)
+        health.record(name, value.reason, f"{value.detail} {value.answer}", cause)
     else:
-        health.saw(name)
+        health.record(name)
 
 
 def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:

@@ -38,7 +38,7 @@ def with_rows(store: Store, lineages: Sequence[Lineage], stages: Sequence[Step],
             continue
         fingerprint = plan[stage.name]
         rows = defaultdict[str, list[Row]](list)
-        made = (row for kind in (stage.writes, *stage.beside) for row in store.made(kind, fingerprint))
+        made = (row for kind in (stage.writes, *stage.beside) for row in store.rows_of(kind, fingerprint))
         for row in (*made, *skips[stage.name, fingerprint]):
             rows[row.parent].append(row)
         for place, parent in enumerate(parents):

@@ -72,9 +72,9 @@ async def walk_each(
 def saw_step(health: Health, parent: Parent, step: Step) -> None:
     """Count the outcome of a step for a parent."""
     if skip := parent.skips.get(step.name):
-        health.saw(step.name, skip.reason, skip.detail, skip.cause)
+        health.record(step.name, skip.reason, skip.detail, skip.cause)
     else:
-        health.saw(step.name)
+        health.record(step.name)
 
 
 def run_whole(step: Step, whole: W) -> W:

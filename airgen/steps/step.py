@@ -73,21 +73,21 @@ class Tools:
 class Problem:
     """What is wrong with an answer, or why a prompt has no usable answer.
 
-    `reason` is counted, and `detail` is about this case. The model is told both, or `told` instead. `answer` is its
+    `reason` is counted, and `detail` is about this case. The model is told both, or `feedback` instead. `answer` is its
     last answer.
     """
 
     reason: str
     detail: str = ""
     cause: Cause = "check"
-    told: str = ""
+    feedback: str = ""
     answer: str = ""
 
     @property
     def text(self) -> str:
         """Return what to tell the model for its next attempt."""
-        if self.told:
-            return self.told
+        if self.feedback:
+            return self.feedback
         separator = " " if self.detail.startswith("(") else ": "
         return f"{self.reason}{separator}{self.detail}" if self.detail else self.reason
 
@@ -159,7 +159,7 @@ def put_rows(whole: Whole, batch: RowBatch) -> None:
     whole.store.put(batch.rows)
 
 
-Told = tuple[str, str]
+ShownLine = tuple[str, str]
 """A label and a text of `airgen show`."""
 
 Work = Callable[[Any, Tools], Awaitable[list[Row] | Problem]]
@@ -240,7 +240,7 @@ class Step:
     cost: Cost | None = None
     stand_in: Callable[[Pipeline, Passage], dict[str, Any]] = lambda pipeline, passage: {}
     scripted: Callable[[Request], str] | None = None
-    show: Callable[[Lineage], tuple[dict[str, Any], list[Told]]] = lambda lineage: ({}, [])
+    show: Callable[[Lineage], tuple[dict[str, Any], list[ShownLine]]] = lambda lineage: ({}, [])
     label: str = ""
     after: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
@@ -303,7 +303,7 @@ class Step:
         """Return the keys of a whole step's parents that have no row of this fingerprint."""
         if self.complete is not None:
             return [] if self.complete(whole.store, fingerprint) else list(whole.parents)
-        rows = () if self.always else whole.store.made(self.writes, fingerprint, whole.parents)
+        rows = () if self.always else whole.store.rows_of(self.writes, fingerprint, whole.parents)
         known = {row.parent for row in rows}
         return [key for key in whole.parents if key not in known]
 

@@ -146,7 +146,7 @@ class TrainedSystem(_Made):
         device: Annotated[str | None, SPEED] = None
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
 
-        def lacks(self, folder: Path | None) -> list[str]:
+        def missing(self, folder: Path | None) -> list[str]:
             """Return a line if the training dataset is missing."""
             if _dataset_place(self.dataset, folder) is not None:
                 return []
@@ -179,7 +179,7 @@ class TrainedSystem(_Made):
         chosen = self.settings
         place = _dataset_place(chosen.dataset, self.folder)
         if place is None:
-            raise UsageError(chosen.lacks(self.folder)[0])
+            raise UsageError(chosen.missing(self.folder)[0])
         home = _home() / _model_name(chosen, place)
         card = _train(
             chosen.train,

@@ -188,7 +188,7 @@ def test_a_job_with_an_llm_judge(run: Run, folder: Path, model_says: Callable[..
     with job.open_store(read_only=True) as store:
         lineages = {job.ids.query(one): one for one in job.accepted(store).lineages}
         for item in drawn.items:
-            rows = store.made(Judgment, job.plan(store)["judgment"], [lineages[item.query].final.key])
+            rows = store.rows_of(Judgment, job.plan(store)["judgment"], [lineages[item.query].final.key])
             level = {job.ids.document(row.id): row.level for row in rows}.get(item.document, 0)
             assert item.kind == (BOTH if level >= 2 else WIDER if level == 1 else NEITHER)
     found = score_relevance(job, [answer(folder, {BOTH, WIDER})], audit)

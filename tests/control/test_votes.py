@@ -172,7 +172,7 @@ def test_property_a_rerankers_scale_does_not_matter(scores: list[float], factor:
 def decisions(result: RunResult) -> list[Decision]:
     job = Job(result.directory.parents[1] / "job.yaml", result.directory.parent)
     with job.open_store(read_only=True) as store:
-        return store.made(Decision, job.plan(store)["decision"])
+        return store.rows_of(Decision, job.plan(store)["decision"])
 
 
 def positives(result: RunResult) -> set[tuple[str, str]]:
@@ -205,7 +205,7 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     # What may be about the subject of a query is not called irrelevant.
     job, cut = Job(result.directory.parents[1] / "job.yaml", result.directory.parent), WAY["subject"]
     with job.open_store(read_only=True) as store:
-        rows = {row.parent: [row] for row in store.made(Prelabel, job.plan(store)["prelabel:0"])}
+        rows = {row.parent: [row] for row in store.rows_of(Prelabel, job.plan(store)["prelabel:0"])}
         sources = {one.final.key: [one.passage.id] for one in job.accepted(store).lineages}
     voted_down = [row for row in decisions(result) if row.action == "ignore"]
     assert voted_down and all(voted(rows[row.parent], sources[row.parent])[row.id] < cut for row in voted_down)

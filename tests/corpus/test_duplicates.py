@@ -30,7 +30,7 @@ def items(texts: list[str]) -> list[Item]:
 
 def judged(step: CorpusWide, rows: list[Item]) -> list[CleanResult]:
     with earlier_documents() as earlier:
-        seen = step.look(rows)
+        seen = step.digests(rows)
         return [step.compare(row.document.id, one, earlier) for row, one in zip(rows, seen, strict=True)]
 
 

@@ -122,10 +122,10 @@ def test_russian_names_are_found_in_every_case() -> None:
 
 def test_a_missing_model_is_named_before_the_corpus_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "fetched", lambda _: False)
-    assert recognisers.lacks("en") == [
+    assert [part.line for part in recognisers.missing("en")] == [
         "clean.names: the model rampart has not been fetched (or set names: keep): airgen fetch rampart"
     ]
-    assert recognisers.lacks("hi") == [] and not recognisers.knows("hi")
+    assert recognisers.missing("hi") == [] and not recognisers.has_recogniser("hi")
 
 
 def corpus(folder: Path, domain: str, rows: list[dict[str, str]], **clean: Any) -> CorpusSettings:

@@ -121,9 +121,9 @@ def kept(folder: Path, runs: str = "runs") -> tuple[dict[str, list[Candidate]], 
     with job.open_store(read_only=True) as store:
         fingerprint = job.fingerprints["query"]
         drafts: dict[str, list[Candidate]] = {}
-        for row in store.made(Candidate, fingerprint):
+        for row in store.rows_of(Candidate, fingerprint):
             drafts.setdefault(row.parent, []).append(row)
-        return drafts, {row.parent: row for row in store.made(Query, fingerprint)}
+        return drafts, {row.parent: row for row in store.rows_of(Query, fingerprint)}
 
 
 def test_the_draft_that_finds_its_source_best_becomes_the_query(run: Run, folder: Path, asked: list[Request]) -> None:

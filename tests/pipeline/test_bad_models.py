@@ -49,9 +49,9 @@ def pipeline() -> Pipeline:
 def test_how_much_evidence_it_wants(family: str, cause: str, fires: int) -> None:
     health = Health(family)
     for _ in range(fires - 1):
-        health.saw("query", "malformed", cause=cause)
+        health.record("query", "malformed", cause=cause)
         health.check()
-    health.saw("query", "malformed", "the answer is empty", cause)
+    health.record("query", "malformed", "the answer is empty", cause)
     with pytest.raises(LlmError, match=rf"query: {fires} of {fires} were rejected \({fires} malformed\).*is empty"):
         health.check()
 
@@ -62,13 +62,13 @@ def test_a_stage_that_rejects_half_goes_on_and_what_breaks_later_is_noticed(fami
     random = Random(1)
     health = Health(family)
     for _ in range(20_000):
-        health.saw("query", "" if random.random() < share else "too near")
+        health.record("query", "" if random.random() < share else "too near")
         health.check()
     health = Health()
     for _ in range(10_000):
-        health.saw("query")
+        health.record("query")
     for _ in range(9):
-        health.saw("query", "malformed", cause="malformed")
+        health.record("query", "malformed", cause="malformed")
     with pytest.raises(LlmError, match="9 of 10009"):
         health.check()
 
@@ -206,7 +206,7 @@ def test_a_broken_reranker_is_named_and_a_mended_one_goes_on(
     assert result.usage.get("query", {}).get("calls", 0) == 0
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store(read_only=True) as store:
-        rows = store.made(Prelabel, job.plan(store)["prelabel:0"])
+        rows = store.rows_of(Prelabel, job.plan(store)["prelabel:0"])
     assert {row.model for row in rows} == {"bm25-reranker"} and len({row.parent for row in rows}) == 4
 
 

@@ -95,7 +95,7 @@ def test_inspect_calls_it_a_fault(folder, tmp_path):
     (one,) = [one for one in inspect_dataset(folder, out=tmp_path, results=kept).findings if one.name == "label sets"]
     assert (one.state, one.value) == ("bad", pytest.approx(-1))
     assert "number 3 by the labels" in one.detail
-    assert (CHECKS["label sets"].look, CHECKS["label sets"].bad) == (ALIKE, UNLIKE)
+    assert (CHECKS["label sets"].doubtful_from, CHECKS["label sets"].fault_from) == (ALIKE, UNLIKE)
     (folder / "private" / "lineage.jsonl").unlink()
     (one,) = [one for one in inspect_dataset(folder, out=tmp_path, results=kept).findings if one.name == "label sets"]
     assert one.state == "unknown"

@@ -9,8 +9,7 @@ share of equal values in two MinHash signatures estimates the Jaccard similarity
 
 Data about earlier documents is stored in a temporary SQLite file, about 0.6 kB per document. DuckDB would join all
 documents at once, whereas this way the first passages are available before the last document is read. Each step has two
-halves: `look` needs no other document and can run anywhere; `compare` needs the results of `look` for all documents, in
-order.
+halves: `digests` needs no other document and can run anywhere; `compare` needs the digests of all documents, in order.
 """
 
 import hashlib
@@ -169,13 +168,13 @@ class Repeats(NamedTuple):
     detail: str
     table: str
 
-    def look(self, items: Sequence[Item]) -> list[bytes]:
+    def digests(self, items: Sequence[Item]) -> list[bytes]:
         """Return a hash of each item's value."""
         texts = (self.of(item).encode("utf-8", "surrogatepass") for item in items)
         return [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
 
     def compare(self, identity: str, seen: bytes, earlier: sqlite3.Connection) -> CleanResult:
-        """Decide on a document from the result of `look`, after all earlier documents."""
+        """Decide on a document from the result of `digests`, after all earlier documents."""
         values = (self.table, seen, repr(identity))
         if earlier.execute("INSERT OR IGNORE INTO first VALUES (?, ?, ?)", values).rowcount:
             return KEEP
@@ -219,7 +218,7 @@ class NearDuplicates:
         marks = ", ".join("?" * settings.bands)
         self._find = f"SELECT key, place FROM band WHERE key IN ({marks})"
 
-    def look(self, items: Sequence[Item]) -> list[bytes]:
+    def digests(self, items: Sequence[Item]) -> list[bytes]:
         """Return each item's band keys (8 bytes per key), followed by its signature (8 bits per value)."""
         if not items:
             return []

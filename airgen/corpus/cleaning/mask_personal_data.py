@@ -24,7 +24,7 @@ from stdnum.in_ import aadhaar
 from airgen.corpus.cleaning.addresses_and_accounts import ACCOUNT, ADDRESS, BIRTH, PASSPORT, hide
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.cleaning.find_names import find_names
-from airgen.corpus.cleaning.name_recognisers import knows, lacks
+from airgen.corpus.cleaning.name_recognisers import has_recogniser, missing
 from airgen.corpus.settings import CorpusSettings, Names, Task
 
 
@@ -182,12 +182,14 @@ def what_remains(settings: CorpusSettings, task: Task) -> str:
     if settings.names == "keep":
         return f"Personal data: {numbers} are {treatment}; names of persons, street addresses and dates of birth stay."
     how = {
-        "ner": "as far as a recogniser finds them" if knows(settings.language) else "only after a courtesy title",
+        "ner": "as far as a recogniser finds them"
+        if has_recogniser(settings.language)
+        else "only after a courtesy title",
         "spacy": "as far as spaCy finds them",
         "titles": "only after a courtesy title",
     }[settings.names]
-    if settings.clean.names == "auto" and settings.names == "titles" and (missing := lacks(settings.language)):
-        how += f" (a recogniser finds more: {missing[0].rpartition(': ')[2]})"
+    if settings.clean.names == "auto" and settings.names == "titles" and (parts := missing(settings.language)):
+        how += f" (a recogniser finds more: {parts[0].command})"
     return f"Personal data: {numbers}, street addresses and dates of birth are {treatment}, and names of persons {how}."
 
 

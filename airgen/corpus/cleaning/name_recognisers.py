@@ -17,10 +17,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from airgen import models
-from airgen.registry import installed, load_extra
+from airgen.registry import load_extra, missing_extra
 
 Span = tuple[int, int]
 
@@ -35,20 +35,34 @@ _RECOGNISERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Language -> the model of the catalogue, and the packages, that find names in it."""
 
 
-def knows(language: str) -> bool:
-    """Return whether names can be found in this language without a courtesy title."""
+class Missing(NamedTuple):
+    """A package or a model that is missing: what it is, and the command that gets it."""
+
+    what: str
+    command: str
+
+    @property
+    def line(self) -> str:
+        """Return both as one line."""
+        return f"{self.what}: {self.command}"
+
+
+def has_recogniser(language: str) -> bool:
+    """Return whether names are found in this language without a courtesy title."""
     return language in _RECOGNISERS
 
 
-def lacks(language: str) -> list[str]:
-    """Return a line for each missing package or model that finding names in the language needs."""
+def missing(language: str) -> list[Missing]:
+    """Return each package and model that is missing to find names in the language."""
     if language not in _RECOGNISERS:
         return []
     model, packages = _RECOGNISERS[language]
-    lines = [line for package in packages for line in installed(package, _PURPOSE)]
+    errors = [error for package in packages if (error := missing_extra(package, _PURPOSE)) is not None]
+    parts = [Missing(f"{_PURPOSE} needs the package {error.package}", error.command) for error in errors]
     if model and not models.fetched(model):
-        lines.append(f"clean.names: the model {model} has not been fetched (or set names: keep): airgen fetch {model}")
-    return lines
+        what = f"clean.names: the model {model} has not been fetched (or set names: keep)"
+        parts.append(Missing(what, f"airgen fetch {model}"))
+    return parts
 
 
 def spans(text: str, language: str) -> list[Span]:

@@ -54,7 +54,7 @@ class AnnSpec:
     sample: int = 65_536
     parts: int = 1
 
-    def made(self, dim: int) -> Any:
+    def empty_index(self, dim: int) -> Any:
         """Create the empty index. Raises ModelError with faiss's message."""
         faiss = _faiss(self.factory)
         with _one_line_errors(f"index {self.factory!r}"):
@@ -66,7 +66,7 @@ class AnnSpec:
 
     def check(self, dim: int, passages: int) -> None:
         """Raise ModelError if the factory string does not suit the dimension or the number of passages."""
-        needed = _vectors_needed(_faiss(self.factory), self.made(dim))
+        needed = _vectors_needed(_faiss(self.factory), self.empty_index(dim))
         if passages < needed:
             raise ModelError(
                 f"index {self.factory!r} learns {needed:,} centroids, but the corpus has only {passages:,} passages: "
@@ -78,7 +78,7 @@ class AnnSpec:
 def spec_problem(spec: AnnSpec) -> str:
     """Return what is wrong with a specification regardless of the vectors, or "" (also if faiss is not installed)."""
     try:
-        spec.made(_NOMINAL_DIM)
+        spec.empty_index(_NOMINAL_DIM)
     except ModelError as error:
         return "" if "multiple of the number of subquantizers" in str(error) else str(error)
     return ""
@@ -200,7 +200,7 @@ def build_ann(
     """
     faiss = _faiss(spec.factory)
     count, dim = len(matrix) if rows is None else len(rows), matrix.shape[1]
-    index = spec.made(dim)
+    index = spec.empty_index(dim)
     if not index.is_trained:
         _skip_slow_training(faiss, index, spec)
         size = min(count, max(spec.sample, 64 * _vectors_needed(faiss, index)))

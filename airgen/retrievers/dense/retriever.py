@@ -16,7 +16,7 @@ from airgen.devices import suppress_exhausted
 from airgen.errors import ModelError, UsageError
 from airgen.keys import content_key
 from airgen.paths import locked
-from airgen.registry import installed, load_extra
+from airgen.registry import load_extra, missing_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs, spec_problem
 from airgen.retrievers.dense.exact_search import check_search, search, search_shards
@@ -98,7 +98,7 @@ class Dense(Component):
         @model_validator(mode="after")
         def _index_that_faiss_knows(self) -> Self:
             refuse((self.index is None and (self.search or self.build), "`search` and `build` belong to an `index`"))
-            if (spec := self.ann) is not None and not installed("faiss", "an index"):
+            if (spec := self.ann) is not None and missing_extra("faiss", "an index") is None:
                 refuse((problem := spec_problem(spec), problem))
             return self
 

@@ -29,7 +29,7 @@ from airgen.records import flat_text
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.sequences import batched
 from airgen.settings import load_pipeline
-from airgen.steps.ask import ask_about, ask_until, parsed, show_and_correct
+from airgen.steps.ask import ask_about, ask_once_more
 from airgen.steps.step import Problem
 from airgen.text.analysis import Encoder, analyser
 from airgen.text.escaping import distinct_names, json_text
@@ -52,24 +52,14 @@ def label_queries(
     """
     settings = load_pipeline(pipeline)
     prompt, llm = PromptSet.beside(pipeline.parent).get("label_query"), settings.llm
-    schema = prompt.constrained() or {}
     params: dict[str, Any] = {"temperature": 0.0, "max_tokens": 64}
     chosen = [(at, key) for at, queries in enumerate(datasets) for key in queries]
 
     async def label_query(engine: Llm, item: tuple[int, str]) -> dict[str, str] | str:
         number, key = item
-        messages = prompt.render(query=datasets[number][key])
-        request = Request(
-            model=llm.model,
-            messages=messages,
-            params=params,
-            schema=schema,
-            sample=0,
-            endpoint=llm.endpoint,
-            stage="label",
-        )
-        answer = await ask_until(engine, request, parsed(schema), show_and_correct, attempts=2)
-        return answer.reason if isinstance(answer, Problem) else dict(answer[0])
+        values = {"query": datasets[number][key]}
+        answer = await ask_once_more(engine, llm, prompt, "label", params=params, values=values)
+        return answer.reason if isinstance(answer, Problem) else dict(answer)
 
     rules = {"label": _scripted}
     answers = ask_about(chosen, label_query, settings, out / "answers.duckdb", budget_usd=budget_usd, rules=rules)

@@ -24,15 +24,16 @@ _OURS = "set by us, from the human-labelled collections in docs/notes/trust.md"
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A check. `look` is the first value that is doubtful, and `bad` the first that is a fault.
+    """A check. `doubtful_from` is the first value that is doubtful, and `fault_from` the first that is a fault.
 
-    If `bad` is at least `look`, high values are faults; otherwise, low values are. `form` formats the value, `meaning`
-    explains the figure, `advice` says what to do about a fault, and `source` says where the limits come from.
+    If `fault_from` is at least `doubtful_from`, high values are faults; otherwise, low values are. `form` formats the
+    value, `meaning` explains the figure, `advice` says what to do about a fault, and `source` says where the limits
+    come from.
     """
 
     title: str
-    look: float
-    bad: float
+    doubtful_from: float
+    fault_from: float
     form: str
     meaning: str
     advice: str
@@ -42,10 +43,10 @@ class HealthCheck:
         """Return the state of a value. NaN is unknown."""
         if math.isnan(value):
             return "unknown"
-        sign = 1 if self.bad >= self.look else -1
-        if sign * value >= sign * self.bad:
+        sign = 1 if self.fault_from >= self.doubtful_from else -1
+        if sign * value >= sign * self.fault_from:
             return "bad"
-        return "look" if sign * value >= sign * self.look else "good"
+        return "look" if sign * value >= sign * self.doubtful_from else "good"
 
     def shown(self, value: float) -> str:
         """Format the value."""
@@ -54,9 +55,9 @@ class HealthCheck:
     @property
     def limits(self) -> str:
         """Format the limits."""
-        side = "from {} on" if self.bad >= self.look else "{} or less"
-        look = "above 0" if self.look == ANY_ABOVE_ZERO else side.format(self.shown(self.look))
-        return f"look {look}, fault {side.format(self.shown(self.bad))}"
+        side = "from {} on" if self.fault_from >= self.doubtful_from else "{} or less"
+        doubtful = "above 0" if self.doubtful_from == ANY_ABOVE_ZERO else side.format(self.shown(self.doubtful_from))
+        return f"look {doubtful}, fault {side.format(self.shown(self.fault_from))}"
 
 
 @dataclass(frozen=True, slots=True)

