@@ -37,7 +37,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
 from airgen.text.near_duplicates import borrowed, folded_words
-from airgen.text.query_form import as_keywords, function_words
+from airgen.text.query_form import as_keywords, asks, function_words
 
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
@@ -241,11 +241,23 @@ def _is_about(word: str, other: str) -> bool:
 
 
 def _little_of(text: str, source: str, language: str) -> Problem | None:
-    """Return whether most of a search's words are not in its document: a model invents in a language it knows less."""
+    """Return a problem if a search is about other things than its document, as a model invents in a weaker language.
+
+    At least half of its words are in the document. In Chinese and Japanese, so are each name in Latin letters and a
+    part of each keyword.
+    """
     share, _ = borrowed(text, source, language)
-    if share >= _LEAST_SHARE:
-        return None
-    return Problem("has words that are not in its document", f"only {share:.0%} are")
+    if share < _LEAST_SHARE:
+        return Problem("has words that are not in its document", f"only {share:.0%} are")
+    if language in ("ja", "zh"):
+        names = [name for name in _LATIN_NAME.findall(text) if name.casefold() not in source.casefold()]
+        groups = text.split() if " " in text and not asks(text, language) else []
+        new = names + [group for group in groups if not borrowed(group, source, language)[0]]
+        return Problem("has words that are not in its document", ", ".join(new)) if new else None
+    return None
+
+
+_LATIN_NAME = re.compile(r"[A-Za-z]{2,}")
 
 
 # Questions for a number or a date, in languages where a small model often asks for one that is not given.
@@ -268,7 +280,8 @@ def _own_words(prompts: PromptSet, name: str, language: str) -> tuple[frozenset[
     small = function_words(language)
 
     def content(texts: list[str]) -> frozenset[str]:
-        return frozenset(word for text in texts for word in folded_words(text, language)) - small
+        said = frozenset(word for text in texts for word in folded_words(text, language)) - small
+        return frozenset(word for word in said if not (language in SPACELESS and asks(word, language)))
 
     instructions = content([first.content, last.content])
     return instructions, content([message.content for message in shown]) - instructions

@@ -13,9 +13,10 @@ from job_maker import LEXICAL, Run
 
 from airgen.errors import SettingsError
 from airgen.generation.attributes import length_class
-from airgen.generation.one_call import _poor_keywords, drafts_of, keywords_pattern, unanswered
+from airgen.generation.one_call import _little_of, _own_words, _poor_keywords, drafts_of, keywords_pattern, unanswered
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
+from airgen.prompts import PromptSet
 from airgen.records import Candidate, Character, Query, Scenario
 from airgen.settings import Pipeline
 
@@ -235,6 +236,26 @@ def test_a_language_that_the_model_knows_less_holds_its_keywords_to_the_document
 def test_a_question_for_a_number_needs_a_fact_with_one(language: str, question: str, fact: str, expected: bool) -> None:
     assert (unanswered("question", question, fact, language) is not None) is expected
     assert unanswered("keywords", question, fact, language) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "invented"),
+    [
+        ("如何在 Excel 中显示公式", "Excel"),
+        ("如何在 Calc 中显示公式", ""),
+        ("显示公式 单元格 担担", "担担"),
+        ("公式 单元格 显示", ""),
+        ("怎么烤面包和蛋糕", "only 0%"),
+    ],
+)
+def test_chinese_searches_name_what_is_in_the_document(text: str, invented: str) -> None:
+    problem = _little_of(text, "显示公式或数值\n\n如果要在单元格中显示公式，请选择「LibreOffice Calc - 视图」。", "zh")
+    assert (problem.detail if problem else "") == (f"{invented} are" if "%" in invented else invented)
+
+
+def test_the_words_of_a_chinese_question_are_not_those_of_the_instructions() -> None:
+    instructions, _ = _own_words(PromptSet(), "small/zh/searches", "zh")
+    assert instructions and not {"什么", "谁", "哪些"} & instructions
 
 
 @pytest.mark.parametrize(
