@@ -84,6 +84,15 @@ PARTS = frozenset({PART, "apparatus", MASKED})
 """The cleaners of pieces: what they leave out was in a document that stays, so it is no document that was dropped."""
 
 
+def why_dropped(cleaner: str, reason: str) -> str:
+    """Return a cleaner and its reason in words; only the reason where that says what the cleaner looks for, too.
+
+    >>> why_dropped("length", "too short"), why_dropped("exact duplicates", "exact duplicate")
+    ('length: too short', 'exact duplicate')
+    """
+    return reason if cleaner.removesuffix("s") in reason else f"{cleaner}: {reason}"
+
+
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """A document, passage or piece that a cleaner removed: the cleaner, the reason, and the beginning of the text."""

@@ -31,7 +31,7 @@ from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
 from airgen.keys import content_key, file_sha256, fingerprint, text_key
 from airgen.paths import cache_dir
-from airgen.records import Document, Dropped, Passage
+from airgen.records import PARTS, Document, Dropped, Passage, why_dropped
 from airgen.sql_connections import on_disk
 
 _MIN_SPARE_CANDIDATES = 1024  # candidates beyond the limit before the surplus is deleted
@@ -200,11 +200,15 @@ def _numbered(settings: CorpusSettings, rows: Iterable[Passage | Dropped]) -> It
             # The number distinguishes equal documents that were all dropped.
             yield replace(row, key=content_key([settings.name, dropped, row.cleaner, row.id, row.source, row.position]))
             dropped += 1
-            reasons[f"{row.cleaner}: {row.reason}"] += 1
+            if row.cleaner not in PARTS:
+                reasons[why_dropped(row.cleaner, row.reason)] += 1
     if not passages:
         frequent = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
         hint = "`airgen show corpus --dropped` with the corpus YAML shows them"
-        explanation = f": {dropped:,} of {dropped:,} documents were dropped ({frequent}); {hint}" if dropped else ""
+        documents = reasons.total()
+        explanation = (
+            f": {documents:,} of {documents:,} documents were dropped ({frequent}); {hint}" if documents else ""
+        )
         raise CorpusError(f"corpus {settings.name!r} has no passages{explanation}")
 
 

@@ -299,7 +299,7 @@ def _bounded(row: Document | Dropped) -> Item | Dropped:
     if 4 * (len(row.text) + len(row.title)) > MAX_PASSAGE:
         size = sum(len(part.encode("utf-8", "surrogatepass")) for part in (row.text, row.title))
         if size > MAX_PASSAGE:
-            return _dropped(row, "size", "too large", f"{size:,} bytes of text > {MAX_PASSAGE:,}")
+            return _dropped(row, "size", "too large", f"{size:,} bytes of text, more than {MAX_PASSAGE:,}")
     return Item(row)
 
 

@@ -19,7 +19,7 @@ from airgen.corpus.fetch import is_fetched
 from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, manifest_names
 from airgen.errors import SettingsError
 from airgen.languages import LANGUAGES
-from airgen.records import MASKED, PARTS, Dropped, Passage
+from airgen.records import MASKED, PARTS, Dropped, Passage, why_dropped
 from airgen.study import Column, Plain, Shown, Study, Table
 from airgen.text.analysis.languages import stemmer_name, stopword_count
 from airgen.text.escaping import one_line
@@ -72,7 +72,7 @@ def dropped_study(rows: Sequence[Dropped], total: str) -> Study:
         name = one_line(row.id or f"{row.source} {row.position}".strip(), 60)
         longest = 2000 if row.cleaner in PARTS else 140  # a piece is shown in full: its text is not stored elsewhere
         text = [f"    {one_line(row.text, longest)}"] if row.text.strip() else []
-        parts.append(Plain("\n".join([f"{name}  {row.cleaner}: {row.reason}{detail}", *text])))
+        parts.append(Plain("\n".join([f"{name}  {why_dropped(row.cleaner, row.reason)}{detail}", *text])))
     return Study("", [*parts, Plain(total)])
 
 

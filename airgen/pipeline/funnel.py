@@ -10,7 +10,7 @@ from airgen.dataset.content import FunnelStep
 from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
 from airgen.pipeline.user_queries import LABELS
-from airgen.records import MASKED, PARTS, Decision, HardNegative, Skip
+from airgen.records import MASKED, PARTS, Decision, HardNegative, Skip, why_dropped
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan
@@ -81,7 +81,7 @@ def _corpus(store: Store, plan: Plan) -> list[FunnelStep]:
     sql = "SELECT count(*) FROM membership m JOIN passage t ON t.key = m.key WHERE m.fingerprint = ?"
     ((passages,),) = store.query(sql, [plan["corpus"]])
     drops = store.drops(plan["corpus"])
-    reasons = {f"{cleaner}: {why}": count for (cleaner, why), count in drops.items() if cleaner not in PARTS}
+    reasons = {why_dropped(*key): count for key, count in drops.items() if key[0] not in PARTS}
     pieces = Counter[str]()
     for (cleaner, why), count in drops.items():
         if cleaner in PARTS:

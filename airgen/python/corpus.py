@@ -28,7 +28,7 @@ from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
 from airgen.paths import cache_dir
 from airgen.python.rows import Row, rows_of
-from airgen.records import Dropped, Passage
+from airgen.records import Dropped, Passage, why_dropped
 from airgen.registry import closest
 from airgen.settings.base import validate
 from airgen.study import Rows, Study, Table, columns
@@ -323,7 +323,7 @@ class Corpus:
             passages, dropped = self._prepared
         except AirgenError as error:
             return f"Corpus {self.name!r}: {error}"
-        reasons = Counter(f"{document.cleaner}: {document.reason}" for document in dropped)
+        reasons = Counter(why_dropped(document.cleaner, document.reason) for document in dropped)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
         left = f"; left out: {why}" if why else ""
         return f"Corpus {self.name!r}: {len(passages):,} of {len(passages) + len(dropped):,} passages{left}"

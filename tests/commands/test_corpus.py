@@ -40,7 +40,7 @@ def test_a_corpus_is_shown(mine: Path) -> None:
     assert len(first) == 2 and first == json.loads(call(*words, "--sample", "2", "--json"))
     assert call(*words, "--sample", "2").count("── d") == 2
     text = call(*words, "--dropped")
-    assert "s  length: too short (1 tokens < 20)" in text and text.endswith("1 dropped\n")
+    assert "s  length: too short (1 tokens, fewer than 20)" in text and text.endswith("1 dropped\n")
     assert call(*words, "--dropped", "--reason", "duplicate") == "0 dropped\n"
     assert "so nothing is fetched" in call("fetch", str(mine))
     with pytest.raises(UsageError, match="nothing to fetch is named 'no-such'"):

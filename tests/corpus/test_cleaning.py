@@ -182,6 +182,18 @@ def test_boilerplate() -> None:
     assert judge_text(SENTENCES["zh"] * 2).keep and judge_text(SENTENCES["bn"]).keep
 
 
+def test_a_table_of_commands_is_no_list_of_links() -> None:
+    rows = [
+        "lit | shows which lamps burn",
+        "out | puts a lamp out",
+        "dim | sets how bright one is",
+        "log | who was there",
+    ]
+    assert judge_text("\n".join(["Commands", *rows])).keep
+    menu = [f"{name} | {other}" for name in ("Home", "News", "Shop") for other in ("About us", "Contact", "Help")]
+    assert judge_text("\n".join(menu)).reason == "list of links or headings"
+
+
 def test_offensive_text_goes_by_share() -> None:
     pytest.importorskip("glin_profanity")
     assert has_list("de") and not has_list("bn")

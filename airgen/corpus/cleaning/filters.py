@@ -135,9 +135,9 @@ def judge_length(item: Item, tokenizer: Tokenizer, least: int, most: int | None)
     if not item.document.text:
         return CleanResult(False, "empty")
     if item.tokens < least:
-        return CleanResult(False, "too short", f"{item.tokens} tokens < {least}")
+        return CleanResult(False, "too short", f"{item.tokens:,} tokens, fewer than {least:,}")
     if most is not None and item.tokens > most:
-        return CleanResult(False, "too long", f"{item.tokens} tokens > {most}")
+        return CleanResult(False, "too long", f"{item.tokens:,} tokens, more than {most:,}")
     return KEEP
 
 
@@ -188,7 +188,7 @@ def judge_language(text: str, language: str, confidence: float) -> CleanResult:
     detected, score = identify(text)
     if detected in wanted or score < confidence:
         return KEEP
-    return CleanResult(False, "other language", f"{detected} ({score:.2f})")
+    return CleanResult(False, "other language", f"{language_name(detected)}, {100 * score:.0f} % sure")
 
 
 _MIN_OFFENSIVE_WORDS = 2  # a single word can be a quotation, a name, or a mistake in the list
@@ -247,7 +247,9 @@ def judge_offensive(text: str, language: str, share: float) -> CleanResult:
     if hits < _MIN_OFFENSIVE_WORDS:
         return KEEP
     total = max(count_words(text, language), 1)
-    return KEEP if hits < share * total else CleanResult(False, "too many offensive words", f"{hits} of {total} words")
+    if hits < share * total:
+        return KEEP
+    return CleanResult(False, "too many offensive words", f"{hits:,} of {total:,} words are on the list")
 
 
 _SENTENCE_END = re.compile(r"[.!?:;。！？：；؟۔।॥…»”\"')\]}]\s*$")
@@ -283,6 +285,11 @@ def _link_size(word: str) -> int:
     return end + (len(word) - address.start() if address else 0)
 
 
+def _is_row(line: str) -> bool:
+    """Return whether a line is a row of a table with words that say something, as a reference of commands has."""
+    return " | " in line and any(len(cell.split()) >= 3 for cell in line.split(" | "))
+
+
 def judge_text(text: str) -> CleanResult:
     """Return whether to keep a text, and the rule that it breaks if not."""
     size = len(text)
@@ -291,9 +298,9 @@ def judge_text(text: str) -> CleanResult:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     words = text.split()
     if _letters(text) < 0.4 * sum(map(len, words)):
-        return CleanResult(False, "few letters", "less than 40 % of the visible characters")
+        return CleanResult(False, "few letters", "less than 40 % of the visible characters are letters")
     if len(lines) >= 5:
-        short = sum(len(line) < 40 and not _SENTENCE_END.search(line) for line in lines)
+        short = sum(len(line) < 40 and not _SENTENCE_END.search(line) and not _is_row(line) for line in lines)
         if short >= 0.8 * len(lines):
             return CleanResult(
                 False, "list of links or headings", f"{short} of {len(lines)} lines are short and end without a stop"
@@ -301,20 +308,20 @@ def judge_text(text: str) -> CleanResult:
         counts = Counter(lines)
         repeated = sum(count - 1 for count in counts.values())
         if repeated >= 0.3 * len(lines):
-            return CleanResult(False, "repeated lines", f"{repeated} of {len(lines)} lines")
+            return CleanResult(False, "repeated lines", f"{repeated} of {len(lines)} lines repeat another one")
     if any(sign in text for sign in _LINK_SIGNS):
         links = sum(map(_link_size, words))
         if links >= 0.3 * size:
-            return CleanResult(False, "mostly links", f"{links} of {size} characters")
+            return CleanResult(False, "mostly links", f"{links:,} of {size:,} characters are addresses")
     if size < 4000:
         low = text.lower()
         phrases = [phrase for phrase in _PHRASES if phrase in low]
         if len(phrases) >= 2 and len(phrases) * 150 >= size:
-            return CleanResult(False, "page furniture", ", ".join(phrases[:4]))
+            return CleanResult(False, "page furniture", f"it says {', '.join(map(repr, phrases[:4]))}")
     # In short texts, a run of three words can be a quarter of the text.
     if len(words) >= 40 and len(set(words)) < 0.8 * len(words):
         common, count = Counter(zip(words, words[1:], words[2:], strict=False)).most_common(1)[0]
         share = count * (sum(map(len, common)) + 2) / size
         if share >= 0.25:
-            return CleanResult(False, "repetition", f"{' '.join(common)[:60]!r} {count} times")
+            return CleanResult(False, "repetition", f"it says {' '.join(common)[:60]!r} {count:,} times")
     return KEEP
