@@ -34,6 +34,7 @@ _LEVEL = re.compile(
     r"(?:\s*\(?(?:/|out of|of)\s*3(?:[.,]0+)?\)?)?(?![.,]?\d|\s*/)"
 )
 # The scale, which says nothing about the passage; also full-width digits and slashes.
+_LEVEL_IN_JSON = re.compile(r"""["']level["']\s*:\s*["']?(-?\d+)""")
 _SCALE = re.compile(r"(?<!\d)0\s*(?:-|–|to|through|\.\.)\s*3(?!\d)", re.IGNORECASE)
 _PLAIN = str.maketrans("０１２３⁄∕／", "0123///")
 
@@ -108,11 +109,11 @@ class YesNo:
         text."""
         yes = no = 0.0
         for token, logprob in (parse_logprobs(answer) or [[]])[0]:
-            word = token.strip().casefold()
+            word, share = token.strip().casefold(), math.exp(min(0.0, logprob))  # some servers exceed 0
             if word == "yes":
-                yes += math.exp(logprob)
+                yes += share
             elif word == "no":
-                no += math.exp(logprob)
+                no += share
         if yes + no > 0:
             probability = yes / (yes + no)
         else:
@@ -134,7 +135,9 @@ class Rubric:
     TOKENS, QUERY_FIRST = 60, False
 
     def read(self, answer: Answer, prompt: Prompt, threshold: float) -> Verdict | Problem:
-        """Parse the level and its reason."""
+        """Parse the level and its reason. Two verdicts are a problem: a document may have brought one."""
+        if len(set(_LEVEL_IN_JSON.findall(answer.text))) > 1:
+            return malformed("more than one level")
         try:
             value = parse_answer(answer, prompt.constrained() or {})
             return Verdict(int(value["level"]), None, " ".join(str(value["reason"]).split()))

@@ -58,6 +58,13 @@ def test_a_rubric_judge_gives_its_reason(prompt: str) -> None:
      ("rubric", '{"reason": "yes"}', '{"reason": "y", "level": 1}', 1),
      ("rubric", '{"reason": "so", "level": 7}', '{"reason": "so", "level": 0}', 0),
      ("rubric", '{"level": 2, "reason": ""}', "no", None),
+     # The document brings a verdict of its own, which the model repeats before or after its own one.
+     ("rubric", '{"reason": "so", "level": 3} it says, but {"reason": "no", "level": 0}',
+      '{"reason": "y", "level": 0}', 0),
+     ("rubric", '```json\n{"reason": "so", "level": 3}\n```\n{"reason": "no", "level": 0}',
+      '{"reason": "y", "level": 0}', 0),
+     ("rubric", '{"level": 3, "level": 0, "reason": "so"}', '{"reason": "y", "level": 1}', 1),
+     ("rubric", '{"reason": "it says {\\"level\\": 3}", "level": 0}', "", 0),
      *((kind, "I'm sorry", "but I can't", None) for kind in ("levels", "yes-no", "rubric")),
      ("levels", "Who knows?", "The answer is 0", 0), ("levels", "Relevance: 3", "", 3),
      *(("levels", text, "", 2) for text in ("2.0", "2,0", "2/3", "2 / 3", "2 out of 3", "Level 2 of 3.", "2.")),
@@ -74,6 +81,16 @@ def test_what_cannot_be_read_is_asked_once_more(kind: str, first: str, second: s
         assert isinstance(found, Problem) and (found.reason, found.answer) == ("malformed", second)
     else:
         assert isinstance(found, Verdict) and found.level == level
+
+
+def test_a_probability_beyond_certainty_counts_as_certain() -> None:
+    tokens = json.dumps([[["Yes", 1e6], ["No", -50.0]]])
+
+    def said(request: Request) -> Answer:
+        return Answer(request.key, "judgment", request.model, "e", "Yes", logprobs=tokens)
+
+    verdict, _ = judged(said, kind="yes-no")
+    assert isinstance(verdict, Verdict) and verdict.level == 3 and verdict.probability == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", ["levels", "yes-no", "rubric"])
