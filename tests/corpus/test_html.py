@@ -246,3 +246,13 @@ def test_texts_that_scripts_fill_in_are_counted(hidden: str) -> None:
     page = html_page(f"<p>{WELL}</p>{hidden.format('the bucket')}<script>var bucket</script>")
     assert page.text == WELL
     assert [reason for reason, text in page.left if "bucket" in text] == ["template that scripts fill"]
+
+
+@pytest.mark.parametrize("holder", ["script type='text/template'", "textarea data-template"])
+def test_slides_in_markdown_are_text(holder: str) -> None:
+    """A deck of reveal.js has the text of its slides in scripts."""
+    tag = holder.split()[0]
+    slides = "".join(
+        f"<section data-markdown><{holder}>\n    ## Lamp {n}\n\n    {WELL}</{tag}></section>" for n in "12"
+    )
+    assert html_page(f"<div class=slides>{slides}</div>").text == "\n\n".join(f"## Lamp {n}\n\n{WELL}" for n in "12")

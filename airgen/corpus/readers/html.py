@@ -7,6 +7,7 @@ position if other pages of the site repeat them (`repeated_blocks`).
 """
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -530,6 +531,11 @@ class _Walk:
     def _enter(self, node: Any, tag: str) -> Any:
         """Return what to do at the end of an element, or None to skip it."""
         attributes: Mapping[str, str | None] = node.attributes
+        if tag in ("script", "textarea") and "data-markdown" in node.parent.attributes:
+            self._close()
+            if text := textwrap.dedent(node.text()).strip():
+                self._add(text, 0)  # a slide of reveal.js
+            return None
         if tag in _NEVER:
             kind = (attributes.get("type") or "").lower() if tag == "script" else ""
             if "math/tex" in kind:
