@@ -110,7 +110,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
                 kept += sum(map(judge[step], batch))
             else:
                 own = wide[step]
-                seen = zip(batch, own.look(batch), strict=True)
+                seen = zip(batch, own.digests(batch), strict=True)
                 kept += sum(own.compare(item.document.id, one, earlier).keep for item, one in seen)
     return kept
 
