@@ -24,7 +24,7 @@ from typing import Any
 from scipy.stats import spearmanr
 from votes import evidence, read
 
-from airgen.audit.labels import RelevanceAudit, kinds, pick_passages, population, say
+from airgen.audit.relevance import RelevanceAudit, kinds, pick_passages, population, say
 from airgen.audit.sample import AuditItem, AuditSample
 from airgen.control.votes import WAY, first, voted
 from airgen.records import Prelabel

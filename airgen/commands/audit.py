@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airgen.audit.answers import AuditResult
     from airgen.audit.answers_as_examples import ExamplesAudit
     from airgen.audit.holes import JudgedHoles
-    from airgen.audit.labels import RelevanceAudit
+    from airgen.audit.relevance import RelevanceAudit
     from airgen.audit.systems import SystemAudit
     from airgen.pipeline.estimate import Estimate
     from airgen.pipeline.job import Job
@@ -249,7 +249,7 @@ def audit_relevance(
         UsageError: --set is given without answers, or the answers do not decide.
         DatasetError: The job is not finished, or the answers belong to another sample.
     """
-    from airgen.audit.labels import asks_again, draw_relevance, score_relevance, set_relevance
+    from airgen.audit.relevance import asks_again, draw_relevance, score_relevance, set_relevance
     from airgen.pipeline.show import find_job
 
     job = find_job(pipeline, path_or_none(runs))

@@ -10,7 +10,7 @@ from command_line import call
 from job_maker import ANSWERED, JUDGE, PIPELINE, WORDS, Run
 
 from airgen.audit.answers import Proportion
-from airgen.audit.labels import (
+from airgen.audit.relevance import (
     BOTH,
     NEITHER,
     WIDER,
