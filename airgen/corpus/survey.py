@@ -85,10 +85,14 @@ class Format:
         return languages_of(row.text for row in self.documents)
 
     def example(self) -> str:
-        """Return the title of the first long enough document that has one, or the first words of the first document."""
+        """Return the title of the middle one of the long enough documents that have one, or the first words of one.
+
+        The first documents of a folder are often its authors, an index or a copyright notice.
+        """
         long = [row for row in self.documents if len(row.text) >= _MIN_EXAMPLE_CHARACTERS] or self.documents
-        titled = next((row.title for row in long if row.title.strip()), "")
-        return one_line(titled or " ".join(long[0].text.split()[:12]), 80) if long else ""
+        titled = [row.title for row in long if row.title.strip()]
+        words = titled[len(titled) // 2] if titled else " ".join(long[0].text.split()[:12]) if long else ""
+        return one_line(words, 80)
 
 
 @dataclass(frozen=True)

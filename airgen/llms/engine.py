@@ -209,7 +209,8 @@ class Engine:
         if where not in self._queues:
             connection = self._connection(request)
             if self._shared.budget.limit is not None and (connection.price is None or connection.price.assumed):
-                self._halt(SettingsError([f"a budget needs prices: {unknown_price(request.model)}"]))
+                unpriced = f"a budget needs prices: {unknown_price(request.model)}. Your own server needs no budget"
+                self._halt(SettingsError([unpriced]))
             self._queues[where] = CallQueue(connection, self._shared)
         return self._queues[where]
 

@@ -126,7 +126,7 @@ def unpriced(pipeline: Pipeline) -> list[str]:
     assumed."""
     prices = {llm.model: backend_class(llm).price(llm) for llm in pipeline.llms.values()}
     wrong = [model for model, price in prices.items() if price is None or price.assumed]
-    return [f"a budget needs prices: {unknown_price(model)}" for model in wrong]
+    return [f"a budget needs prices: {unknown_price(model)}. Your own server needs no budget" for model in wrong]
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,8 @@ class Dense(Component):
         batches = [places[first : first + size] for first in range(0, len(places), size)]
         wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
         done = 0
+        if self.progress and batches:
+            self.progress(0, len(places))  # the first batch may take a minute on a busy machine
         for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage", root), strict=True):
             yield batch, half(self._checked(vectors, len(batch)), self.embedder.name)
             done += len(batch)
