@@ -30,6 +30,7 @@ HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")
 """Names of this machine that only this machine answers to. The port is not compared: a tunnel may have changed it."""
 _T = TypeVar("_T")
+_END_SECONDS = 0.1  # for requests in progress when the server ends; aiohttp takes 0 for no limit
 _MOST_BODY_BYTES = 1 << 16
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _GO_ON = (
@@ -70,7 +71,7 @@ def serving(served: View, port: int = 0) -> Iterator[str]:
             raise UsageError(f"--port {port}: cannot be used ({error}); without --port a free one is taken") from error
         yield f"http://{HOST}:{server.port}/?token={server.token}"
     finally:
-        wait(server.runner.cleanup())  # open connections end, too
+        wait(server.close())
         wait(loop.shutdown_default_executor())
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -83,13 +84,22 @@ class _Server:
         app = web.Application(middlewares=[self._answer])
         app.router.add_route("GET", "/{name:.*}", self._get)
         app.router.add_route("POST", "/{name:.*}", self._post)
-        self.runner = web.AppRunner(app, access_log=None, logger=_QUIET, shutdown_timeout=0)
+        self.runner = web.AppRunner(app, access_log=None, logger=_QUIET, shutdown_timeout=_END_SECONDS)
 
     async def listen(self, port: int) -> None:
         """Bind the port, or a free port for 0."""
         await self.runner.setup()
         await web.TCPSite(self.runner, HOST, port).start()
         self.port = self.runner.addresses[0][1]
+
+    async def close(self) -> None:
+        """End all connections, including those that wait for the rest of a request."""
+        await self.runner.cleanup()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END_SECONDS)
 
     @web.middleware
     async def _answer(

@@ -1,5 +1,6 @@
 """`airgen report --live`: who may read, what a running job looks like in a browser, and how the server ends."""
 
+import gc
 import http.client
 import json
 import os
@@ -121,6 +122,22 @@ def test_only_a_page_of_the_report_writes(client: Client) -> None:
         assert client("/rebuild", "POST", body, **right)[0] == 400, body[:9]
     for length, status in (("65537", 413), ("999999999999", 413), ("-1", 400), ("x", 400), ("²", 400)):
         assert client("/rebuild", "POST", "{}", **right, Content_Length=length)[0] == status, length
+
+
+def test_the_end_waits_for_no_request(dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "view").mkdir()
+    with serving(View([dataset], tmp_path / "view")) as address:
+        half = http.client.HTTPConnection("127.0.0.1", urlsplit(address).port)
+        half.putrequest("POST", "/answer")
+        half.putheader("Authorization", f"Bearer {Client(address).token}")
+        half.putheader("Origin", address.partition("/?")[0])
+        half.putheader("Content-Type", "application/json")
+        half.putheader("Content-Length", "60")
+        half.endheaders(b"{")
+        assert Client(address)("/live.json")[0] == 200
+    half.close()
+    gc.collect()
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
 def test_a_port_that_is_taken(client: Client, tmp_path: Path, dataset: Path) -> None:
