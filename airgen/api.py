@@ -91,7 +91,7 @@ VALUES = {
     "label": "airgen.python.generate",
     "load": "airgen.python.benchmark",
 }
-"""The names that are not commands, and their modules, which are imported on first use."""
+"""Names that are not commands, with their modules, which are imported on first use."""
 
 __all__ = [
     "BM25",

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Dtype = Literal["auto", "bf16", "fp16", "fp32"]
 Devices = str | list[str] | None
-"""One device, several that share the work, or the library's choice."""
+"""A device, several devices that share the work, or the library's choice."""
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd", "/dev/nvhost-ctrl")  # Linux, WSL, ROCm, Jetson
 _NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of torch and of config.json

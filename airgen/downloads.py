@@ -79,7 +79,7 @@ _DAMAGE = (
 )
 
 Tick = Callable[[int], object]
-"""Is called with the number of bytes received."""
+"""A function that is called with the number of bytes received."""
 
 
 def _nobody(done: int) -> None: ...
@@ -107,7 +107,7 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
                 if empty := not target.stat().st_size:
                     target.unlink()
         if empty:
-            raise FetchError(f"{printable(address)}: sends an empty file")
+            raise FetchError(f"{printable(address)}: the server sent an empty file")
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:  # ValueError: a redirect to no address
         hint = "; the partial download is kept: run the same command again to continue" if target.is_file() else ""
         raise FetchError(f"{printable(address)}: {error_words(error)}{hint}") from error
@@ -138,7 +138,7 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
             done += len(piece)
             if done > most:
                 out.truncate(0)
-                raise FetchError(f"{printable(address)}: sends more than {_amount(most)}; refused")
+                raise FetchError(f"{printable(address)}: larger than {_amount(most)}; refused")
             out.write(piece)
             tick(done)
     if size is not None and done < size:
@@ -189,9 +189,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
             about = {}
         names = sorted(name for name, entry in about.items() if entry["type"] == "file")
         if not names:
-            raise FetchError(
-                f"{url}: there is no such object: check the bucket, the name and the keys in the environment"
-            )
+            raise FetchError(f"{url}: no such object: check the bucket, the name and the keys in the environment")
         if len(names) > MOST_OBJECTS:
             raise FetchError(f"{path}: {len(names):,} objects match, more than {MOST_OBJECTS:,}: narrow the pattern")
         with locked(folder / ".lock"):

@@ -93,7 +93,7 @@ def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenE
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Codes of an `OSError` for a disk, or a quota, that is full."""
+"""`OSError` codes for a full disk or an exhausted quota."""
 
 _ADVICE = {
     DISK_FULL: "free some space and run the same command again",

@@ -67,7 +67,7 @@ def guarded(
 def _ends_the_work(error: BaseException) -> bool:
     """Return whether an error ends the work itself, and is not a part's failure.
 
-    Where no event loop runs, nothing of airgen can be cancelled: a part has let its own cancellation out.
+    If no event loop is running, nothing in airgen can be cancelled, so the cancellation comes from the called part.
     """
     import asyncio  # slow, and needed only here
 

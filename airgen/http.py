@@ -152,7 +152,7 @@ class HttpClient:
             return TransportError("way", self.scrub(words))
         if isinstance(error, aiohttp.ClientHttpProxyError):
             reason = self.scrub(error.message)
-            return TransportError("unreached", f"no connection to {where}: the proxy answers {error.status} {reason}")
+            return TransportError("unreached", f"no connection to {where}: the proxy responded {error.status} {reason}")
         if isinstance(error, aiohttp.ClientPayloadError):
             return TransportError("body", self.words(error))
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -233,7 +233,9 @@ def _wrong_way(error: Exception, url: str) -> str:
         reason = str(getattr(error.os_error, "reason", "") or "").replace("_", " ").lower()
         plain = "wrong version" in reason or "packet length" in reason or "record layer" in reason
         fault = (
-            "answers in plain HTTP: write http:// in its URL" if plain else f"and this machine find no TLS ({reason})"
+            "responds in plain HTTP: use http:// in its URL"
+            if plain
+            else f"and this machine could not agree on TLS ({reason})"
         )
         return f"{where} {fault}"
     refused = isinstance(error, aiohttp.ClientHttpProxyError) and error.status == 407

@@ -20,7 +20,7 @@ from airgen.text.escaping import json_text, one_line
 
 FORMAT = 1
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading a damaged file of our own can raise."""
+"""The exceptions that reading a damaged file of airgen can raise."""
 T = TypeVar("T")
 
 

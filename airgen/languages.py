@@ -44,10 +44,10 @@ OTHERS: dict[str, str] = {
     "vi": "Vietnamese",
     "th": "Thai",
 }
-"""Languages that the paper does not have; fewer checks know them: see `airgen.corpus.show`."""
+"""Languages that are not in the paper; fewer checks support them: see `airgen.corpus.show`."""
 
 SUPPORTED: dict[str, str] = {**LANGUAGES, **OTHERS}
-"""Every language that a pipeline can be in."""
+"""All supported languages of a pipeline."""
 
 SPACELESS = frozenset({"zh", "ja", "th", "lo", "km", "my"})
 """Languages that are written without spaces between words."""

@@ -109,7 +109,7 @@ def error_words(error: BaseException, secrets: Iterable[str] = (), longest: int 
         reason = str(getattr(error, "reason", None) or "the handshake failed")
         return f"TLS: {printable(reason.replace('_', ' ').lower(), 200, secrets)}"
     if isinstance(error, socket.gaierror):
-        return printable(error.strerror or "the name of the host is not known", 100, secrets)
+        return printable(error.strerror or "the host name cannot be resolved", 100, secrets)
     if isinstance(error, OSError) and error.errno and error.errno > 0 and (words := os.strerror(error.errno)):
         return words
     return printable(str(error), longest, secrets) or type(error).__name__

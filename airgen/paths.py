@@ -11,10 +11,10 @@ from typing import IO
 from airgen.errors import ModelError
 
 RUNS = Path("runs")
-"""The default folder of the work directories of jobs; it starts at `beside`."""
+"""The default folder of the jobs' work directories, relative to `beside`."""
 
 EVALUATION = "evaluation"
-"""The folder in a work directory, beside the dataset, with the results of the systems that a pipeline names."""
+"""The folder in a work directory with the results of the pipeline's systems."""
 
 
 def data_dir(name: str) -> Path:
@@ -72,7 +72,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[IO[bytes]]:
 
 
 COLLECTIONS = "collections"
-"""The part of the cache with the sets of published benchmarks, as `LIST/SET`."""
+"""The folder in the cache with the datasets of published benchmarks, as `LIST/SET`."""
 
 
 def fetched_collection(name: str | Path) -> Path | None:

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-"""A lone surrogate, which truncated JSON escapes give and UTF-8 cannot hold."""
+"""A lone surrogate, which truncated JSON escapes produce and UTF-8 cannot encode."""
 
 
 def flat_text(title: str | None, text: str) -> str:
@@ -81,7 +81,7 @@ class Passage:
 PART = "part"
 MASKED = "masked"
 PARTS = frozenset({PART, "apparatus", MASKED})
-"""The cleaners of pieces: what they leave out was in a document that stays, so it is no document that was dropped."""
+"""The cleaners of pieces: they remove parts of documents that stay, so they drop no documents."""
 
 
 def why_dropped(cleaner: str, reason: str) -> str:

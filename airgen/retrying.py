@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Passes = Callable[[BaseException], bool]
-"""Whether an error may pass."""
+"""A function that says whether an error may be temporary."""
 
 
 def retrying(

@@ -106,7 +106,7 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
         log = f"{path}.wal"
         return StoreError(
             f"{log} is damaged at byte {torn[1]}, as after a power failure: keep a copy of it, run `truncate -s "
-            f"{torn[1]} {log}`, and run the same command again; only what was written after that byte is lost"
+            f"{torn[1]} {log}`, and run the same command again; only data written after that byte is lost"
         )
     if "can only read version" in ours:
         return StoreError(f"{path} was written by a newer DuckDB ({words}): upgrade airgen and duckdb")

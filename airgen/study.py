@@ -386,7 +386,7 @@ def _is_heading(part: str | Table) -> bool:
 
 
 STYLE = Path(__file__).parent / "style.css"
-"""The look of all pages."""
+"""The style of all pages."""
 
 
 def html_page(title: str, body: str, script: str = "") -> str:

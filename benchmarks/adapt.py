@@ -1,20 +1,20 @@
-"""Is an encoder better on people's queries after a training on queries that airgen wrote for the same corpus?
+"""Measure whether training an encoder on airgen's queries for a corpus improves it on people's queries for that corpus.
 
-    python benchmarks/adapt.py write WORK COLLECTION... --target 100      hours with a small LLM; a stopped run goes on
+    python benchmarks/adapt.py write WORK COLLECTION... --target 100      takes hours with a small LLM; can be resumed
     python benchmarks/adapt.py train WORK COLLECTION... --base all-minilm-l6-v2
 
-`write` makes a benchmark of each collection's passages with `generation.candidates: 5`, from any passage: no label of a
-person is read. `train` fine-tunes the base on it in several ways (`airgen train encoder`) and searches with the queries
-that people wrote. A training pair that has the wording of one of these is left out, and counted.
+`write` makes a benchmark from each collection's passages with `generation.candidates: 5`, without using human labels.
+`train` fine-tunes the base model on it in several ways (`airgen train encoder`) and searches with the human queries.
+Training pairs with the wording of a human query are left out and counted.
 
 drafts              every usable draft with its source passage; the other passages of the batch are the negatives
-mined negatives     the same, with BM25's best passages beside them
+mined negatives     the same, and BM25's best passages
 filtered            drafts whose source is in the base's top two among all passages (`airgen train filter`)
 filtered, mined     the same, with BM25's best passages
 accepted            the queries that quality control accepted, with all their positives
 accepted, judged    the same, with the passages that were judged not relevant, where the dataset names any
 
-Prints nDCG@10 with 95 % intervals over queries, and the difference from the base with Fisher's p. Models are kept.
+Prints nDCG@10 with 95% intervals over queries, and the difference from the base model with Fisher's p. Models are kept.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def wording(text: str) -> str:
 
 
 def job_of(work: Path, collection: Path, target: int | None = None) -> Job:
-    """pipelines/agree.yaml, about any passage of the collection."""
+    """Return the job of pipelines/agree.yaml on all passages of the collection."""
     settings = yaml.safe_load(find_yaml("pipelines", Path("agree.yaml")).read_text(encoding="utf-8"))
     settings["name"] = "adapt"
     settings["llm"]["threads"] = 1
@@ -70,7 +70,7 @@ def job_of(work: Path, collection: Path, target: int | None = None) -> Job:
 
 
 def drafts_of(job: Job) -> Pairs:
-    """Every usable draft, with its source as the only positive."""
+    """Return every usable draft, with its source as the only positive."""
     found: Pairs = {}
     with job.open_store() as store:
         chain = (Sample, Character, Scenario)
@@ -86,7 +86,7 @@ def drafts_of(job: Job) -> Pairs:
 
 
 def accepted_of(job: Job, judged: bool) -> Pairs:
-    """The queries of the job's dataset with its labels, those of 0 only if `judged`."""
+    """Return the queries and labels of the job's dataset, including labels of 0 only if `judged`."""
     dataset = BeirDataset.open(job.dataset)
     texts, labels = dataset.queries(), dataset.qrels("test").labels
     return {
@@ -96,7 +96,7 @@ def accepted_of(job: Job, judged: bool) -> Pairs:
 
 
 def write_pairs(collection: Path, out: Path, pairs: Pairs) -> int:
-    """A BEIR folder with the collection's passages and these queries as `train`; how many were left out."""
+    """Write a BEIR folder with the collection's passages and these queries as `train`; return the number left out."""
     (out / "qrels").mkdir(parents=True, exist_ok=True)
     (packed,) = collection.glob("corpus.jsonl*")
     with opened(packed) as source, (out / "corpus.jsonl").open("wb") as target:
@@ -111,7 +111,7 @@ def write_pairs(collection: Path, out: Path, pairs: Pairs) -> int:
 
 
 def arms(work: Path, collection: Path, base: str) -> dict[str, tuple[Path, tuple[str, ...]]]:
-    """{arm: (its training pairs, its own settings)}"""
+    """Return {arm: (training pairs, settings)}."""
     home, job = work / collection.name, job_of(work, collection)
     judged = accepted_of(job, True)
     for name, pairs in (("drafts", drafts_of(job)), ("accepted", accepted_of(job, False)), ("judged", judged)):
@@ -135,7 +135,7 @@ def arms(work: Path, collection: Path, base: str) -> dict[str, tuple[Path, tuple
 
 
 def scores(model: str, collection: Collection, kept: Path) -> np.ndarray[Any, Any]:
-    """nDCG@10 of each query that people wrote."""
+    """Return nDCG@10 for each human query."""
     if not kept.exists():
         embedder = {"kind": "sentence-transformers", "model": model, "max_length": 256}
         found = collection.scores(collection.index(Dense(load_embedder(embedder))))[0]

@@ -1,11 +1,11 @@
-"""How much of the agreement with human labels do the labels cost, apart from the queries? Without an LLM.
+"""Measure how much agreement with human labels is lost through generated labels, apart from queries, without an LLM.
 
 airgen evaluate COLLECTION... --systems pipelines/systems-agree.yaml --out results
 python benchmarks/agreement.py results COLLECTION... --target labels.md
 
-The queries are the human ones, so nothing is lost by generating. Each keeps one human positive, drawn at random, as a
-generated query keeps its source document; the rest of its labels are made again from what eight systems rank on top,
-and the systems are ranked by them. The ranking by all human labels is what it should be. Draws: mean over 20.
+The queries are human, so nothing is lost by generation. Each query keeps one random human positive, as a generated
+query keeps its source document. Its other labels are made from the top ranks of eight systems, and the systems are
+ranked by these labels. The reference is the ranking by all human labels. Figures are means of 20 draws.
 
     --generated "from documents: cranfield=runs/agree-cranfield"
 
@@ -45,7 +45,7 @@ Pools = dict[str, dict[str, NDArray[np.float64]]]
 
 @dataclass(frozen=True)
 class Collected:
-    """One collection: its human labels, every system's run, and the pairs that the voters rank within `DEPTH`."""
+    """A collection: its human labels, all systems' runs, and the pairs that the voters rank within `DEPTH`."""
 
     name: str
     labels: Labels
@@ -68,7 +68,7 @@ class Collected:
         return found
 
     def side(self, labels: Labels) -> Side:
-        """Every system's scores by these labels."""
+        """Return the scores of all systems by these labels."""
         wanted = [parse_measure(MEASURE)]
         return Side(tuple(self.runs), np.array([score(run, labels, wanted).of(MEASURE) for run in self.runs.values()]))
 
@@ -80,7 +80,7 @@ def read(results: Path, collection: Path, systems: Sequence[SystemSettings]) -> 
 
 
 def read_generated(run: Path, systems: Sequence[SystemSettings]) -> Collected:
-    """The queries of a finished `airgen study agree`, each with the document that it was generated from."""
+    """Read the queries of a finished `airgen study agree`, each with its source document."""
     dataset = BeirDataset.open(run / "dataset")
     lines = (run / "dataset" / "private" / "lineage.jsonl").read_text(encoding="utf-8").splitlines()
     sources = {row["query"]: {row["source"]: 1.0} for row in map(json.loads, lines)}
@@ -90,7 +90,7 @@ def read_generated(run: Path, systems: Sequence[SystemSettings]) -> Collected:
 
 
 def ranked_top(name: str, folder: Path, labels: Labels, systems: Sequence[SystemSettings]) -> Collected:
-    """Every system's run out of a folder of results, as deep as the measure looks."""
+    """Read the runs of all systems from a folder of results, up to the cutoff of the measure."""
     runs, ranks = {}, {}
     for one in systems:
         ranked = read_run(Paths.of(folder, one.name).run).ranked()
@@ -104,7 +104,7 @@ def ranked_top(name: str, folder: Path, labels: Labels, systems: Sequence[System
 
 
 def judge(others: Sequence[Collected], voters: Sequence[str]) -> NDArray[np.float64]:
-    """Weights of a logistic regression on the pooled pairs of other collections, each collection weighing the same."""
+    """Fit a logistic regression on the pooled pairs of other collections, with equal weight for each collection."""
     features, relevant, weights = [], [], []
     for one in others:
         pairs = [(q, id_, x) for q, of in one.pool(voters).items() for id_, x in of.items()]
@@ -115,7 +115,7 @@ def judge(others: Sequence[Collected], voters: Sequence[str]) -> NDArray[np.floa
 
 
 def fit(features: NDArray[np.float64], labels: NDArray[np.bool_], each: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The coefficients of a logistic regression and its intercept: least weighted log-loss, with a ridge."""
+    """Fit the coefficients and intercept of a logistic regression, by weighted log-loss with a ridge penalty."""
     rows, sign = np.hstack([features, np.ones((len(features), 1))]), np.where(labels, -1, 1)
 
     def loss(found: NDArray[np.float64]) -> float:
@@ -139,7 +139,7 @@ def one_positive(one: Collected, seed: int) -> dict[str, dict[str, float]]:
 
 
 def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequence[str]) -> dict[str, Labels]:
-    """The labels of each way, by name."""
+    """Return the labels of each method by name."""
     source, pool, majority = one_positive(one, seed), one.pool(voters), one.pool(MAJORITY)
     gains = {
         q: dict(zip(of, predict(weights, np.array(list(of.values()))).tolist(), strict=True)) if of else {}
@@ -161,12 +161,12 @@ def ways(one: Collected, weights: NDArray[np.float64], seed: int, voters: Sequen
 
 
 def correlations(human: Side, made: Side, sets: Sequence[Sequence[str]]) -> list[float]:
-    """Spearman over each of several sets of systems."""
+    """Return Spearman's correlation for each set of systems."""
     return [float(spearman(human.of(names).means, made.of(names).means)) for names in sets]
 
 
 def left_out(one: Collected, others: Sequence[Collected], systems: Sequence[SystemSettings], seed: int) -> Side:
-    """Each system's place, negated, among all by soft gains of the voters that share no model with it."""
+    """Return each system's negated rank by soft gains of the voters that share no model with it."""
     models = models_of(systems)
     sides: dict[tuple[str, ...], Side] = {}
     places = []

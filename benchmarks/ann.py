@@ -1,4 +1,4 @@
-"""What an approximate index loses and saves: ANN recall, bytes, build time and ms a query, against exact search.
+"""Compare approximate indexes with exact search: ANN recall, bytes, build time and ms per query.
 
     python benchmarks/ann.py vectors                                 200,000 clustered vectors of 128 dimensions
     python benchmarks/ann.py vectors --passages 10000 100000 1000000 --bm25       how all of it grows, with BM25
@@ -41,7 +41,7 @@ K = 10
 
 
 def kinds(count: int) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """(name, factory string, parameters of search) for so many vectors."""
+    """Return (name, factory string, search parameters) for this number of vectors."""
     lists = 1 << max(4, round(np.log2(4 * count**0.5)))
     yield "Flat", "Flat", {}
     for ef in (16, 64, 256):
@@ -54,7 +54,7 @@ def kinds(count: int) -> Iterator[tuple[str, str, dict[str, float]]]:
 
 
 def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
-    """Rows on disk, and queries from the same centres."""
+    """Write vectors to disk, and return queries from the same centres."""
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((max(4, int(count**0.5)), dim), dtype=np.float32)
 
@@ -71,7 +71,7 @@ def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[n
 
 
 def timed(work: Callable[[], Hits]) -> tuple[float, Hits]:
-    """Processor seconds, the least of three."""
+    """Return the minimum processor time of three runs."""
     best, hits = float("inf"), Hits.none(0, K)
     for _ in range(3):
         start = time.process_time()
@@ -81,14 +81,14 @@ def timed(work: Callable[[], Hits]) -> tuple[float, Hits]:
 
 
 def chosen(count: int, only: Sequence[str]) -> list[tuple[str, str, dict[str, float]]]:
-    """The kinds of index whose names have one of these words; all without words."""
+    """Return the kinds of index whose names contain one of these words; all if there are no words."""
     return [kind for kind in kinds(count) if not only or any(word in kind[0] for word in only)]
 
 
 def compare(
     rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str] = ()
 ) -> list[dict[str, object]]:
-    """One row for exact search, and one for each index."""
+    """Return a row for exact search and for each index."""
     search(rows, queries, K)  # compiles
     seconds, exact = timed(lambda: search(rows, queries, K))
     table: list[dict[str, object]] = []
@@ -160,7 +160,7 @@ def shards(
 
 
 def bm25(count: int, queries: int) -> dict[str, object]:
-    """BM25 over passages of 60 words that follow Zipf's law."""
+    """Measure Measure BM25 over passages of 60 words that follow Zipf's law."""
     from airgen.retrievers.lexical.bm25 import BM25
 
     draw = np.random.default_rng(0)

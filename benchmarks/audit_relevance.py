@@ -1,4 +1,4 @@
-"""How often do fifty answers choose the word for `relevance` whose labels rank systems better?
+"""Measure how often fifty answers choose the value of `relevance` whose labels rank systems better.
 
     python benchmarks/audit_relevance.py COLLECTION... [--draws 200] [--wrong 0.1] [--asked 10] [--work runs/votes]
 
@@ -36,7 +36,7 @@ Rows = dict[str, list[Prelabel]]
 def simulated(
     rows: Rows, sources: dict[str, str], labels: Any, wrong: float, seed: int, most: int
 ) -> list[RelevanceAudit]:
-    """What the answers say, and what answers to every passage of the same queries would say without errors."""
+    """Return the estimates from the answers, and from error-free answers to all passages of the same queries."""
     chance = random.Random(seed)
     found = {key: kinds(rows[key], [sources[key]]) for key in chance.sample(sorted(rows), len(rows))}
     asked = sorted((key for key in found if found[key]), key=lambda key: not first(rows[key], [sources[key]]))[:most]
@@ -56,7 +56,7 @@ def simulated(
 
 
 def agreement(rows: Rows, sources: dict[str, str], runs: Any, right: Any) -> dict[str, float]:
-    """Spearman with people's ranking by the labels of each word."""
+    """Return Spearman's correlation with people's ranking for the labels of each value."""
     rhos = {}
     for word, cut in WAY.items():
         made = {

@@ -4,10 +4,10 @@
     python benchmarks/augment.py tables  WORK COLLECTION... [--ablate cranfield]
     python benchmarks/augment.py latency WORK COLLECTION... [--tile 40]
 
-A COLLECTION is a directory in BEIR format with human queries in its test split. No model is tested on a query that it
-was trained on: `pairs` trains on mined titles and texts, without labels; `folds` goes on from there with four fifths
-of the test queries and is tested on the last fifth, five times; `transfer` tests the model of one collection on others.
-Models are kept in WORK. Finished ones are not trained again, and stopped ones go on.
+A COLLECTION is a directory in BEIR format with human queries in its test split. No model is tested on its training
+queries: `pairs` trains on mined titles and texts, without labels; `folds` continues from that model with four fifths of
+the test queries and is tested on the last fifth, five times; `transfer` tests the model of one collection on others.
+Models are saved in WORK. Finished models are not trained again, and stopped training is resumed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train_all(work: Path, collections: Sequence[Path], arguments: argparse.Names
 
 
 def train_one(work: Path, collection: Path, name: str, switches: Sequence[str], arguments: argparse.Namespace) -> None:
-    """Train NAME-pairs on titles and texts, and NAME-fold1 to 5, which go on from it, on the human queries."""
+    """Train NAME-pairs on titles and texts, and then NAME-fold1 to 5, starting from it, on the human queries."""
     steps = arguments.steps.split(",")
     mined = mined_pairs(collection, work)
     changes = (*arguments.set, *switches)
@@ -66,12 +66,12 @@ def train_one(work: Path, collection: Path, name: str, switches: Sequence[str], 
 
 
 def added(system: Augmented, queries: Sequence[str]) -> float:
-    """The mean number of terms that a query gains (the paper's augmentation length)."""
+    """Return the mean number of added terms per query (the paper's augmentation length)."""
     return statistics.mean(sum(not term.in_query for term in system.explain(query)) for query in queries)
 
 
 def folds_scores(test: Collection, work: Path, name: str) -> tuple[np.ndarray[Any, Any], float] | None:
-    """The scores of each query by the model that was not trained on it, and the mean number of added terms."""
+    """Return the scores of each query by the model that was not trained on it, and the mean number of added terms."""
     order, columns, lengths = list(test.queries), {}, []
     for number in range(1, FOLDS + 1):
         path = work / f"{name}-fold{number}"
@@ -104,7 +104,8 @@ def systems_of(test: Collection, work: Path, arguments: argparse.Namespace, name
 
 
 def quality(found: Mapping[str, Any]) -> str:
-    """Means with intervals; differences from both BM25 with intervals and p-values of Fisher's test, after Holm."""
+    """Print means with intervals, and differences from both BM25 systems with intervals and Holm-corrected p-values of
+    Fisher's test."""
     names = list(found)
     rows = []
     tests = compare(names, np.stack([found[name][0][0] for name in names]))
@@ -134,7 +135,7 @@ def tables(work: Path, collections: Sequence[Path], arguments: argparse.Namespac
 
 
 def ablation(test: Collection, work: Path, arguments: argparse.Namespace) -> None:
-    """Each row is cross-validated over the human queries; latency is that of the first fold's model."""
+    """Cross-validate each row over the human queries; the latency is that of the first fold's model."""
     found: dict[str, Any] = {}
     systems: dict[str, Augmented] = {}
     for row, changes in SETTINGS.items():
@@ -160,7 +161,7 @@ def ablation(test: Collection, work: Path, arguments: argparse.Namespace) -> Non
 
 
 def alternate(systems: Mapping[str, Any], texts: Sequence[str], rounds: int) -> dict[str, float]:
-    """Median seconds of one query at k = 1,000, systems taking turns query by query."""
+    """Return the median seconds per query at k = 1,000, with systems alternating query by query."""
     taken: dict[str, list[float]] = {name: [] for name in systems}
     for system in systems.values():
         system.search([texts[0]], 1000)
@@ -186,7 +187,7 @@ def tile(retriever: LexicalRetriever, times: int) -> None:
 
 
 def latency(work: Path, collections: Sequence[Path], arguments: argparse.Namespace) -> None:
-    """One query at a time, one thread, systems taking turns; ratios to BM25 over words."""
+    """Measure latency with one query at a time, one thread and alternating systems, as ratios to BM25 over words."""
     rows = []
     for path in collections:
         test = Collection(path)

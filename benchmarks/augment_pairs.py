@@ -6,8 +6,8 @@
 Every row is one training on the same mined pairs, without labels. It is tested on the human queries of each COLLECTION
 and on held-out queries of the pairs (--held-out), which no row is trained on. "Weights alone" learns no added terms,
 "terms alone" leaves the weights at 1, and "own terms alone" is the full model without its added terms. The last table
-says what these are worth. Finished models in WORK are not trained again, and stopped ones go on. --rows takes the
-beginnings of the names of rows.
+shows their value. Finished models in WORK are not trained again, and stopped training is resumed. --rows takes prefixes
+of row names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SWITCHES = {"full": (), "weights alone": ("augmentation=false",), "terms alone":
 
 
 def held_out(pairs: Path, out: Path, count: int) -> Path:
-    """A copy of `pairs` whose test split has `count` random queries, and whose train split has the others."""
+    """Copy `pairs`, with `count` random queries in the test split and the others in the train split."""
     if not (out / "manifest.json").exists():
         shutil.rmtree(out, ignore_errors=True)
         (out / "qrels").mkdir(parents=True)
@@ -49,7 +49,8 @@ def held_out(pairs: Path, out: Path, count: int) -> Path:
 
 
 def worth(found: Mapping[str, Any]) -> str:
-    """nDCG@10 of each full model less that of its weights alone: intervals, and p of Fisher's test of this pair."""
+    """Return the difference in nDCG@10 between each full model and its weights alone, with intervals and p of Fisher's
+    test."""
     rows = []
     for setup in SETUPS:
         for other in (f"{setup}, full, own terms alone", f"{setup}, weights alone"):

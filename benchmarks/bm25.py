@@ -1,4 +1,4 @@
-"""BM25 against bm25s with numba, side by side: indexing with tokenising, and search at k = 10, 100 and 1,000.
+"""Compare BM25 with bm25s and numba: indexing with tokenisation, and search at k = 10, 100 and 1,000.
 
     python benchmarks/bm25.py [--passages 10000 200000 1000000] [--queries 1000] [--rounds 5]
 
@@ -44,7 +44,7 @@ def vocabulary(size: int, random: np.random.Generator) -> list[str]:
 
 
 def passages(count: int, length: int, words: list[str], random: np.random.Generator) -> list[str]:
-    """Sentences of words drawn by Zipf's law (exponent 1), `length` words on average."""
+    """Make sentences of words drawn by Zipf's law (exponent 1), with `length` words on average."""
     share = 1 / np.arange(1, len(words) + 1)
     edges = np.cumsum(share / share.sum())
     texts = []
@@ -58,7 +58,7 @@ def passages(count: int, length: int, words: list[str], random: np.random.Genera
 
 
 def questions(count: int, words: list[str], random: np.random.Generator) -> list[str]:
-    """Five to nine words, some frequent, most not."""
+    """Make queries of five to nine words, few of them frequent."""
     share = 1 / np.arange(1, len(words) + 1) ** 0.7
     edges = np.cumsum(share / share.sum())
     return [
@@ -73,7 +73,7 @@ def status_mb(field: str) -> float:
 
 
 def peak_mb(work: Callable[[], Any]) -> float:
-    """By how much a forked process grows at most while it does the work (Linux only)."""
+    """Return the maximum memory growth of a forked process during the work (Linux only)."""
 
     def measure(send: Connection) -> None:
         before = status_mb("VmRSS")
@@ -118,7 +118,8 @@ def airgen_index(texts: list[str], threads: int | None = None) -> BM25:
 
 
 def tantivy_index(texts: list[str]) -> Any:
-    """An index in a temporary folder: words and frequencies (as BM25 needs them), no positions, nothing stored."""
+    """Build an index in a temporary folder with words and frequencies, as BM25 needs, without positions or stored
+    texts."""
     import tantivy
 
     schema = tantivy.SchemaBuilder().add_text_field("text", tokenizer_name="en_stem", index_option="freq").build()
@@ -132,7 +133,7 @@ def tantivy_index(texts: list[str]) -> Any:
 
 
 def same_scores(texts: list[str], asked: list[str], k: int) -> float:
-    """The largest difference from bm25s when both have airgen's terms."""
+    """Return the largest difference from bm25s when both use airgen's terms."""
     import bm25s
 
     ours = airgen_index(texts)

@@ -1,4 +1,4 @@
-"""Which chunks bring back the paragraph that answers? `python benchmarks/chunkers.py COLLECTION`
+"""Measure which chunks retrieve the answering paragraph: `python benchmarks/chunkers.py COLLECTION`
 
 Makes documents of five consecutive passages of a collection in BEIR format, keeps the labels (they point at characters
 of the passages), and compares the chunkers of pipelines/chunkers.yaml with BM25 and LSA.
@@ -23,7 +23,7 @@ SYSTEMS = [SystemSettings(name="bm25", kind="bm25", k1=0.9, b=0.4), SystemSettin
 
 
 def joined(collection: BeirDataset, folder: Path) -> BeirDataset:
-    """The collection as chunks of longer documents."""
+    """Write the collection as chunks of longer documents."""
     (folder / "qrels").mkdir(parents=True)
     (folder / "private").mkdir()
     corpus, parents, at = [], [], 0

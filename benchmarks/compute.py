@@ -1,4 +1,5 @@
-"""What workers cost and gain: this process, processes, and a Ray cluster on loopback encode, or clean a corpus.
+"""Measure the costs and benefits of workers: encode or clean a corpus in this process, in processes, and on a local Ray
+cluster.
 
 python benchmarks/compute.py --passages 2000                       all-minilm-l6-v2-int8
 python benchmarks/compute.py --passages 100000 --free              vectors that cost nothing: what is left is the way
@@ -46,7 +47,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Free(Component):
-    """Vectors of 384 dimensions by a hash of the text."""
+    """Embed texts as hash-based vectors of 384 dimensions."""
 
     name, dim, travels = "free", 384, True
 
@@ -59,7 +60,7 @@ class Free(Component):
 
 
 def started_cpu() -> float:
-    """CPU seconds of all living processes below this one, and of those that they have waited for."""
+    """Return the CPU seconds of all living descendant processes, and of those that they have waited for."""
     found: dict[int, tuple[int, float]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -77,7 +78,7 @@ def started_cpu() -> float:
 
 @contextmanager
 def timed(where: str, warm: Callable[[int], object]) -> Iterator[dict[str, Any]]:
-    """A row with the costs of the work inside, for which `warm` has made so many workers ready."""
+    """Yield a row for the costs of the work in the block, after `warm` has started the workers."""
     with computing(compute_settings(where)) as compute:
         warm(compute.workers)
         found: dict[str, Any] = {"where": where, "workers": compute.workers}
@@ -90,7 +91,7 @@ def timed(where: str, warm: Callable[[int], object]) -> Iterator[dict[str, Any]]
 
 
 def encoding(where: str, texts: Sequence[str], embedder: Any) -> dict[str, Any]:
-    """Embeddings into a fresh cache."""
+    """Encode into a fresh cache."""
     with tempfile.TemporaryDirectory() as folder:
 
         def fill(name: str, some: Sequence[str]) -> None:
@@ -103,7 +104,7 @@ def encoding(where: str, texts: Sequence[str], embedder: Any) -> dict[str, Any]:
 
 
 def cleaning(where: str, folder: Path, passages: int) -> dict[str, Any]:
-    """The rows of a corpus."""
+    """Clean a corpus into rows."""
 
     def rows(name: str) -> Iterator[Any]:
         settings = CorpusSettings.model_validate(corpus_settings(folder / name, {}), context={"folder": folder})

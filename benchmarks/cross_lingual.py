@@ -1,10 +1,11 @@
-"""Retrieval across languages with human labels: queries of one translation of a collection, passages of another.
+"""Measure cross-lingual retrieval with human labels: queries from one translation of a collection, passages from
+another.
 
     python benchmarks/cross_lingual.py WORK xquad-en:xquad-de xquad-de:xquad-en [--systems FILE]
 
 QUERIES:CORPUS are two collections in BEIR format whose passages have the same ids, such as the translations of XQuAD.
-The labels are those of the queries. A dataset is made of each pair in WORK and evaluated; what is there is kept.
-Prints nDCG@10 with 95 % intervals over queries.
+The labels are those of the queries. For each pair, a dataset is made in WORK and evaluated; existing datasets are
+reused. Prints nDCG@10 with 95% intervals over queries.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ systems:
 
 
 def joined(queries: Path, corpus: Path, target: Path) -> Path:
-    """A dataset of the queries and labels of one collection and the passages of the other."""
+    """Make a dataset from the queries and labels of one collection and the passages of the other."""
     ids = {passage.id for passage in BeirDataset.open(corpus).passages()}
     labels = BeirDataset.open(queries).qrels("test").labels
     missing = {id_ for judged in labels.values() for id_ in judged} - ids

@@ -1,11 +1,11 @@
-"""Where the time of `airgen init --demo` goes: by stage, by token, and by processor.
+"""Break down the time of `airgen init --demo` by stage, token and processor.
 
     python benchmarks/demo.py [--target 8] [--runs FOLDER]
 
-The demo runs in an empty folder (or goes on in `--runs`). Printed: its own table of stages and tokens; the processor
-seconds of all its processes, which do not depend on what else the machine does; and the seconds of the embedded model
-for a token that it reads and one that it writes, fitted to its calls (least squares). On a quiet machine, the model's
-time is about these times the tokens of the table. Models must have been fetched: nothing is downloaded.
+The demo runs in an empty folder (or is resumed in `--runs`). Prints its own table of stages and tokens; the processor
+seconds of all its processes, which do not depend on other load; and the embedded model's seconds per input and output
+token, fitted to its calls (least squares). On an idle machine, the model takes about these times for the tokens in the
+table. Nothing is downloaded, so models must have been fetched.
 """
 
 from __future__ import annotations

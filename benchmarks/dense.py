@@ -1,12 +1,12 @@
-"""Dense retrieval beside sentence-transformers' own way, one thread each, alternating in one process.
+"""Compare dense retrieval with sentence-transformers, alternating in one process with one thread each.
 
     python benchmarks/dense.py        after airgen fetch tests
     python benchmarks/dense.py --passages 2000 --vectors 200000
 
-Two things are compared: encoding a corpus of a real length mix and searching it, and the search alone on many random
-vectors (`util.semantic_search` is what BEIR's evaluation uses, too). Prints medians of the paired ratios (theirs /
-ours, wall clock and processor time), and how far the hits agree. airgen keeps vectors as fp16, so that scores differ in
-the fourth digit.
+Two tasks are compared: encoding and searching a corpus with realistic lengths, and searching many random vectors (with
+`util.semantic_search`, which BEIR's evaluation also uses). Prints medians of the paired ratios (theirs / ours,
+wall-clock and processor time), and the agreement of the hits. airgen stores vectors as fp16, so scores differ in the
+fourth digit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORDS = ["river", "engine", "treaty", "protein", "violin", "harbour", "index", "
 
 
 def made_texts(count: int) -> list[str]:
-    """Texts of 10 to 300 words, log-normal as passages are."""
+    """Make texts of 10 to 300 words, with log-normal lengths like passages."""
     texts = []
     for number in range(count):
         random = rng("dense", number)
@@ -45,7 +45,7 @@ def made_texts(count: int) -> list[str]:
 
 
 def compare(name: str, ours: Callable[[], Hits], theirs: Callable[[], list[list[dict[str, Any]]]], runs: int) -> None:
-    """Run both in turn and print the ratios, and the share of equal hits among the first ten."""
+    """Alternate both and print the ratios, and the share of equal hits in the top ten."""
     walls, cpus, same = [], [], 0.0
     for run in range(runs):
         taken: dict[str, tuple[float, float, Any]] = {}

@@ -1,4 +1,4 @@
-"""E5's tables 5 (batch size), 7 (data filtering) and 8 (negatives) at small scale.
+"""Reproduce E5's tables 5 (batch size), 7 (data filtering) and 8 (negatives) on a small scale.
 
     airgen train pairs python-docs postgresql-manual anarchist-faq --out data/pairs
     python benchmarks/e5.py --table 7 --pairs data/pairs --base splade-bert-tiny --on scifact --on cranfield --work e5
@@ -6,8 +6,8 @@
 
 Each row of a table is one training on the same pairs with one change, evaluated on the test queries of each collection:
 nDCG@10 with its 95 % bootstrap interval over queries, and the difference from the first trained row with its interval.
-Models are kept in --work: a stopped run goes on, and tables share equal rows. --set changes the recipe of all rows.
---sample trains all rows on as many random ones of the pairs.
+Models are saved in --work, so that a stopped run can be resumed and tables share equal rows. --set changes the recipe
+of all rows. --sample trains all rows on a random sample of the pairs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from airgen.training.recipe import TrainingRequest
 
 
 class Bench:
-    """Trains rows and scores them; both are kept in the work folder."""
+    """Trains and scores rows, and keeps both in the work folder."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.work, self.pairs, self.base = arguments.work, arguments.pairs, arguments.base
@@ -39,7 +39,7 @@ class Bench:
         self.max_length = arguments.eval_length
 
     def trained(self, name: str, pairs: Path, *changes: str) -> None:
-        """Train the model of a row unless it is finished."""
+        """Train the model of a row, unless it is finished."""
         trained("pretrain", pairs, self.base, self.work / name, (*self.changes, *changes))
 
     def per_query(self, model: str, collection: Collection) -> np.ndarray:
@@ -57,7 +57,7 @@ class Bench:
         return np.asarray(values)
 
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
-        """Print Markdown: (label, model) a row; "" is the base before training."""
+        """Print Markdown with a row per (label, model); "" is the base before training."""
         names = [collection.name for collection in self.collections]
         print(f"\n{title}\n\n| | pairs | steps | minutes | dev | {' | '.join(names)} |\n|{'---|' * (5 + len(names))}")
         first = [self.per_query(rows[1][1], one) for one in self.collections]
@@ -81,13 +81,13 @@ class Bench:
             print(f"| {label} | {' | '.join([*about, *cells])} |", flush=True)
 
     def pairs_of(self, model: str) -> Path:
-        """The pairs that a row was trained on."""
+        """Return the training pairs of a row."""
         own = self.work / f"pairs-{model}"
         return own if own.is_dir() else self.pairs
 
 
 def sample(source: Path, out: Path, count: int, seed: int) -> Path:
-    """`count` random pairs of a directory of pairs, with all its passages."""
+    """Write `count` random pairs from a directory of pairs, with all its passages."""
     if not (out / "manifest.json").exists():
         shutil.rmtree(out, ignore_errors=True)
         (out / "qrels").mkdir(parents=True)
@@ -100,7 +100,8 @@ def sample(source: Path, out: Path, count: int, seed: int) -> Path:
 
 
 def table_5(bench: Bench, sizes: list[int], steps: int | None = None) -> None:
-    """Batch size: the same pairs and epochs; with `steps` as many steps, so that a larger batch sees more pairs."""
+    """Vary the batch size with the same pairs and epochs, or with the same number of `steps`, so that larger batches
+    see more pairs."""
     if steps is not None:
         rows = []
         for size in sizes:
@@ -121,7 +122,7 @@ def table_5(bench: Bench, sizes: list[int], steps: int | None = None) -> None:
 
 
 def table_7(bench: Bench, k: int, pool: int) -> None:
-    """Filtering: all pairs, those that the filter keeps, and as many random ones."""
+    """Vary the filtering: all pairs, the kept pairs, and an equal number of random pairs."""
     bench.trained("all", bench.pairs)
     filtered = bench.work / "pairs-filtered"
     if not (filtered / "manifest.json").exists():
@@ -136,7 +137,7 @@ def table_7(bench: Bench, k: int, pool: int) -> None:
 
 
 def table_8(bench: Bench, queue: int, momenta: list[float]) -> None:
-    """Negatives: the batch's own, earlier batches' too, MoCo."""
+    """Vary the negatives: from the batch, also from earlier batches, and MoCo."""
     bench.trained("all", bench.pairs)
     bench.trained("pre-batch", bench.pairs, "extra_negatives=pre-batch", f"queue_size={queue}")
     rows = [("in batch", "all"), (f"+ pre-batch {queue:,}", "pre-batch")]

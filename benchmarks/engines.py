@@ -1,12 +1,13 @@
-"""Search engines that nobody here wrote, beside airgen's own systems, on collections with people's labels: one table.
+"""Compare third-party search engines with airgen's own systems on human-labelled collections, in one table.
 
     python tests/makers/real_servers.py            # fetches the servers by hash, once
     airgen fetch bge-small-en-int8
     python benchmarks/engines.py COLLECTION... [--out runs/engines]
 
-Qdrant, Chroma, Meilisearch and Typesense run on loopback, are filled by airgen, and are asked as they are shipped, and
-once with a setting that suits questions. Lucene is Anserini, whose run file is read. Qdrant appears with exact search
-(its way below 10 MB of vectors), with its graph, and with a poor graph, so that ANN recall can be seen to fall.
+Qdrant, Chroma, Meilisearch and Typesense run on loopback, are filled by airgen, and are searched with their default
+settings and once with settings suited to questions. Lucene is represented by Anserini, whose run file is read. Qdrant
+appears with exact search (its default below 10 MB of vectors), with its graph, and with a poor graph, which lowers ANN
+recall.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ SYSTEMS = """systems:
 
 
 def lucene(dataset: BeirDataset, folder: Path) -> Path:
-    """Index and search with Anserini, k1 .9 and b .4; the run file."""
+    """Index and search with Anserini, k1 .9 and b .4, and return the run file."""
     (folder / "corpus").mkdir(parents=True)
     with (folder / "corpus" / "corpus.jsonl").open("w", encoding="utf-8") as file:
         for one in dataset.passages():

@@ -1,11 +1,12 @@
-"""Do examples from a near domain make better queries than fixed ones? Drafts of both, to be read blind.
+"""Make drafts with fixed examples and with examples from a similar domain, for blind reading.
 
     airgen study agree COLLECTION --pipeline P.yaml --from any   # P.yaml: an embedded model, small prompts, questions
     python benchmarks/example_bank.py COLLECTION --pipeline P.yaml --runs runs --out bank --target 28
 
-For samples of the finished job, the query's prompt is answered again, for the same character and scenario; its examples
-are three questions of the asked length, from the domains of `BANK` that are nearest to the document by static vectors.
-Prints a JSON line a pair: the document's id, the job's first usable draft, and the one with near examples.
+For samples of the finished job, the query prompt is answered again for the same character and scenario. Its examples
+are three questions of the requested length from the domains of `BANK` that are most similar to the document, by static
+vectors. Prints a JSON line per pair: the document's id, the job's first usable draft, and the draft with similar
+examples.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ SHOWN = 3
 
 
 class Near:
-    """The examples of the domains that are nearest to a document."""
+    """The examples of the domains most similar to a document."""
 
     def __init__(self) -> None:
         self.embedder = load_embedder("wordllama-256")

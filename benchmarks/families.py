@@ -1,13 +1,13 @@
-"""BEIR's trained families and E5's fine-tuning, before and after training on a collection's own titles.
+"""Compare BEIR's trained families and E5's fine-tuning before and after training on a collection's own titles.
 
     python benchmarks/families.py WORK COLLECTION... [--base splade-bert-tiny] [--kinds colbert,splade,...]
     python benchmarks/families.py work scifact cranfield --kinds splade --set splade:epochs=2
 
 A COLLECTION is a directory in BEIR format with human queries in its test split. Models are trained on mined pairs of a
 title and its text, without labels, with BM25's hard negatives, and tested on the human queries. "Before" is the same
-model after one step with a learning rate of 1e-12. Models are kept in WORK: finished ones are not trained again, and
-stopped ones go on. Prints nDCG@10 with 95 % bootstrap intervals over queries, differences with p-values of Fisher's
-test (Holm over all systems of a collection), and minutes and memory of training.
+model after one step with a learning rate of 1e-12. Models are saved in WORK: finished models are not trained again, and
+stopped training is resumed. Prints nDCG@10 with 95% bootstrap intervals over queries, differences with p-values of
+Fisher's test (Holm over all systems of a collection), and minutes and memory of training.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ STILL = ("learning_rate=1e-12", "max_steps=1", "batch_size=2", "keep=last")
 
 
 def scores(test: Collection, system: dict[str, Any], kept: Path) -> np.ndarray[Any, Any]:
-    """(measures, queries); kept beside the model."""
+    """Return scores as (measures, queries), saved next to the model."""
     if not kept.exists():
         np.save(kept, test.scores(test.index(load_retriever(system))))
     return np.asarray(np.load(kept))
 
 
 def one(test: Collection, data: Path, arguments: argparse.Namespace) -> str:
-    """The table of one collection."""
+    """Print the table of one collection."""
     work: Path = arguments.work
     bm25 = {"kind": "bm25"}
     found = {"BM25": (scores(test, bm25, work / f"{test.name}-bm25.npy"), "", "", "")}

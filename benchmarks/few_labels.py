@@ -1,4 +1,5 @@
-"""How few answers of a person settle "is A better than B?" Human-labelled collections play the person who is asked.
+"""Measure how many human answers are needed to decide whether A is better than B, simulated on human-labelled
+collections.
 
 airgen evaluate COLLECTION... --systems benchmarks/systems-few-labels.yaml --top 100 --out results
 python benchmarks/few_labels.py results COLLECTION... --target docs/notes/trust.md
@@ -86,7 +87,7 @@ def read(results: Path, home: Path, names: Sequence[str]) -> World:
 
 
 def judges(world: World, others: Sequence[World], random: np.random.Generator) -> dict[str, Matrix]:
-    """{judge: probability of each pair}."""
+    """Return Return {judge: probability of each pair}."""
     found = {}
     for name, columns in (("lsa", [VOTERS.index("lsa-100")]), ("voters", list(range(len(VOTERS))))):
         features = np.concatenate([other.ranks[:, columns] for other in others])
@@ -113,14 +114,14 @@ def auc(probability: Matrix, labels: Matrix) -> float:
 
 
 def plain_variance(values: Matrix, pool: int, answers: int) -> float:
-    """The variance of plain sampling's estimate of a sum; `values` are the pairs that are not 0 of a pool."""
+    """Return the variance of plain sampling's estimate of a sum. `values` are the non-zero pairs of a pool."""
     answers = min(answers, pool)
     spread = ((values**2).sum() - values.sum() ** 2 / pool) / (pool - 1)
     return float(pool**2 * (1 - answers / pool) * spread / answers)
 
 
 def play(world: World, probability: Matrix, seed: int) -> dict[str, object]:
-    """Figures over pairs of systems and samples."""
+    """Return figures over pairs of systems and samples."""
     count = len(world.systems)
     cover: dict[int, list[bool]] = {n: [] for n in ANSWERS}
     width: dict[int, list[float]] = {n: [] for n in ANSWERS}

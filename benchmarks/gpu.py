@@ -1,12 +1,12 @@
-"""What only a GPU can show, in one table: speed beside the libraries, equality with the CPU, memory, training.
+"""Test on a GPU and print one table: speed compared with the libraries, equality with the CPU, memory and training.
 
     make gpu                                        at most 8 minutes
     python benchmarks/gpu.py --device cuda:0 --seconds 480 --markdown gpu.md
     python benchmarks/gpu.py --device cpu --small   tries the script itself
 
-Models have true shapes and random weights (BERT-base, T5-base): times, memory, devices and equalities mean something,
-retrieval figures nothing. airgen and the library alternate in one process at the same dtype and batch; figures are
-medians of the paired ratios. A part that fails is a row of the table, and so is one for which no time was left.
+Models have realistic shapes and random weights (BERT-base, T5-base), so times, memory, devices and equalities are
+meaningful, but retrieval scores are not. airgen and the library alternate in one process at the same dtype and batch
+size; figures are medians of the paired ratios. Parts that fail or do not fit in the time limit are listed in the table.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class World:
-    """Models of true shapes in a folder, and texts of passages' lengths."""
+    """Models of realistic shapes in a folder, and texts of typical passage lengths."""
 
     def __init__(self, folder: Path, device: str, *, small: bool) -> None:
         self.folder, self.device, self.small = folder, device, small
@@ -54,7 +54,7 @@ class World:
         self.words = [f"{a}{b}{c}" for a in _LETTERS for b in "aeiou" for c in _LETTERS]
 
     def texts(self, count: int, name: str = "passage") -> list[str]:
-        """Texts of 30 to 300 words, log-normal as those of SciFact's abstracts."""
+        """Make texts of 30 to 300 words, with log-normal lengths like SciFact's abstracts."""
         found = []
         for number in range(count):
             random = rng(name, number)
@@ -63,7 +63,7 @@ class World:
         return found
 
     def tokenizer(self, place: Path) -> None:
-        """A WordPiece tokenizer of the words, and of all that a BERT has room for."""
+        """Write a WordPiece tokenizer of the words, filled up to the size of BERT's vocabulary."""
         import transformers
 
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -72,7 +72,7 @@ class World:
         transformers.BertTokenizerFast(vocab=str(place / "vocab.txt"), model_max_length=512).save_pretrained(place)
 
     def bert(self, kind: str, **settings: Any) -> Path:
-        """A random BERT-base of a class of transformers."""
+        """Make a random BERT-base of a transformers class."""
         import torch
         import transformers
 
@@ -87,7 +87,7 @@ class World:
         return place
 
     def late(self) -> Path:
-        """The same with a projection of its tokens."""
+        """Make a random BERT-base with a token projection."""
         from sentence_transformers import MultiVectorEncoder as Library
 
         place = self.folder / "late"
@@ -96,7 +96,7 @@ class World:
         return place
 
     def t5(self) -> Path:
-        """A random T5-base."""
+        """Make a random T5-base."""
         import torch
         import transformers
 
@@ -113,7 +113,7 @@ class World:
         return place
 
     def dataset(self) -> Path:
-        """A small BEIR dataset, for trainings."""
+        """Write a small BEIR dataset for training."""
         import json
 
         place = self.folder / "dataset"
@@ -131,7 +131,7 @@ class World:
 
 
 def synchronised(device: str, work: Callable[[], Any]) -> float:
-    """Seconds of a piece of work, until the GPU has done it."""
+    """Return the seconds until the GPU has finished the work."""
     import torch
 
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda *_: None
@@ -145,7 +145,7 @@ def synchronised(device: str, work: Callable[[], Any]) -> float:
 def paired(
     device: str, ours: Callable[[], Any], theirs: Callable[[], Any], runs: int = 3
 ) -> tuple[float, float, float]:
-    """Median seconds of ours and theirs, alternating after a warm-up, and the median of theirs / ours."""
+    """Return the median seconds of both sides, alternating after a warm-up, and the median of theirs / ours."""
     ours()
     theirs()
     taken: list[tuple[float, float]] = []
@@ -161,7 +161,8 @@ def paired(
 
 
 def throughput(world: World, dtype: str) -> Iterator[Row]:
-    """Encoding and re-ranking beside the library, at one dtype and the batch that airgen chooses by memory."""
+    """Compare encoding and re-ranking with the library, at one dtype and the batch size that airgen chooses by
+    memory."""
     device, texts = world.device, world.texts(world.count)
     asked = f"at least .95 of the library's speed ({dtype})"
     for name, made, told in (
@@ -207,7 +208,7 @@ def throughput(world: World, dtype: str) -> Iterator[Row]:
 
 
 def agreement(world: World) -> Iterator[Row]:
-    """A GPU beside the CPU in fp32, and half precision beside both."""
+    """Compare a GPU with the CPU in fp32, and half precision with both."""
     texts = world.texts(16)
     for name, kind, place, encode in (
         ("dense", SentenceTransformersEmbedder, world.bert("BertModel"), lambda part: part.encode(texts, "passage")),
@@ -228,7 +229,7 @@ def agreement(world: World) -> Iterator[Row]:
 
 
 def searches(world: World) -> Iterator[Row]:
-    """Exact dense search and MaxSim: time, and the bits of the CPU."""
+    """Measure exact dense search and MaxSim: time, and bitwise equality with the CPU."""
     draw = np.random.default_rng(0)
     count, dim, k = (20_000, 64, 100) if world.small else (1_000_000, 768, 1000)
     rows = np.empty((count, dim), np.float16)
@@ -266,7 +267,7 @@ def _units(draw: np.random.Generator, count: int, dim: int) -> np.ndarray[Any, A
 
 
 def memory(world: World) -> Iterator[Row]:
-    """What is held after each of several systems, and what happens where it does not suffice."""
+    """Measure the memory held after each of several systems, and test out-of-memory handling."""
     import torch
 
     allocated = torch.cuda.memory_allocated if world.device.startswith("cuda") else lambda: 0
@@ -301,7 +302,7 @@ def memory(world: World) -> Iterator[Row]:
 
 
 def trainings(world: World) -> Iterator[Row]:
-    """Every kind on this device; two trainings of one seed with and without `deterministic`."""
+    """Train every kind on this device, and twice with the same seed with and without `deterministic`."""
     from safetensors.torch import load_file
 
     from airgen.training import KINDS, train
@@ -344,7 +345,7 @@ def trainings(world: World) -> Iterator[Row]:
 
 
 def writing(world: World) -> Iterator[Row]:
-    """docT5query: one passage at a time, as before, and many."""
+    """Measure docT5query with one passage at a time, as before, and with many."""
     from airgen.training.mining.expansion import Seq2Seq
 
     writer = Seq2Seq(str(world.t5()), device=world.device, max_new_tokens=16 if world.small else 64)

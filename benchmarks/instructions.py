@@ -1,8 +1,9 @@
-"""Instructions in English against the language's own: `python benchmarks/instructions.py de=COLLECTION ... -n 10`.
+"""Compare instructions in English with instructions in the language itself: `python benchmarks/instructions.py
+de=COLLECTION ... -n 10`.
 
-For passages of a collection in BEIR format, an LLM is asked as a job asks it, once with English instructions and once
-with those of the language. An answer is usable if a job would keep it: all checks of the stage, one attempt. Both get
-the same passages and the same drawn attributes. Answers stay in --work, so a stopped run goes on.
+For passages of a collection in BEIR format, an LLM is called as in a job, with English instructions and with
+instructions in the language. An answer is usable if it passes all checks of the stage at the first attempt. Both
+variants get the same passages and attributes. Answers are saved in --work, so that a stopped run can be resumed.
 
 query: character, scenario and query of each passage. rewrite and hard_negative: of a query that people wrote for it.
 """
@@ -47,7 +48,7 @@ class EnglishOnly(PromptSet):
 
 
 def pipeline_of(language: str, model: str, threads: int) -> Pipeline:
-    """What pipelines/quickstart.yaml asks for."""
+    """Return the settings of pipelines/quickstart.yaml for a language."""
     generation = {
         "prompts": "small", "lengths": {"lt10": 4, "10to20": 2}, "scenarios": 1,
         "rewrites": 1, "hard_negatives": [3, 3],
@@ -59,7 +60,8 @@ def pipeline_of(language: str, model: str, threads: int) -> Pipeline:
 
 
 def beginning(text: str, language: str) -> str:
-    """The sentences up to the one that holds the word number WORDS: a small model on one core reads 44 tokens/s."""
+    """Return the first sentences, up to the one with word number WORDS, as a small model on one core reads only 44
+    tokens/s."""
     kept, held = list[str](), 0
     for sentence in sentences(text, language):
         if held >= WORDS:
@@ -90,14 +92,14 @@ def beginnings(collection: BeirDataset, language: str, count: int) -> list[Linea
 
 
 def summary(row: Row) -> Any:
-    """What a row holds, for the reader of the answers."""
+    """Summarise a row for the reader of the answers."""
     if isinstance(row, Skip):
         return f"[{row.reason}] {row.detail}"
     return f"{getattr(row, 'title', '')}: {row.text}" if hasattr(row, "title") else getattr(row, "text", "")
 
 
 async def answers(llm: Llm, item: tuple[str, Lineage, str], pipeline: Pipeline) -> dict[str, Any]:
-    """The rows of one chain of stages for one passage, and why it ended where it did."""
+    """Return the rows of a chain of stages for a passage, and why it ended."""
     instructions, lineage, chain = item
     prompts = PromptSet() if instructions == "own" else EnglishOnly()
     plan = {stage.name: stage.name for stage in (*CANDIDATES, HARD_NEGATIVE)}
@@ -122,7 +124,7 @@ async def answers(llm: Llm, item: tuple[str, Lineage, str], pipeline: Pipeline) 
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line for each language and chain."""
+    """Return a line for each language and chain."""
     lines = [
         "| language | answers | usable, English instructions | usable, the language's own | what was wrong |",
         "| --- | --- | ---: | ---: | --- |",

@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of a mean hold it: before (percentiles) and after (corrected percentiles).
+"""Measure the coverage of 95% intervals of a mean: before (percentiles) and after (corrected percentiles).
 
     python benchmarks/intervals.py
 
@@ -21,7 +21,7 @@ Draw = Callable[[np.random.Generator, int], Scores]
 
 
 def mixed(zeros: float, ones: float, rest: Draw) -> Draw:
-    """A share of zeros, a share of ones, and the rest from a distribution."""
+    """Draw a share of zeros, a share of ones, and the rest from a distribution."""
 
     def draw(random: np.random.Generator, count: int) -> Scores:
         place = random.random(count)
@@ -42,7 +42,7 @@ KINDS: dict[str, Draw] = {
 
 
 def percentiles(scores: Scores, seed: int) -> Scores:
-    """The intervals as they were before: plain percentiles of the resampled means."""
+    """Return the earlier intervals: plain percentiles of the resampled means."""
     found: Scores = np.quantile(resampled_means(scores, seed=seed), [0.025, 0.975], axis=0).T
     return found
 

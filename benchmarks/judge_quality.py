@@ -1,4 +1,4 @@
-"""What a better judge buys, by what quality control does: `airgen study judge --simulate` in more ways.
+"""Measure the value of a better judge for several kinds of quality control, extending `airgen study judge --simulate`.
 
     python benchmarks/judge_quality.py COLLECTION... [--queries 30] [--draws 20] [--work runs/votes]
 
@@ -49,7 +49,7 @@ Hits = dict[str, list[str]]  # of one system, best first, by query
 
 
 def ways(key: str, rows: dict[str, Prelabel], hits: dict[str, Hits]) -> dict[str, list[str]]:
-    """The passages of one query that the judge sees, by way."""
+    """Return the passages of a query that the judge sees, by method."""
     near = sorted(zip(rows["bge"].ids, rows["bge"].scores, strict=True), key=lambda pair: -pair[1])
     one = [id_ for id_, _ in near[:DEPTH]]
     five = [*dict.fromkeys([*one, *(id_ for name in FIVE for id_ in hits[name][key][:TOP])])]
@@ -64,7 +64,7 @@ def ways(key: str, rows: dict[str, Prelabel], hits: dict[str, Hits]) -> dict[str
 
 
 def voted(key: str, rows: dict[str, Prelabel], pool: list[str], top: int) -> list[str]:
-    """What Table 2's votes choose of a pool."""
+    """Return the passages in a pool that Table 2's votes choose."""
     among = set(pool)
     kept = [
         replace(

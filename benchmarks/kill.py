@@ -1,8 +1,8 @@
-"""SIGKILL at random and at chosen moments of every phase; then the command again, until it ends; then every byte.
+"""Kill every phase with SIGKILL at random and chosen moments, rerun the command until it ends, and compare every byte.
 
     python benchmarks/kill.py --kills 1000                       all phases
     python benchmarks/kill.py --kills 50 --only publish,train    some of them
-    python benchmarks/kill.py --kills 1000 --json kills.json     every trial in a file; a later call goes on from it
+    python benchmarks/kill.py --kills 1000 --json kills.json     save every trial; a later call continues from the file
 
 Each phase is a command of airgen that starts from the same files. A trial copies them, kills the command one to six
 times, lets it end, and compares what it left with an uninterrupted run. Half of the kills are at a random moment of the
@@ -73,7 +73,7 @@ _TIMES = re.compile(  # in JSON, and the table of speeds in a report
 
 @dataclass(frozen=True)
 class Phase:
-    """A command, what it is compared by, and what stands before it."""
+    """A command, its comparison, and its preparation."""
 
     name: str
     command: tuple[str, ...]
@@ -86,7 +86,7 @@ class Phase:
 
 @dataclass
 class Outcome:
-    """What the trials of one phase gave."""
+    """The results of the trials of a phase."""
 
     kills: int = 0
     aimed: int = 0
@@ -104,7 +104,7 @@ class Outcome:
 
 
 def files(*names: str) -> Callable[[Path], dict[str, Any]]:
-    """The bytes of all files below some folders, without times."""
+    """Return the bytes of all files in some folders, without times."""
 
     def read(home: Path) -> dict[str, Any]:
         found = {}
@@ -121,7 +121,7 @@ def files(*names: str) -> Callable[[Path], dict[str, Any]]:
 
 
 def rows(home: Path) -> dict[str, Any]:
-    """All rows of the work database by table, without the seconds of the answers."""
+    """Return all rows of the work database by table, without the seconds of the answers."""
     import duckdb
 
     with duckdb.connect(str(home / "runs/job/work.duckdb"), read_only=True) as connection:
@@ -134,12 +134,12 @@ def rows(home: Path) -> dict[str, Any]:
 
 
 def lines(name: str) -> Callable[[Path], dict[str, Any]]:
-    """The lines of a file, in any order."""
+    """Return the lines of a file, in any order."""
     return lambda home: {name: sorted((home / name).read_bytes().splitlines())}
 
 
 def hub_state(home: Path) -> dict[str, Any]:
-    """What the Hub holds: it is asked before it is stopped."""
+    """Return the contents of the Hub, read before it is stopped."""
     return dict(json.loads((home / "hub.json").read_text()))
 
 
@@ -190,7 +190,7 @@ PHASES = [
 
 
 class Killer:
-    """Inside the command's process: counts events, and kills the process at the `at`-th (0: only counts)."""
+    """Counts events inside the command's process, and kills the process at the `at`-th event (0: only counts)."""
 
     def __init__(self, home: Path, at: int, log: Path) -> None:
         self.home, self.at, self.count = str(home), at, 0
@@ -213,7 +213,7 @@ class Killer:
             self.tick()
 
     def around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        """A function with an event before and after it."""
+        """Wrap a function with an event before and after it."""
 
         def counted(*given: Any, **more: Any) -> Any:
             self.tick()
@@ -224,7 +224,7 @@ class Killer:
         return counted
 
     def install(self) -> None:
-        """Count calls of the LLM, transactions, calls of the Hub, and what happens to files."""
+        """Count LLM calls, transactions, calls to the Hub, and file operations."""
         from airgen.dataset.secret import Secret
         from airgen.llms.scripted import ScriptedBackend
         from airgen.pipeline import job as job_module
@@ -251,7 +251,7 @@ class Killer:
 
 
 def start(words: tuple[str, ...], home: Path, at: int, environment: dict[str, str]) -> int:
-    """Run a command of airgen in a fork whose working directory is `home`; returns the process's number."""
+    """Run an airgen command in a fork with the working directory `home`, and return its process id."""
     sys.stdout.flush()
     child = os.fork()
     if child:
@@ -281,7 +281,7 @@ def start(words: tuple[str, ...], home: Path, at: int, environment: dict[str, st
 
 
 def finish(child: int, after: float | None = None, limit: float = 300.0) -> int:
-    """Wait for a process, and kill it after some seconds; returns its exit code, -9 where it was killed."""
+    """Wait for a process, kill it after some seconds, and return its exit code (-9 if it was killed)."""
     began = time.monotonic()
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -311,7 +311,7 @@ def _serve(pipe: Any) -> None:
 
 @contextlib.contextmanager
 def hub(phase: Phase, home: Path) -> Iterator[dict[str, str]]:
-    """The Hub of `tests/makers/fake_hub.py` in a process of its own, for publishing; nothing for other phases."""
+    """Run the Hub of `tests/makers/fake_hub.py` in its own process for publishing, and nothing for other phases."""
     if phase.name != "publish":
         yield {}
         return
@@ -331,7 +331,7 @@ def hub(phase: Phase, home: Path) -> Iterator[dict[str, str]]:
 
 
 def prepare(home: Path) -> None:
-    """The files that every phase starts from."""
+    """Prepare the files from which every phase starts."""
     sys.path.insert(0, str(MAKERS))
     maker: Any = importlib.import_module("job_maker")
     home.mkdir(parents=True)
@@ -342,7 +342,7 @@ def prepare(home: Path) -> None:
 
 
 def prepare_training(home: Path) -> None:
-    """A random BERT and a dataset of 40 passages, as the tests of training use them."""
+    """Prepare a random BERT and a dataset of 40 passages, as in the tests of training."""
     spec = importlib.util.spec_from_file_location("small_bert", ROOT / "tests" / "training" / "conftest.py")
     assert spec is not None and spec.loader is not None
     maker: Any = importlib.util.module_from_spec(spec)
@@ -352,14 +352,14 @@ def prepare_training(home: Path) -> None:
 
 
 def prepare_answers(home: Path) -> None:
-    """One person's answers to the sample of an audit."""
+    """Prepare one person's answers to the sample of an audit."""
     sample = json.loads((home / "runs/job/audit/sample.json").read_bytes())
     answers = {str(number): number % 4 for number in range(1, len(sample["items"]) + 1)}
     (home / "answers.json").write_text(json.dumps({"key": sample["key"], "answers": answers}))
 
 
 def prepare_holes(home: Path) -> None:
-    """A run that ranks documents nobody has judged."""
+    """Prepare a run that ranks unjudged documents."""
     queries = [json.loads(line)["_id"] for line in (home / "runs/job/dataset/queries.jsonl").read_bytes().splitlines()]
     passages = [json.loads(line)["_id"] for line in (home / "runs/job/dataset/corpus.jsonl").read_bytes().splitlines()]
     with (home / "hits.run").open("w") as out:
@@ -369,14 +369,14 @@ def prepare_holes(home: Path) -> None:
 
 
 def copied(before: Path, home: Path) -> None:
-    """A copy of the files; a job's status file names the pipeline that it belongs to, by its path."""
+    """Copy the files, and update the path of the pipeline in the job's status file."""
     shutil.copytree(before, home)
     for path in home.glob("runs/*/status.json"):
         path.write_text(path.read_text().replace(f"{before}/", f"{home}/"))
 
 
 def uninterrupted(phase: Phase, home: Path) -> tuple[float, int]:
-    """Run a phase to its end: seconds, and how many events there were."""
+    """Run a whole phase, and return the seconds and the number of events."""
     began = time.monotonic()
     with hub(phase, home) as environment:
         code = finish(start(phase.command, home, 0, environment))
@@ -387,7 +387,7 @@ def uninterrupted(phase: Phase, home: Path) -> tuple[float, int]:
 
 def trial(phase: Phase, before: Path, work: Path, wanted: Any, size: tuple[float, int], draw: Random, most: int,
           out: Outcome) -> list[dict[str, Any]]:  # fmt: skip
-    """Kill a command up to `most` times, let it end, and compare."""
+    """Kill a command up to `most` times, let it finish, and compare."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     home = work / "home"
@@ -430,7 +430,7 @@ def trial(phase: Phase, before: Path, work: Path, wanted: Any, size: tuple[float
 
 
 def load() -> bool:
-    """Load what commands use, before the forks; returns whether torch is there."""
+    """Load the libraries of the commands before the forks, and return whether torch is installed."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.insert(0, str(ROOT))
@@ -475,7 +475,7 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
     references: dict[str, tuple[Any, tuple[float, int]]] = {}
 
     def reference(phase: Phase) -> None:
-        """The files before a phase, and what an uninterrupted run leaves."""
+        """Return the files before a phase, and the results of an uninterrupted run."""
         if phase.name in references:
             return
         home = top / f"{phase.name.replace(' ', '-')}-reference" / "home"
@@ -540,7 +540,7 @@ def run_all(phases: list[Phase], top: Path, options: Any, began: float) -> None:
 
 
 def table(outcomes: dict[str, Outcome]) -> str:
-    """The outcomes as a Markdown table, with their sum."""
+    """Format the outcomes as a Markdown table, with their total."""
     head = ("phase", "events", "kills", "of them aimed", "trials", "same bytes", "calls", "asked twice")
     parts = [
         (name, one.events, one.kills, one.aimed, one.trials, one.same, one.calls, one.twice)

@@ -1,10 +1,10 @@
-"""How often does the language check stop a right query, and how many wrong ones does it catch?
+"""Measure how often the language check rejects a correct query, and how many wrong ones it catches.
 
     python benchmarks/language_check.py FOLDER
 
-FOLDER has human-labelled collections in BEIR format, named as in SETS. Each query is checked beside its first relevant
-passage, as the checks of generation do: queries that people wrote (alarms are false), English ones about passages of
-another language, and the other way round. Printed without the document and with it.
+FOLDER contains human-labelled collections in BEIR format, named as in SETS. Each query is checked with its first
+relevant passage, as in generation: human queries (all alarms are false), English queries about passages in another
+language, and vice versa. Results are printed with and without the document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRANSLATED = ("xquad-de", "xquad-es")
 
 
 def pairs(folder: Path) -> dict[str, tuple[str, str]]:
-    """{query id: (query, first relevant passage)}"""
+    """Return Return {query id: (query, first relevant passage)}.."""
     dataset = BeirDataset.open(folder)
     queries = dataset.queries()
     texts = {one.id: f"{one.title} {one.text}" for one in dataset.passages()}

@@ -1,13 +1,13 @@
-"""Compressed late interaction beside exact MaxSim, and beside fast-plaid where it is installed.
+"""Compare compressed late interaction with exact MaxSim, and with fast-plaid if it is installed.
 
     python benchmarks/late.py quality WORK COLLECTION... [--passages 2000] [--plaid PYTHON] [--device cuda]
     python benchmarks/late.py size --passages 30000 [--device cuda]
 
 `quality`: nDCG@10, recall@100, and the share of the exact top 10 that is found, by bits, probes and candidates, over
-the token vectors of all-minilm-l6-v2-int8, which WORK keeps. Processor seconds, one thread. `--plaid` names the Python
-of an environment with fast-plaid (`python -m venv V; V/bin/pip install fast-plaid`), which reads the same vectors.
-With --device a GPU scores (exact) or selects candidates (compressed), and times are seconds of the clock.
-`size`: an index of made vectors with 128 dimensions: bytes a token, memory while it is searched, seconds.
+the token vectors of all-minilm-l6-v2-int8, which are saved in WORK. Times are processor seconds with one thread.
+`--plaid` names the Python of an environment with fast-plaid (`python -m venv V; V/bin/pip install fast-plaid`), which
+reads the same vectors. With --device a GPU scores (exact) or selects candidates (compressed), and times are seconds of
+the clock. `size`: an index of made vectors with 128 dimensions: bytes a token, memory while it is searched, seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SEARCHES = [(4, 256), (16, 256), (64, 256), (16, 1024), (EVERY, EVERY)]
 
 
 def token_vectors(collection: Path, corpus: Corpus, model: OnnxEncoder, work: Path) -> tuple[Any, NDArray[np.int64]]:
-    """(all token vectors, where each passage begins), fp16, from WORK where they are there."""
+    """Return (all token vectors, start of each passage) in fp16, from WORK if available."""
     folder = work / collection.name
     if not (folder / "lengths.npy").is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def token_vectors(collection: Path, corpus: Corpus, model: OnnxEncoder, work: Pa
 
 
 def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any], device: str = "cpu") -> Hits:
-    """MaxSim with every passage."""
+    """Compute Compute MaxSim with every passage."""
     scores = np.zeros((len(queries), len(starts) - 1), np.float32)
     if device != "cpu":
         there = GpuTokens(tokens[: starts[-1]], starts, device)
@@ -80,12 +80,12 @@ def exact(tokens: Any, starts: NDArray[np.int64], queries: Sequence[Any], device
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """Processor seconds; beside a GPU those of the clock."""
+    """Return a clock: processor seconds, or wall-clock seconds with a GPU."""
     return time.process_time if device == "cpu" else time.perf_counter
 
 
 def lists_of(index: CompressedIndex, device: str) -> GpuLists | None:
-    """The cells' passages on a GPU."""
+    """Return the passages of the cells on a GPU."""
     return None if device == "cpu" else GpuLists(index.list_starts, index.list_passages, len(index), device)
 
 

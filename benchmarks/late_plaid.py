@@ -1,4 +1,4 @@
-"""fast-plaid on vectors that `benchmarks/late.py` wrote; it runs in an environment that has fast-plaid and not airgen.
+"""Run fast-plaid on the vectors from `benchmarks/late.py`, in an environment with fast-plaid and without airgen.
 
 V/bin/python benchmarks/late_plaid.py FOLDER --bits 2 --depth 100
 """

@@ -1,5 +1,5 @@
-"""What each part of quality control is worth to the agreement with human labels, on the queries of a finished
-`airgen study agree`; nothing is asked, nothing is generated.
+"""Measure how much each part of quality control contributes to the agreement with human labels, on the queries of a
+finished `airgen study agree`, without any LLM calls.
 
     airgen study agree COLLECTION --pipeline P.yaml --systems pipelines/systems-agree.yaml --target 30
     python benchmarks/levers.py COLLECTION --pipeline P.yaml --target 30
@@ -45,13 +45,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def side(folder: Path, systems: list[SystemSettings], labels: Labels) -> Side:
-    """The systems' finished runs in a folder, by these labels."""
+    """Score the systems' finished runs in a folder by these labels."""
     results = [load_result(Paths.of(folder, one.name)) for one in systems]
     return scored([result for result in results if result is not None], labels, "nDCG@10")
 
 
 def labelled(base: Job, change: Mapping[str, Any], out: Path) -> dict[str, Labels]:
-    """The labels that another quality control gives the same queries: binary, and the judge's probabilities."""
+    """Label the same queries with a different quality control: binary labels, and the judge's probabilities."""
     control = base.pipeline.control
     judge = control.judge.model_dump(exclude_unset=True, exclude={"threshold"})
     values = {**control.model_dump(), **change, "judge": {**judge, **change.get("judge", {})}}

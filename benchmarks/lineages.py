@@ -1,9 +1,9 @@
-"""What the job's own book-keeping costs for many queries: rows back to lineages, near duplicates, the funnel.
+"""Measure the cost of a job's bookkeeping for many queries: loading lineages, near duplicates and the funnel.
 
 python benchmarks/lineages.py --queries 10000
 
-`generate` reads all lineages anew after each wave of samples, of which a job has a handful; the figures say that
-this is seconds where the calls of a wave are minutes to hours.
+`generate` reloads all lineages after each wave of samples, of which a job has only a few. This takes seconds, whereas
+the calls of a wave take minutes to hours.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(WORDS) + 1)))
 
 
 def text(count: int, *key: object) -> str:
-    """So many words, drawn by the key."""
+    """Return `count` words, drawn by the key."""
     return " ".join(rng(*key).choices(WORDS, cum_weights=WEIGHTS, k=count))
 
 
 def fill(store: Store, queries: int, passages: int) -> None:
-    """A corpus of `passages`, and all rows of the first `queries` samples."""
+    """Store a corpus of `passages`, and all rows of the first `queries` samples."""
     corpus = [Passage(f"p{n}", f"id{n}", n, text(120, "p", n), f"Title {n}", start=0) for n in range(passages)]
     store.put_members("c", corpus, 0)
     rows: list[Any] = []
@@ -74,7 +74,7 @@ def fill(store: Store, queries: int, passages: int) -> None:
 
 
 def timed(name: str, work: Callable[[], Any]) -> Any:
-    """Print how long a piece of work takes, and its processor time, which a busy machine does not stretch."""
+    """Print the duration and the processor time of a piece of work; the latter hardly depends on other load."""
     began, busy = time.perf_counter(), time.process_time()
     found = work()
     spent = time.perf_counter() - began
@@ -83,7 +83,7 @@ def timed(name: str, work: Callable[[], Any]) -> Any:
 
 
 def main() -> None:
-    """Fill a database and time what a wave costs."""
+    """Fill a database, and time a wave."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--passages", type=int, default=50_000)

@@ -87,7 +87,7 @@ async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path, 
 
 
 async def run_airgen_budget(base_url: str, calls: int, concurrency: int, folder: Path) -> None:
-    """Each attempt is reserved on the disk before it is sent, and paid after it."""
+    """Run airgen with a budget: each attempt is reserved on disk before it is sent, and paid afterwards."""
     await run_airgen(base_url, calls, concurrency, folder, paid=True)
 
 
@@ -204,7 +204,7 @@ def contend(name: str, base_url: str, calls: int, concurrency: int, folder: Path
 
 
 def measure(name: str, calls: int, concurrency: int, **settings: Any) -> dict[str, Any]:
-    """One run of one contender against a fresh server: its own figures and the server's."""
+    """Run one contender against a fresh server, and return its own figures and the server's."""
     with Server(**{"latency": 0.05, **settings}) as server, tempfile.TemporaryDirectory() as folder:
         process = contend(name, server.root + "/v1", calls, concurrency, Path(folder))
         out, _ = process.communicate()
@@ -242,7 +242,7 @@ def throughput(names: list[str], calls: int, concurrency: int, rounds: int) -> N
 
 
 def killed(name: str, calls: int, concurrency: int) -> None:
-    """SIGKILL when half is answered, run again, run a third time."""
+    """Kill a run when half of the calls are answered, run it again, and run it a third time."""
     with Server(latency=0.05) as server, tempfile.TemporaryDirectory() as folder:
         process = contend(name, server.root + "/v1", calls, concurrency, Path(folder))
         while server.stats()["answered"] < calls // 2 and process.poll() is None:

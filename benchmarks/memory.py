@@ -1,4 +1,4 @@
-"""Peak memory of a whole job: corpus, candidates, quality control, export.
+"""Measure the peak memory of a whole job: corpus, candidates, quality control and export.
 
 python benchmarks/memory.py --passages 100000
 python benchmarks/memory.py --passages 300000 1000000 --folder memory --json memory.json
@@ -7,7 +7,7 @@ python benchmarks/memory.py --passages 300000 --model wordllama-256 --compute lo
 
 Quality control recalls with an encoder that costs nothing (vectors of 384 dimensions, made from a hash of the text) and
 with BM25, which is also the re-ranker; the LLM is scripted. Passages are made of about 120 words that are distributed
-as in a language (Zipf), 740 bytes. Each phase is a process of its own. It is looked at from outside every 10 ms:
+as in a language (Zipf), 740 bytes. Each phase runs in its own process, which is inspected every 10 ms:
 
 own      the largest resident memory that no file backs (RssAnon + RssShmem): what the machine must have
 all      the largest resident memory (VmHWM), with mapped files, which the kernel drops when memory is short
@@ -124,7 +124,7 @@ print("digest", done.manifest.digest if done.manifest else "", flush=True)
 
 
 def make_corpus(path: Path, passages: int) -> None:
-    """Equal numbers give equal bytes."""
+    """Write a corpus of `passages` passages; equal numbers give equal bytes."""
     with path.open("w", encoding="utf-8") as out:
         for number in range(passages):
             random = rng("memory", number)
@@ -182,7 +182,7 @@ def run(
 
 
 def measure(folder: Path, passages: int, phases: list[str], model: str, where: str) -> list[dict[str, Any]]:
-    """One row for each phase."""
+    """Measure each phase, and return a row for each."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "large.jsonl").exists():
         make_corpus(folder / "large.part", passages)
@@ -211,13 +211,13 @@ def measure(folder: Path, passages: int, phases: list[str], model: str, where: s
 
 
 def pipeline(model: str) -> str:
-    """The pipeline with an embedder in its recall."""
+    """Write the pipeline with an embedder in its recall."""
     return PIPELINE.replace("MODEL", model)
 
 
 @contextmanager
 def cluster() -> Iterator[None]:
-    """Two nodes of Ray on loopback, which `ray` means for the processes that this one starts."""
+    """Start two local Ray nodes, which child processes use for `ray`."""
     from ray.cluster_utils import Cluster
 
     os.environ |= {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -1,4 +1,4 @@
-"""Mutation testing: change the code in one place, run the tests of that module, and see whether any of them fails.
+"""Mutation testing: change the code in one place, run the tests of that module, and check whether any of them fails.
 
     python benchmarks/mutate.py                                 all modules of MODULES, in that order
     python benchmarks/mutate.py airgen/keys.py --json keys.json one module, and every mutant in a file
@@ -154,7 +154,7 @@ _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: where it is, the line, what was changed, and the module's text with it."""
+    """A change: its position, its line, its description, and the changed text of the module."""
 
     module: str
     number: int
@@ -169,7 +169,7 @@ class Mutant:
 
 
 def mutants(path: Path) -> list[Mutant]:
-    """All mutants of a module, in the order of its lines."""
+    """Return all mutants of a module in the order of its lines."""
     source = path.read_text(encoding="utf-8")
     tree, lines = ast.parse(source), source.splitlines()
     module = path.resolve().relative_to(ROOT).as_posix()
@@ -190,7 +190,7 @@ def mutants(path: Path) -> list[Mutant]:
 
 
 def _changeable(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that may be changed, in a fixed order."""
+    """Return the nodes that may be changed, in a fixed order."""
     if isinstance(tree, (ast.JoinedStr, ast.Import, ast.ImportFrom)):
         return
     if isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
@@ -211,7 +211,7 @@ def _changeable(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    """(what, a function that makes the change and returns the node that stands there then)."""
+    """Yield (description, function that makes the change and returns the new node)."""
 
     def swap(place: int | None = None) -> ast.AST:
         if place is None:
@@ -306,7 +306,7 @@ def _adopt(owner: Any, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def _function(value: Any) -> Any:
-    """The plain function of a function, a method, a property, or a decorated function."""
+    """Return the plain function behind a function, method, property or decorated function."""
     value = getattr(value, "__func__", value)
     value = value.fget if isinstance(value, property) else value
     value = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
@@ -314,7 +314,7 @@ def _function(value: Any) -> Any:
 
 
 class Runner:
-    """A plugin of pytest: once the tests are collected, each mutant runs in a fork those that execute its line.
+    """A pytest plugin that, after collection, runs the tests of each mutant's line in a fork.
 
     `report` gets each mutant with "survived", "killed" or "timeout" and the seconds that it took. `baseline` is how the
     tests end without any mutant.
@@ -386,7 +386,8 @@ class Runner:
 
 
 class Alarm:
-    """A plugin of pytest: ends the process when a test takes five seconds and five times as long as it usually does."""
+    """A pytest plugin that ends the process if a test takes more than five seconds and five times its usual
+    duration."""
 
     def __init__(self, seconds: Mapping[str, float]) -> None:
         self.seconds = seconds
@@ -396,7 +397,7 @@ class Alarm:
 
 
 class Lines:
-    """A plugin of pytest: which tests execute each line of a file, in any thread; and how long each test takes."""
+    """A pytest plugin that records the tests that execute each line of a file, in any thread, and their durations."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -421,7 +422,7 @@ class Lines:
 
 
 def measure(module: str, only: set[int] | None, keep: list[dict[str, Any]]) -> tuple[int, int]:
-    """(killed, survived) of one module, printing each mutant that survives."""
+    """Return (killed, survived) for a module, printing each surviving mutant."""
     import pytest
 
     counts: Counter[str] = Counter()

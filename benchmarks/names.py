@@ -1,4 +1,4 @@
-"""How much of what names or identifies a person is found, and how much else is taken for it, by language.
+"""Measure precision and recall of personal data detection by language.
 
     python benchmarks/names.py                     # after `airgen fetch rampart natasha-ner`
     python benchmarks/names.py --names titles --wrong
@@ -26,7 +26,7 @@ NUMBERS = "addresses, dates of birth, numbers"
 
 
 def marked(sentence: str) -> tuple[str, list[tuple[int, int, str]]]:
-    """The sentence without its marks, and where they were: [start, end) and the kind."""
+    """Return the sentence without its marks, and their positions: [start, end) and the kind."""
     sentence, text, places, at = unicodedata.normalize("NFC", sentence), "", [], 0
     for match in _MARK.finditer(sentence):
         text += sentence[at : match.start()]
@@ -37,7 +37,7 @@ def marked(sentence: str) -> tuple[str, list[tuple[int, int, str]]]:
 
 
 def masked(text: str, language: str, names: str) -> list[tuple[int, int, str]]:
-    """What was masked: [start, end) in the text, and the kind."""
+    """Return the masked spans: [start, end) in the text, and the kind."""
     done = mask(text, names, language).text  # type: ignore[arg-type]
     kinds = _MASK.findall(done)
     match = re.fullmatch("(.+?)".join(map(re.escape, _MASK.split(done)[::2])), text, re.DOTALL)
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def row(language: str, counts: Counter[str]) -> str:
-    """A line of the table."""
+    """Format a line of the table."""
     name = [counts[f"name {one}"] for one in ("marked", "found", "masked", "right")]
     number = [counts[f"number {one}"] for one in ("marked", "found", "masked", "right")]
     recall = f"{name[1] / name[0]:.2f}" if name[0] else "-"

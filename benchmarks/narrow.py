@@ -1,4 +1,4 @@
-"""multilingual-e5 with layers of 7 bits beside fp32: likeness of the vectors, nDCG@10, processor time.
+"""Compare multilingual-e5 with 7-bit layers to fp32: similarity of the vectors, nDCG@10 and processor time.
 
     python benchmarks/narrow.py COLLECTION... [--passages 400] [--queries 250]
 

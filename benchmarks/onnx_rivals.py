@@ -1,4 +1,4 @@
-"""Our ONNX encoders against the libraries' own ONNX ways, with the same int8 files on the same texts, alternating.
+"""Compare our ONNX encoders with the libraries' own ONNX backends, alternating on the same int8 files and texts.
 
     python benchmarks/onnx_rivals.py scifact --texts 60                a BEIR folder
 
@@ -33,7 +33,7 @@ _CONFIG = {"all-minilm-l6-v2-int8": (384, 6, 12, 1536), "bge-small-en-int8": (38
 
 
 def folder_of(name: str, place: Path) -> Path:
-    """A model of the catalogue as transformers and fastembed want it: a configuration beside graph and tokenizer."""
+    """Write a catalogue model in the layout of transformers and fastembed: configuration, graph and tokenizer."""
     width, layers, heads, inner = _CONFIG[name]
     folder = place / name
     shutil.copytree(models.path(name), folder)
@@ -58,7 +58,7 @@ def folder_of(name: str, place: Path) -> Path:
 
 
 def rivals(name: str, folder: Path) -> dict[str, Callable[[Sequence[Any]], Any]]:
-    """What else runs the model, as functions of texts or pairs; what cannot, says why."""
+    """Return the other libraries that run the model, as functions of texts or pairs, and report those that cannot."""
     found: dict[str, Callable[[Sequence[Any]], Any]] = {}
     marco = "marco" in name
     try:
@@ -106,7 +106,7 @@ SPLADE = "splade-bert-tiny"
 
 
 def splade_folder(place: Path) -> Path:
-    """The SPLADE of the catalogue with a graph of its logits."""
+    """Write the catalogue's SPLADE with a graph of its logits."""
     import torch
     from transformers import AutoModelForMaskedLM
 
@@ -137,7 +137,7 @@ def splade_folder(place: Path) -> Path:
 
 
 def splade_rivals(folder: Path) -> dict[str, Callable[[Sequence[Any]], Any]]:
-    """What else runs it, as functions of texts that return rows of the whole vocabulary."""
+    """Return the other libraries that run SPLADE, as functions from texts to rows over the whole vocabulary."""
     found: dict[str, Callable[[Sequence[Any]], Any]] = {}
     try:
         from sentence_transformers import SparseEncoder
@@ -163,7 +163,7 @@ def splade_rivals(folder: Path) -> dict[str, Callable[[Sequence[Any]], Any]]:
 
 
 def dense(rows: Sequence[Any], terms: int = 30_522) -> Any:
-    """Sparse rows as one array of the whole vocabulary."""
+    """Convert sparse rows to an array over the whole vocabulary."""
     out = np.zeros((len(rows), terms), np.float32)
     for place, (indices, values) in enumerate(rows):
         out[place, indices] = values

@@ -1,4 +1,4 @@
-"""How often does an interval of ranks hold the true rank? Percentiles of resampled ranks against `rank_intervals`.
+"""Compare the coverage of rank intervals: percentiles of resampled ranks, and `rank_intervals`.
 
 python benchmarks/rank_intervals.py                 # 5 minutes on one core
 
@@ -23,7 +23,7 @@ Matrix = NDArray[np.float64]
 
 
 def world(systems: int, effect: float, random: np.random.Generator) -> Matrix:
-    """Scores of all queries, float64 (systems, 20000)."""
+    """Return the scores of all queries, float64 (systems, 20000)."""
     easy = random.normal(size=20_000)
     latent = 0.8 * easy + random.normal(size=(systems, 1)) * effect + 0.6 * random.normal(size=(systems, 20_000))
     scores: Matrix = np.clip(1.6 / (1 + np.exp(-2 * latent)) - 0.3, 0, 1)
@@ -38,7 +38,7 @@ def percentiles(scores: Matrix, seed: int) -> Matrix:
 
 
 def by_pairs(scores: Matrix) -> Matrix:
-    """The bounds that the significant pairs of the table give (t-test, Holm over all pairs)."""
+    """Return the bounds from the significant pairs of the table (t-test, Holm over all pairs)."""
     names = [str(row) for row in range(len(scores))]
     found = np.tile([1.0, len(scores)], (len(scores), 1))
     for pair in compare(names, scores, samples=100).pairs:

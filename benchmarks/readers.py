@@ -1,4 +1,4 @@
-"""Which reader keeps more of real files, and breaks less: ours beside the libraries that people use.
+"""Compare our readers with common libraries on real files: kept words and damaged text.
 
     python benchmarks/readers.py FOLDER [--each 20] [--markdown table.md]
 
@@ -47,7 +47,7 @@ Read = Callable[[Path], str]
 
 
 def airgen(kind: str, pieces: bool) -> Read:
-    """Our reader: the text of its documents, and perhaps of the pieces that it leaves out."""
+    """Read with our reader: the text of its documents, and optionally of the pieces left out."""
 
     def read(path: Path) -> str:
         reader = resolve("reader", kind)
@@ -138,7 +138,7 @@ READERS: dict[str, dict[str, Read]] = {
 
 
 def html_words(raw: bytes) -> str:
-    """All text of a page that a browser would show, in order."""
+    """Return all text that a browser would show, in order."""
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(raw.decode("utf-8", "replace"))
@@ -165,7 +165,7 @@ def epub_words(path: Path) -> str:
 
 
 def pdf_words(path: Path) -> str:
-    """The text by Poppler where it is installed; else by PDFium."""
+    """Return the words from Poppler if it is installed, and otherwise from PDFium."""
     try:
         found = subprocess.run(["pdftotext", "-", "-"], input=unpacked(path), capture_output=True, check=True)
         return found.stdout.decode("utf-8", "replace")
@@ -182,7 +182,7 @@ REFERENCE: dict[str, Callable[[Path], str]] = {
 
 
 def score(reference: list[str], found: list[str]) -> tuple[float, float, float]:
-    """(kept, glued per 1,000 words, order)."""
+    """Return Return (kept, glued per 1,000 words, order)."""
     wanted, got = Counter(reference), Counter(found)
     kept = (wanted & got).total() / max(wanted.total(), 1)
     joined = {a + b for a, b in itertools.pairwise(reference)}
@@ -194,7 +194,7 @@ def score(reference: list[str], found: list[str]) -> tuple[float, float, float]:
 
 
 def chosen(folder: Path, kind: str, each: int) -> list[Path]:
-    """Files of a kind with enough words, evenly from all folders."""
+    """Choose files of a kind with enough words, evenly from all folders."""
     folders: dict[Path, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file():
@@ -219,7 +219,7 @@ def chosen(folder: Path, kind: str, each: int) -> list[Path]:
 
 
 def measure(kind: str, paths: list[Path]) -> Iterator[list[str]]:
-    """A row for each reader of the kind."""
+    """Return a row for each reader of the kind."""
     readers = {"airgen": airgen(kind, False), "airgen, with pieces": airgen(kind, True), **READERS[kind]}
     references = {path: [word.casefold() for word in WORD.findall(REFERENCE[kind](path))] for path in paths}
     for name, read in readers.items():

@@ -1,4 +1,4 @@
-"""Reading a run and labels, and scoring, beside pytrec_eval's own reading; in one process, alternating.
+"""Compare reading and scoring of runs and labels with pytrec_eval, alternating in one process.
 
     python benchmarks/reading.py                        1 million lines, 1,000 a query
     python benchmarks/reading.py --lines 10000000 --runs 3
@@ -29,7 +29,7 @@ from airgen.evaluation.run import read_run
 
 
 def make(folder: Path, lines: int, hits: int) -> tuple[Path, Path]:
-    """A run of random scores, best first, and labels of twenty passages of each query."""
+    """Write a run of random scores, best first, and labels for twenty passages per query."""
     draw = np.random.default_rng(0)
     run, qrels = folder / "a.run", folder / "test.tsv"
     with run.open("w") as ranked, qrels.open("w") as labels:
@@ -44,7 +44,7 @@ def make(folder: Path, lines: int, hits: int) -> tuple[Path, Path]:
 
 
 def by_lines(path: Path) -> Any:
-    """The parser of lines alone."""
+    """Run the line parser alone."""
     least, runs._DUCKDB_FROM_BYTES = runs._DUCKDB_FROM_BYTES, 1 << 60
     try:
         return read_run(path)
@@ -63,7 +63,7 @@ def count_lines(path: Path) -> int:
 
 
 def collection(folder: Path, count: int) -> None:
-    """Passages of 80 made-up words, and as many queries of 8 with metadata."""
+    """Write passages of 80 random words, and as many queries of 8 words with metadata."""
     draw = np.random.default_rng(0)
     words = ["".join(draw.choice(list("abcdefghilmnoprstuvé"), draw.integers(2, 11))) for _ in range(5000)]
 
@@ -81,7 +81,7 @@ def collection(folder: Path, count: int) -> None:
 
 
 def by_duckdb(path: Path) -> Any:
-    """The rows as Python's objects, with the columns given, so that nothing is guessed."""
+    """Read the rows as Python objects with given columns, so that nothing is detected."""
     import duckdb
 
     columns = "{'_id': 'VARCHAR', 'title': 'VARCHAR', 'text': 'VARCHAR'}"
@@ -91,7 +91,7 @@ def by_duckdb(path: Path) -> Any:
 
 
 def by_json(path: Path) -> None:
-    """Each line alone, and nothing kept or checked."""
+    """Parse each line on its own, without keeping or checking anything."""
     with path.open(encoding="utf-8") as stream:
         for line in stream:
             json.loads(line)

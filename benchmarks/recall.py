@@ -1,11 +1,11 @@
-"""Exact dense search against faiss IndexFlatIP and numpy, one thread each, alternating in one process.
+"""Compare exact dense search with faiss IndexFlatIP and numpy, alternating in one process with one thread each.
 
     python benchmarks/recall.py                      200,000 passages of 384 dimensions, 1,000 queries, k 10, 100, 1,000
-    python benchmarks/recall.py --passages 1000000   memory stays where it is
+    python benchmarks/recall.py --passages 1000000   memory does not grow
     python benchmarks/recall.py --torch              torch is loaded, as by a model, and may select
 
-Prints the least, the median and the largest of the paired ratios (their time / ours) by processor time (the machine may
-be busy), the share of equal hits, and the memory of each way. numpy: blocks of products and argpartition.
+Prints the minimum, median and maximum of the paired ratios (their time / ours) by processor time (the machine may be
+busy), the share of equal hits, and the memory use of each method. numpy uses blocks of products and argpartition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIM = 384
 
 
 def make(count: int, seed: int, path: Path | None = None) -> NDArray[np.float16]:
-    """Random unit vectors; on disk where a path is given."""
+    """Make random unit vectors, on disk if a path is given."""
     rng = np.random.default_rng(seed)
     rows: NDArray[np.float16] = (
         np.memmap(path, np.float16, "w+", shape=(count, DIM)) if path else np.empty((count, DIM), np.float16)
@@ -43,7 +43,7 @@ def make(count: int, seed: int, path: Path | None = None) -> NDArray[np.float16]
 
 
 def timed(work: Callable[[], Hits]) -> tuple[float, float, Hits]:
-    """Wall seconds, processor seconds, result."""
+    """Return wall seconds, processor seconds and the result."""
     wall, cpu = time.perf_counter(), time.process_time()
     hits = work()
     return time.perf_counter() - wall, time.process_time() - cpu, hits

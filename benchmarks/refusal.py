@@ -1,7 +1,8 @@
-"""Can a threshold on the best score refuse queries that nothing answers? `python benchmarks/refusal.py COLLECTION...`
+"""Measure whether a threshold on the best score can refuse unanswerable queries: `python benchmarks/refusal.py
+COLLECTION...`
 
-For a fifth of the queries of a collection in BEIR format all relevant passages are taken out of the corpus, as
-`generation.unanswerable` does, and four systems of different kinds are asked.
+For a fifth of the queries of a collection in BEIR format, all relevant passages are removed from the corpus, as in
+`generation.unanswerable`, and four systems of different kinds are run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SYSTEMS = [
 
 
 def held_out(collection: BeirDataset, folder: Path) -> BeirDataset:
-    """The collection without the answers of some queries; only queries that share no answer are chosen."""
+    """Copy the collection without the answers to some queries that have no answers in common."""
     labels = collection.qrels("test").labels
     answers = {query: {one for one, label in row.items() if label > 0} for query, row in labels.items()}
     used = Counter(one for found in answers.values() for one in found)

@@ -1,14 +1,14 @@
-"""Cross-encoder re-ranking by token budget against sentence-transformers' own predict, alternating in one process.
+"""Compare cross-encoder re-ranking by token budget with sentence-transformers' predict, alternating in one process.
 
     python benchmarks/rerank.py                                 made-up pairs with the lengths of a web collection
     python benchmarks/rerank.py --collection DIR                real pairs of a BEIR directory (corpus, queries)
     python benchmarks/rerank.py --model cross-encoder/ms-marco-MiniLM-L6-v2
-    python benchmarks/rerank.py --threads 2                     both with so many threads, one each by default
+    python benchmarks/rerank.py --threads 2                     both with this number of threads; default: 1
 
-Without --model a random BERT of MiniLM's size scores the pairs: its speed is that of a trained one. Prints the
-median of the paired ratios (predict's time / ours) by wall clock and by processor time, the largest difference
-of a score, and how many tokens went through each model, padding included: with equal scores, that and the last layer
-(`airgen.retrievers.rerank`) are what can differ, because matrix products take most of the time.
+Without --model, a random BERT of MiniLM's size scores the pairs, as fast as a trained model. Prints the median of the
+paired ratios (predict's time / ours) by wall-clock and processor time, the largest score difference, and the number of
+tokens through each model, including padding. With equal scores, only this number and the last layer
+(`airgen.retrievers.rerank`) can differ, because matrix products take most of the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from airgen.retrievers.rerank import CrossEncoder
 
 
 def made_up(count: int) -> list[tuple[str, str]]:
-    """Pairs whose lengths vary as passages on the web do: log-normal, median 55 words, some at the model's limit."""
+    """Make pairs with the length distribution of web passages: log-normal, median 55 words, some at the model's
+    limit."""
     rng = random.Random(0)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 9))) for _ in range(5000)]
 
@@ -43,7 +44,7 @@ def made_up(count: int) -> list[tuple[str, str]]:
 
 
 def real(folder: Path, count: int) -> list[tuple[str, str]]:
-    """Pairs of a collection's queries and passages, drawn with a fixed seed."""
+    """Draw pairs of a collection's queries and passages with a fixed seed."""
 
     def rows(name: str) -> list[dict[str, Any]]:
         plain, packed = folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz"
@@ -57,7 +58,7 @@ def real(folder: Path, count: int) -> list[tuple[str, str]]:
 
 
 def random_model(folder: Path) -> str:
-    """A BERT of MiniLM-L6's size with random weights and a vocabulary of letters and syllables."""
+    """Make a BERT of MiniLM-L6's size with random weights and a vocabulary of letters and syllables."""
     import torch
     import transformers
 
@@ -80,7 +81,7 @@ def random_model(folder: Path) -> str:
 
 
 def counted(model: Any, work: Callable[[], Any]) -> int:
-    """How many tokens a model gets while the work is done, padding included: its first embedding looks them up."""
+    """Count the tokens that a model receives during the work, including padding."""
     import torch
 
     tokens: list[int] = []
@@ -92,7 +93,7 @@ def counted(model: Any, work: Callable[[], Any]) -> int:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall seconds, processor seconds, result."""
+    """Return wall seconds, processor seconds and the result."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = work()
     return time.perf_counter() - wall, time.process_time() - cpu, result

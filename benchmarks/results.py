@@ -19,7 +19,7 @@ START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airg
 
 
 def read(folder: Path, systems: Path) -> list[list[Result]]:
-    """Results by dataset, systems in the order of the file; those without results are left out."""
+    """Read results by dataset, with systems in the order of the file, leaving out those without results."""
     names = [system.name for system in load_systems(systems)]
     found = []
     for split in sorted(path for path in folder.glob("*/*") if path.is_dir()):
@@ -30,7 +30,7 @@ def read(folder: Path, systems: Path) -> list[list[Result]]:
 
 
 def costs(results: Sequence[Result]) -> str:
-    """The costs of systems on one dataset."""
+    """Return the costs of systems on a dataset."""
     rows = []
     for result in results:
         cost = result.costs

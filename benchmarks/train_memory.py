@@ -1,8 +1,8 @@
 """Memory and CPU time of `airgen train pretrain` on many pairs: python benchmarks/train_memory.py 1000 100000 1000000
 
-Each size is a process of its own: two steps of BERT-tiny on synthetic pairs (a query of 8 words, a passage of 60).
-What grows between two sizes is what the data takes; the rest is torch and the model. Mining the pairs is measured, too
-(`pairs`): a stream of pairs goes through the checks of `airgen train pairs` and is written.
+Each size runs in its own process: two steps of BERT-tiny on synthetic pairs (a query of 8 words, a passage of 60). The
+growth between two sizes is due to the data; the rest is torch and the model. Mining is also measured (`pairs`): a
+stream of pairs passes the checks of `airgen train pairs` and is written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ CHANGES = ("batch_size=32", "max_steps=2", "max_length=16", "dev_share=0.0001", 
 
 
 def peak() -> int:
-    """The most memory that this process had at once, in MB."""
+    """Return the peak memory of this process in MB."""
     found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found[1]) >> 10 if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def work(what: str, folder: Path, count: int, base: str) -> None:
-    """One measurement, printed as JSON."""
+    """Run one measurement and print it as JSON."""
     if what == "pairs":
         from airgen.training.mining.pairs import MinedPair, PairMiner
         from airgen.training.mining.sources import write_pairs

@@ -1,4 +1,4 @@
-"""What the benchmarks of trained systems share: a collection's human queries, mined pairs, models that are kept."""
+"""Shared parts of the benchmarks of trained systems: human queries, mined pairs and saved models."""
 
 from __future__ import annotations
 
@@ -34,24 +34,25 @@ class Collection:
         self.queries = {key: texts[key].text for key in self.labels if key in texts}
 
     def scores(self, retriever: Retriever, only: Sequence[str] | None = None) -> np.ndarray[Any, Any]:
-        """(measures, queries) of a system that has indexed the corpus, for the queries `only`, in their order."""
+        """Return scores, (measures, queries), of a system that has indexed the corpus, for the queries in `only` in
+        order."""
         keys = list(self.queries) if only is None else list(only)
         hits = retriever.search([self.queries[key] for key in keys], 1000)
         labels = {key: self.labels[key] for key in keys}
         return score(run_from_hits(keys, self.corpus.ids, hits), labels, MEASURES).values
 
     def index(self, retriever: Any) -> Any:
-        """The retriever, with the corpus indexed."""
+        """Index the corpus, and return the retriever."""
         retriever.index(self.corpus)
         return retriever
 
     def title(self) -> str:
-        """A heading for the tables of this collection."""
+        """Return a heading for the tables of this collection."""
         return f"### {self.name}: {len(self.queries)} queries, {len(self.corpus):,} passages\n"
 
 
 def trained(kind: str, on: Path, base: str, out: Path, changes: Sequence[str] = (), **settings: Any) -> dict[str, Any]:
-    """The card of a model in `out`, which is trained now if it is not finished."""
+    """Return the card of a model in `out`, training it first if it is not finished."""
     request = TrainingRequest(on, base, out, changes=tuple(changes), resume=True, quiet=True, **settings)
     found = train(kind, request)
     if found.trained_now:
@@ -62,7 +63,7 @@ def trained(kind: str, on: Path, base: str, out: Path, changes: Sequence[str] = 
 
 
 def mined_pairs(collection: Path, work: Path) -> Path | None:
-    """The titles and texts of a collection as pairs; None for a collection without titles."""
+    """Return the titles and texts of a collection as pairs, or None if it has no titles."""
     out = work / "pairs" / collection.name
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What tuned weights of a hybrid gain: on the queries that chose them, and on queries that did not.
+"""Measure the gain from tuned hybrid weights, on the tuning queries and on held-out queries.
 
 airgen evaluate COLLECTION... --systems pipelines/systems-offline.yaml --out results
 python benchmarks/tune.py results COLLECTION... --systems bm25 minilm --target docs/notes/evaluation.md
@@ -22,7 +22,7 @@ START, END = "<!-- tuned weights: start -->", "<!-- tuned weights: end -->"
 
 
 def row(collection: Path, results: Path, systems: Sequence[str], measure: str) -> list[str]:
-    """One collection's line of the table."""
+    """Return the line of a collection."""
     dataset = BeirDataset.open(collection)
     runs = {
         name: read_run(path) for name, path in find_runs(results_folder(results, dataset.name, "test"), systems).items()

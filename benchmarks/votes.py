@@ -1,4 +1,5 @@
-"""Which cut of the votes ranks systems as people's labels do? The tables of docs/notes/control.md, "Votes as labels".
+"""Find the cutoff of the votes that ranks systems like human labels, for the tables in docs/notes/control.md, "Votes as
+labels".
 
     airgen study agree COLLECTION --pipeline pipelines/agree.yaml --systems pipelines/systems-agree.yaml   # for each
     python benchmarks/votes.py COLLECTION... [--runs runs] [--queries 30] [--work runs/votes] [--third]
@@ -46,7 +47,8 @@ Rule = Callable[[dict[str, Prelabel], str], "list[str] | None"]
 
 
 def of(rows: dict[str, Prelabel], name: str, source: str) -> list[float]:
-    """Scores of one voter; likeness, of which `scores` are all pairs of the pool, is to the source."""
+    """Return the scores of a voter. Similarity, whose `scores` cover all pairs of the pool, is relative to the
+    source."""
     row = rows[name]
     if name != "like":
         return list(row.scores)
@@ -55,7 +57,8 @@ def of(rows: dict[str, Prelabel], name: str, source: str) -> list[float]:
 
 
 def way(names: tuple[str, ...], cut: float, mean: bool = False, need_first: bool = False) -> Rule:
-    """Passages at least `cut` of the way to the source for every voter, or by their mean; None if the query falls."""
+    """Return passages at least `cut` of the way to the source for every voter, or by their mean; None if the query is
+    dropped."""
 
     def labels(rows: dict[str, Prelabel], source: str) -> list[str] | None:
         found = [shares(of(rows, name, source), rows[name].ids, [source]) for name in names]
@@ -68,7 +71,8 @@ def way(names: tuple[str, ...], cut: float, mean: bool = False, need_first: bool
 
 
 def few(most: int, rule: Rule) -> Rule:
-    """What a rule finds beside the source, where it is `most` passages or fewer; else the source alone."""
+    """Return the passages that a rule finds besides the source if there are at most `most`, and otherwise the source
+    alone."""
 
     def labels(rows: dict[str, Prelabel], source: str) -> list[str] | None:
         found = rule(rows, source)
@@ -78,7 +82,7 @@ def few(most: int, rule: Rule) -> Rule:
 
 
 def below(margins: Mapping[str, float]) -> Rule:
-    """Passages whose score is below the source's by no more than a margin, for every voter."""
+    """Return passages whose score is within a margin of the source's for every voter."""
 
     def labels(rows: dict[str, Prelabel], source: str) -> list[str]:
         by = {name: dict(zip(rows[name].ids, rows[name].scores, strict=True)) for name in margins}
@@ -122,7 +126,7 @@ RULES: dict[str, Rule] = {
 
 
 def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Runs of the systems and scores of the voters, kept in the folder of --work."""
+    """Return the runs of the systems and the scores of the voters, saved in the --work folder."""
     collection = BeirDataset.open(folder)
     kept = args.work / f"{collection.name}-{side}.pickle"
     if kept.is_file():
@@ -175,7 +179,7 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
 
 
 def more(folder: Path, side: str, args: argparse.Namespace, found: dict[str, Any]) -> None:
-    """Adds the scores of further re-rankers, and how like the passages of a pool are to each other."""
+    """Add the scores of further re-rankers, and the similarities between the passages of a pool."""
     collection = BeirDataset.open(folder)
     kept = args.work / f"{collection.name}-{side}-more.pickle"
     if not kept.is_file():

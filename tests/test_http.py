@@ -120,7 +120,7 @@ def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
 def test_plain_http_behind_https() -> None:
     with answering(lambda _: (200, {})) as url:
         error = fails(url.replace("http:", "https:"))
-    assert error.kind == "way" and "answers in plain HTTP: write http:// in its URL" in str(error)
+    assert error.kind == "way" and "responds in plain HTTP: use http:// in its URL" in str(error)
 
 
 def test_a_proxy_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

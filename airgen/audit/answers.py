@@ -152,7 +152,7 @@ def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | N
         answers = kept_of(PersonsAnswers, value)
     except FileNotFoundError:
         raise DatasetError(
-            f"{path}: no such file; the page of the audit saves it, mostly among your downloads"
+            f"{path}: no such file; the audit's page saves it, usually in your downloads folder"
         ) from None
     except (*DAMAGE, csv.Error) as error:
         raise DatasetError(f"{path}: not answers to an audit ({str(error)[:200]})") from error
@@ -160,7 +160,7 @@ def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | N
         raise DatasetError(f"{path}: answers to another sample ({answers.key}; this sample is {key})")
     _check_numbers(path, answers, items)
     if not answers.answers:
-        raise DatasetError(f"{path}: the file has no answer")
+        raise DatasetError(f"{path}: the file contains no answers")
     return answers
 
 

@@ -26,7 +26,7 @@ from airgen.steps.step import Problem, Tools
 from airgen.study import Shown, Table, columns
 
 FEWEST = 10
-"""Answers that are held out, below which nothing is measured."""
+"""Minimum number of held-out answers for the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class ExamplesAudit(Shown):
         rows = [[name, f"{share:.2f}", share.count] for name, share in relevance.items()]
         table = Table(rows, columns("examples", "people's relevance", "pairs held out")).text()
         if self.better > self.worse and self.p <= 0.05:
-            advice = "they help: write `examples: audit` under control.judge"
+            advice = "they help: set control.judge.examples: audit"
         elif self.better < self.worse and self.p <= 0.05:
             advice = "they do harm: leave them out"
         else:
-            advice = "these answers do not tell whether they help: ask about more pairs, or judge by the table"
+            advice = "there are too few answers to tell whether they help: ask about more pairs, or decide by the table"
         return (
             f"{table}\n{self.better} pairs are right only with the examples, {self.worse} only without "
             f"(p {self.p:.3f}); {advice}"
@@ -93,7 +93,7 @@ def answered_pairs(job: Job, answers: Sequence[Path], folder: Path) -> list[Answ
                     reasons[pair] = person.reasons.get(number, "") or reasons.get(pair, "")
             break
         else:
-            raise DatasetError(f"{path}: no answers to a sample of this job: {folder} has those that were drawn")
+            raise DatasetError(f"{path}: no answers to a sample of this job: its samples are in {folder}")
     return [
         AnsweredPair(now[pair], sorted(levels)[(len(levels) - 1) // 2], reasons[pair])
         for pair, levels in people.items()
@@ -138,10 +138,10 @@ def measure_examples(
     chosen = choose(pairs, count, judge.relevant_from, seed)
     held = [pair for pair in pairs if pair not in chosen]
     if not chosen:
-        raise DatasetError(f"{answers[0]}: no answer says why: a sentence makes an answer an example")
+        raise DatasetError(f"{answers[0]}: no answer has a reason: only answers with a reason can be examples")
     if len(held) < FEWEST:
         raise DatasetError(
-            f"{answers[0]}: {len(held)} answers are left to measure with, {FEWEST} are needed: answer more"
+            f"{answers[0]}: {len(held)} answers are left for the measurement, but {FEWEST} are needed: answer more"
         )
     examples = [
         JudgeExample(

@@ -37,10 +37,10 @@ from airgen.evaluation.significance import holm, rank_bounds
 from airgen.exact_arithmetic import log2
 
 BATCH = 25
-"""How many answers are between two looks."""
+"""The number of answers between two looks."""
 
 HORIZON = 200
-"""Answers after which four fifths of the error probability are spent; the last fifth is for all answers after."""
+"""Number of answers after which four fifths of the error probability are spent; the rest is for later answers."""
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]

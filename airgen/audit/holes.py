@@ -249,10 +249,10 @@ class JudgedHoles(Shown):
                     *_MOVES,
                 ],
             ).text(),
-            f"{len(moved)} of {len(self.systems)} systems have another rank, {len(sure)} of them beyond its interval",
+            f"{len(moved)} of {len(self.systems)} systems change rank, {len(sure)} of them beyond their intervals",
             f"{self.holes} hits without a label, {f'{self.voted} chosen by the re-rankers, ' * voted}{self.judged} "
             f"judged, {self.relevant} relevant; {self.not_in_the_dataset} are not in the dataset",
-            *[f"{self.by_people} of the judgments are people's"] * bool(self.by_people),
+            *[f"{self.by_people} of the judgments are by people"] * bool(self.by_people),
         ]
 
 
@@ -353,7 +353,7 @@ def judge_holes(
         more = [QrelRow(*pair, int(label > 0), level, p) for pair, (label, level, p, _) in judged.items()]
         members = [] if settings is None else settings.control.judge.members
         judges = [((member.llm or settings.llm).model, member.prompt) for member in members] if settings else []
-        role = "judge of what submissions found"
+        role = "judge of hits in submissions"
         uses = [ModelUse(role, model, prompt) for model, prompt in judges]
         persons = [ModelUse(role, "people")] * any(label.by for label in judged.values())
         uses = [*persons, *uses] or [ModelUse(role, "people or a function")]
@@ -424,7 +424,9 @@ def _of_pages(out: Path, answers: Sequence[Path], relevant_from: int) -> Iterato
     median. Answers to earlier samples in this folder also count for their pairs."""
     if not (out / "sample.json").is_file():
         if answers:
-            raise DatasetError(f"{answers[0]}: {out} has no page of holes yet: run the command without --answers first")
+            raise DatasetError(
+                f"{answers[0]}: {out} has no page with holes yet: run the command without --answers first"
+            )
         return
     current = load_sample(out / "sample.json", "airgen audit holes")
     samples = {**earlier_samples(out), current.key: current}
@@ -519,8 +521,8 @@ def read_submissions(places: Sequence[Path], labels: PrivateLabels) -> tuple[dic
             name = f"{hits.model} + {hits.reranker}"
             if name in runs:
                 raise DatasetError(
-                    f"{runs[name][0]} and {path} are both submissions of {name}: move away the one that does not "
-                    "count, or let it be submitted under another --model name"
+                    f"{runs[name][0]} and {path} are both submissions of {name}: remove one of them, or submit it "
+                    f"under a different --model name"
                 )
             runs[name] = path, run_from_dict(hits.hits)
     if not runs:

@@ -130,8 +130,8 @@ def audited_items(source: Job | Path, split: str = "test") -> list[AuditItem]:
     ]
     if not items:
         raise DatasetError(
-            f"{source}: no label of {split} has both its query and its passage in this dataset: "
-            "the labels belong to another dataset"
+            f"{source}: no label of {split} has both its query and its passage in this dataset: the labels belong "
+            f"to a different dataset"
         )
     return items
 
@@ -179,8 +179,8 @@ def score_labels(source: Job | Path, answers: Sequence[Path], folder: Path, spli
     sample, gone = _as_it_is_now(drawn, items)
     if not sample.items:
         raise DatasetError(
-            f"{folder}: none of the {len(drawn.items)} pairs of the sample has a label any more: draw another one with "
-            "`airgen audit sample`"
+            f"{folder}: none of the {len(drawn.items)} pairs in the sample still has a label: draw a new sample "
+            f"with `airgen audit sample`"
         )
     numbers = {(item.query, item.document): number for number, item in enumerate(sample.items, 1)}
     moved = {
@@ -222,7 +222,7 @@ class Applied(Shown):
 
     def as_text(self) -> str:
         """Return the text for a terminal."""
-        return f"version {self.before} -> {self.version}: {note_text(self.change) or 'no label is of a person'}"
+        return f"version {self.before} -> {self.version}: {note_text(self.change) or 'no label is from a person'}"
 
 
 def apply_answers(source: Job | Path, answers: Sequence[Path], folder: Path, split: str = "test") -> Applied:

@@ -48,8 +48,8 @@ _ASKED = {WIDER: 3, BOTH: 1, NEITHER: 1}  # of five passages; if a kind has too 
 _ONE_SIDED_QUANTILE = 1.644854  # 95 %
 _QUESTION = "If you had asked this, should a search find this document?"
 _NOTE = (
-    "You decide what is relevant here: only a document that answers the query, or also one about its subject. Judge "
-    "all documents by the same rule."
+    "You decide what is relevant: only documents that answer the query, or also documents about its subject. "
+    "Judge all documents by the same rule."
 )
 
 
@@ -82,10 +82,10 @@ class RelevanceAudit(Shown):
         verdict = {
             "answer": f"`answer` fits: less than {self.cut:.2f}",
             "subject": f"`subject` fits: more than {self.cut:.2f}",
-            None: f"the answers do not tell: it may be more or less than {self.cut:.2f}",
+            None: f"the answers are inconclusive: it may be more or less than {self.cut:.2f}",
         }[self.word]
         return (
-            f"{self.queries} queries; {self.unanswered} passages without an answer count nowhere"
+            f"{self.queries} queries; {self.unanswered} passages without an answer are not counted"
             f"{f', nor do {self.gone} that are gone' if self.gone else ''}\n"
             f"{Table(rows, columns('besides the source', *self.figures)).text()}\n"
             f"of the passages that only `subject` calls relevant people confirm {self.differ:.2f} (90 %), by "
@@ -140,7 +140,7 @@ def draw_relevance(job: Job, out: Path, queries: int = QUERIES, seed: int = 0) -
         ]
         texts = Pool.of(store, job.plan(store), job.accepted(store)).rows({id_ for _, _, id_ in chosen})
     if not chosen:
-        raise DatasetError(f"{job.path}: the source of no query is found: there is nothing to ask about")
+        raise DatasetError(f"{job.path}: no query retrieves its source, so there is nothing to ask about")
     ids, labelled = job.ids, _LABELLED[job.pipeline.relevance]
     items = tuple(
         AuditItem(
@@ -186,8 +186,8 @@ def score_relevance(job: Job, answers: Sequence[Path], folder: Path) -> Relevanc
     }
     if not left:
         raise DatasetError(
-            f"{folder}: the job has none of the {len(drawn.items)} pairs of the sample any more: draw another one with "
-            "`airgen audit relevance`"
+            f"{folder}: the job no longer has any of the {len(drawn.items)} pairs in the sample: draw a new "
+            f"sample with `airgen audit relevance`"
         )
     places = {number: place for place, number in enumerate(left, 1)}
     people = [

@@ -24,14 +24,14 @@ from airgen.study import html_page
 from airgen.text.escaping import csv_text, html_text, plain_text
 
 LABELLED = ("relevant", "not relevant")
-"""The kinds where only the labels are known, as in a released dataset."""
+"""The kinds used if only the labels are known, as in a released dataset."""
 
 KINDS = ("positive", "added positive", "generated negative", "dropped negative", "other", *LABELLED)
 """The kinds of documents of a query: the document that it was written from; one that quality control added; a
 generated one; a generated one that control removed; one judged not relevant; and `LABELLED`."""
 
 EARLIER = "earlier"
-"""The folder of the samples that were drawn before, each in one of its key."""
+"""The folder of earlier samples, each in a subfolder named by its key."""
 
 ANSWERS = "audit-answers.json"
 """The file of people's answers."""

@@ -126,7 +126,7 @@ def draw_systems(
     there are fewer than two systems, and DatasetError if they do not differ.
     """
     if len(runs) < 2:
-        raise UsageError("one system cannot be compared: name two, or none for all systems of the results")
+        raise UsageError("a single system cannot be compared: name two, or none to compare all systems in the results")
     dataset = BeirDataset.open(home)
     queries = dataset.queries(split)
     known = _probabilities(dataset, split, judge)
@@ -201,9 +201,7 @@ def _probabilities(dataset: BeirDataset, split: str, judge: Path | None) -> dict
     for query, row in probabilities.items():
         for document, p in row.items():
             if not 0 <= p <= 1:
-                raise DatasetError(
-                    f"{path}: {query!r}, {document!r}: {p:g} is not a probability: it has to be in 0 to 1"
-                )
+                raise DatasetError(f"{path}: {query!r}, {document!r}: {p:g} is not a probability between 0 and 1")
     return probabilities
 
 
@@ -212,7 +210,7 @@ def load_system_sample(path: Path) -> SystemSample:
     advice = "draw one with `airgen audit systems` without --answers"
     sample = read_kept(SystemSample, path, "sample of airgen audit systems", advice)
     if read_json(path).get("key") != sample.key:
-        raise DatasetError(f"{path}: not a sample of airgen audit systems (it was changed): {advice}")
+        raise DatasetError(f"{path}: not a sample of airgen audit systems, or it was changed: {advice}")
     return sample
 
 
@@ -226,9 +224,7 @@ def score_systems(folder: Path, answers: Sequence[Path], *, margin: float | None
     for path in answers:
         key = key_in(path)
         if key != sample.key and (place := folder / EARLIER / key / "sample.json").is_file():
-            raise DatasetError(
-                f"{path}: answers to another sample, an earlier one: score them with --out {place.parent}"
-            )
+            raise DatasetError(f"{path}: answers to an earlier sample: score them with --out {place.parent}")
     people = [read_answers(path, sample.key, sample.shown).answers for path in answers]
     labels, later = _labels(sample, people)
     frame, order, names = sample.frame, np.arange(len(sample.pairs)), sample.systems
@@ -303,8 +299,8 @@ def find_runs(results: Path, wanted: Sequence[str]) -> dict[str, Path]:
     if not wanted:
         if len(known) < 2:
             raise UsageError(
-                f"{results}: at least two systems are needed, and there are {len(known)}: "
-                "evaluate more with `airgen evaluate`, or name run files"
+                f"{results}: at least two systems are needed, but there are only {len(known)}: evaluate more with "
+                f"`airgen evaluate`, or name run files"
             )
         return known
     runs: dict[str, Path] = {}
@@ -393,7 +389,7 @@ def audit_text(audit: SystemAudit) -> str:
         rows = list(enumerate(audit.ranking, 1))
         lines += [
             "",
-            "corrected by people, as far as their answers differ from chance:",
+            "corrected by people's answers, shrunk towards the judge:",
             Table(rows, _RANKING).text(),
         ]
     if audit.favours:
@@ -404,7 +400,7 @@ def audit_text(audit: SystemAudit) -> str:
 def decision_text(first: str, second: str, decision: PairDecision) -> str:
     """Return a comparison on one line."""
     if not decision.answers:
-        return f"{first}, {second}: no batch is complete: {decision.more} answers more are needed first"
+        return f"{first}, {second}: no batch is complete: {decision.more} more answers are needed"
     if decision.low == decision.high == 0:
         return f"{first} and {second} do not differ: people's answers change nothing"
     interval, judge = f"{decision.low:+.3f} to {decision.high:+.3f}", f"the judge alone says {decision.judge:+.3f}"
@@ -416,8 +412,8 @@ def decision_text(first: str, second: str, decision: PairDecision) -> str:
     if decision.verdict == "open":
         far = "" if math.isinf(decision.bound) else f" They differ by less than {decision.bound:.3f}."
         return (
-            f"{first}, {second}: your {decision.answers} labels cannot decide this yet: about {decision.more} more "
-            f"would.{far} ({interval}; {judge})"
+            f"{first}, {second}: your {decision.answers} labels cannot decide this yet; about {decision.more} "
+            f"more are needed.{far} ({interval}; {judge})"
         )
     better, worse = (first, second) if decision.verdict == "first" else (second, first)
     return (

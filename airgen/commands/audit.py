@@ -145,7 +145,7 @@ def audit_score(
         again = f"airgen run {what}" if job is not None else f"airgen evaluate {applied.dataset}"
         lines.append(f"scores with these labels: {again}")
     elif result.overall.agreed < result.overall.count:
-        lines.append("the labels are as they were: the same command with --apply makes people's answers the labels")
+        lines.append("the labels are unchanged: add --apply to replace labels with people's answers")
     return Outcome(replace(result, applied=applied), Study("", [card, *map(Plain, lines)]))
 
 
@@ -259,19 +259,19 @@ def audit_relevance(
         lines, error = [audit.as_text()], None
         if set_it and audit.word is None:
             error = UsageError(
-                f"{job.path}: nothing is set, because the answers do not decide: ask about more queries "
+                f"{job.path}: nothing was set, because the answers are inconclusive: ask about more queries "
                 f"(--queries), or set `relevance`"
             )
         elif set_it and audit.word is not None and audit.word != audit.now:
             set_relevance(job.path, audit.word)
-            by_llm = ", by the judge's other prompt" if asks_again(job.pipeline) else ", without an LLM"
+            by_llm = ", with the judge's other prompt" if asks_again(job.pipeline) else ", without an LLM"
             lines.append(f"{job.path} says {audit.word} now; labels are made again{by_llm}: airgen run {job.path}")
         return Outcome(audit, lines, error=error)
     if set_it:
         raise UsageError("--set needs --answers: the file saved by the page")
     sample = draw_relevance(job, folder, queries, seed)
     drawn = len({item.query for item in sample.items})
-    few = "" if drawn == queries else f" (not {queries}: the source of no other is found)"
+    few = "" if drawn == queries else f" (not {queries}: the other queries do not retrieve their sources)"
     lines = [
         f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}",
         f"then: airgen audit relevance {pipeline}{f' --out {out}' if out else ''} --answers audit-answers.json",

@@ -125,7 +125,7 @@ def check_job(
         except AirgenError as error:
             problems += str(error).splitlines()
     elif probe:
-        problems.append("no model was probed, because of the problems above: solve them, then probe")
+        problems.append("no model was probed because of the problems above: solve them, then probe again")
     known = read_profiles(job.directory, job.pipeline.llms.values())
     problems += [
         f"{model}: {profile.unusable}: choose another model, or fix its server and probe again"

@@ -238,14 +238,14 @@ def _targets(
         there = listed.opened()
         names = {collection.name for collection, _ in there.values()}
         if left_out := [collection.name for collection in listed.collections if collection.name not in names]:
-            say(f"{listed.name}: without {', '.join(left_out)}: not fetched (airgen show collections {listed.name})")
+            say(f"{listed.name}: {', '.join(left_out)} left out: not fetched (airgen show collections {listed.name})")
         for collection, opened in there.values():
             own = collection.split if options.split == "test" else options.split
             rule = options.ignore_identical_ids or collection.ignore_identical_ids
             targets[opened.path] = (opened, replace(options, split=own, ignore_identical_ids=rule))
     every = [opened.name for opened, _ in targets.values()]
     if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise UsageError(f"two datasets are named {twice[0]!r}: evaluate them separately, each with its own --out")
+        raise UsageError(f"two datasets have the name {twice[0]!r}: evaluate them separately, each with its own --out")
     return targets
 
 

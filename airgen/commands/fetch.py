@@ -150,7 +150,7 @@ def _verify(names: list[str]) -> Outcome[Any]:
     lines = [
         line
         for name, model_problems in problems.items()
-        for line in model_problems or [f"{name}: every file as pinned"]
+        for line in model_problems or [f"{name}: all files match their pinned hashes"]
     ]
     return Outcome(
         problems, lines or "no models fetched yet: airgen fetch quickstart", code=1 if any(problems.values()) else 0

@@ -176,7 +176,8 @@ class WorkerPool(Compute):
         item.tries += 1
         if item.tries > 1:
             raise AirgenError(
-                f"{name}: two workers were lost on {str(item.key)[:80]}; the last one: {why}: is there enough memory?"
+                f"{name}: two workers were lost on {str(item.key)[:80]}; the last one: {why}: the machine may be "
+                f"out of memory"
             )
         self._counts["sent_again"] += 1
         return item
@@ -225,7 +226,7 @@ class Processes(WorkerPool):
             self._counts["workers_lost"] += 1
         codes = [code for process in self._children if (code := process.exitcode) not in (None, 0, -signal.SIGTERM)]
         how = [f"signal {-code}" if code < 0 else f"exit code {code}" for code in codes]
-        return f"a process ended with {', '.join(how) or 'no word'}"
+        return f"a process ended with {', '.join(how) or 'no message'}"
 
     def close(self) -> None:
         """End the processes at once."""

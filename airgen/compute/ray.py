@@ -73,7 +73,7 @@ class RayWorkers(WorkerPool):
             self._checked(ray.get(task.remote(b"", None), timeout=_START_SECONDS))
         except ray.exceptions.GetTimeoutError:
             raise AirgenError(
-                f"compute: no worker was ready after {_START_SECONDS:.0f} s: is the cluster full? Give it more nodes"
+                f"compute: no worker was ready after {_START_SECONDS:.0f} s: the cluster may be full; add nodes"
             ) from None
         except ray.exceptions.RayError as error:
             raise AirgenError(f"compute: a worker failed: {_line(error)}") from error
@@ -103,11 +103,12 @@ class RayWorkers(WorkerPool):
         if version != __version__:
             has = f"has {version}" if version.startswith("no ") else f"has airgen {version}"
             raise AirgenError(
-                f"compute: the node {host} {has}, and this is airgen {__version__}: install the same there"
+                f"compute: the node {host} {has}, but this is airgen {__version__}: install the same version there"
             )
         if python.split(".")[:2] != platform.python_version().split(".")[:2]:
             raise AirgenError(
-                f"compute: the node {host} has Python {python}, and this is {platform.python_version()}: use the same"
+                f"compute: the node {host} has Python {python}, but this is {platform.python_version()}: use the "
+                f"same version"
             )
         self._nodes.add(node)
         return value
@@ -131,8 +132,8 @@ class RayWorkers(WorkerPool):
             if now - self._away_since >= _HEAD_LOST_SECONDS:
                 raise AirgenError(
                     f"compute: the head of the Ray cluster at {self._head} has not answered for "
-                    f"{_HEAD_LOST_SECONDS:.0f} s: what is finished is kept; start the cluster again, then run the same "
-                    "command again"
+                    f"{_HEAD_LOST_SECONDS:.0f} s: finished work is kept; restart the cluster, then run the same "
+                    f"command again"
                 )
         return _HEAD_POLL_SECONDS
 
@@ -269,6 +270,6 @@ def no_cluster(address: str, reason: str) -> AirgenError:
             "start --address HEAD:6379`, or use --compute local:WORKERS"
         )
     return AirgenError(
-        f"compute: no Ray cluster answers at {address}{reason}: check the address (the client's port is 10001), and "
+        f"compute: no Ray cluster responds at {address}{reason}: check the address (the client's port is 10001), and "
         "that the head runs"
     )

@@ -19,10 +19,10 @@ from airgen.settings.control import AUDIT
 from airgen.text.escaping import json_text
 
 FILE = Path("audit") / "examples.jsonl"
-"""Where the examples are in a job's work directory."""
+"""The path of the examples in a job's work directory."""
 
 LONGEST = 1500
-"""Characters of a passage in an example; the rest is left out, as it would be paid for with each pair."""
+"""Maximum number of characters of a passage in an example, since every pair pays for the examples."""
 
 
 def write_examples(directory: Path, examples: Sequence[JudgeExample]) -> Path:
@@ -40,8 +40,8 @@ def read_examples(path: Path) -> list[JudgeExample]:
     except FileNotFoundError:
         raise SettingsError(
             [
-                f"control.judge.examples: audit: {path} is not there: leave `examples` out, choose them with `airgen "
-                "audit examples PIPELINE ANSWERS`, and write it again"
+                f"control.judge.examples: audit: {path} does not exist: remove `examples`, choose them with "
+                f"`airgen audit examples PIPELINE ANSWERS`, and set it again"
             ]
         ) from None
     except (OSError, ValueError, TypeError, RecursionError) as error:

@@ -21,7 +21,7 @@ from airgen.steps.step import Problem, Step, Tools
 from airgen.store import Store
 
 OWN = "own_query"
-"""The plan's name for the user's own queries and their labels; only a pipeline with `queries` has it."""
+"""The plan's name for the user's own queries and their labels, only in a pipeline with `queries`."""
 
 GROUP = 1000  # pairs whose documents are read from the work database at once
 
@@ -82,7 +82,7 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 
 
 JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=_parts, scripted=scripted_judge)
-"""The judgment of one pair. That of a query's own document is the same step before the hard negatives."""
+"""The judgment of a pair. A query's own document is judged by the same step, before the hard negatives."""
 
 
 def pairs_of(control: Control) -> list[Pair]:

@@ -11,7 +11,7 @@ from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import Thresholds
 
 BROUGHT = "labels of "
-"""How the name of a judge begins that is a file of labels, which the user brought."""
+"""Prefix of the name of a judge that is a user's label file."""
 
 
 def ranked(prelabel: Prelabel) -> list[str]:

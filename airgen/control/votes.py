@@ -28,13 +28,13 @@ from airgen.records import Prelabel
 from airgen.settings import Pipeline
 
 WAY = {"answer": 0.5, "subject": 0.2}
-"""How far from the typical candidate to the source a relevant passage is at least, by what `relevance` says."""
+"""Minimum share of the way from the typical candidate to the source for a relevant passage, by `relevance`."""
 
 PEOPLES = 0.5
-"""The same for queries of people, some of whose relevant passages are known, whatever `relevance` says."""
+"""The same for human queries with some known relevant passages, regardless of `relevance`."""
 
 FEW = 2
-"""How many passages besides its sources answer a query at most. Where more come near enough, only the sources count."""
+"""Maximum number of relevant passages besides the sources. If there are more, only the sources count."""
 
 SOURCE_LABEL = 2
 """The label of a source where other passages, with the label 1, answer its query by votes alone. nDCG takes labels as
@@ -42,13 +42,13 @@ gains, so that a wrong one of the others costs half (docs/notes/agreement.md).""
 
 NOT_FIRST = "a re-ranker puts another passage before its document"
 NOT_FOUND = {"answer": NOT_FIRST, "subject": "its document was not found by the re-rankers"}
-"""Why a generated query is not accepted, and why an accepted one falls when all that was recalled is voted on."""
+"""The reasons to reject a generated query, and to drop an accepted one after voting on all recalled passages."""
 
 DEPTH, DRAFT_DEPTH = 50, 20
-"""Candidates of which the source of a final query, and of a draft, must be told apart: a CPU reads some 30 a second."""
+"""Number of candidates for the source of a final query, and of a draft. A CPU reads about 30 per second."""
 
 LEAST_APART = 0.15
-"""How far a passage is ahead of all others (`lead`), as a query for itself, from which on an LLM is asked about it."""
+"""Minimum `lead` of a passage over all others, as a query for itself, for an LLM to be asked about it."""
 
 
 def least_share(relevance: str, voters: int) -> float:

@@ -70,7 +70,7 @@ def chunks(
         joined = splitter._merge([replace(split, text=f"{number} ") for number, split in enumerate(splits)], size)
     except ValueError as error:  # one character has more tokens than chunk_size
         raise CorpusError(
-            f"one character of the text has more than chunk_size = {size} tokens; raise long_doc.chunk_size"
+            f"a single character of the text has more than {size} tokens (chunk_size); raise long_doc.chunk_size"
         ) from error
     starts = [0, *accumulate(len(split.text) for split in splits)]
     places = []

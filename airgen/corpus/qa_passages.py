@@ -100,7 +100,8 @@ class _Recipe:
             first = others[0]
             raise CorpusError(
                 f"compute: node {socket.gethostname()} has other versions of the cleaning packages ({first} "
-                f"{installed[first] or 'is missing'}, and here it is {self.versions[first]}): install the same there"
+                f"{installed[first] or 'is missing'}, but this machine has {self.versions[first]}): install the "
+                f"same versions there"
             )
         return _PartCleaner(self.settings, self.reader).clean_part
 

@@ -38,7 +38,7 @@ Names = Literal["ner", "spacy", "titles", "keep"]
 PERSONAL_DOMAINS = frozenset(
     ["web", "forum", "forums", "social", "medical", "medicine", "clinical", "health", "healthcare", "patients"]
 )
-"""Words of a corpus's domain in whose texts private persons are named."""
+"""Words in the domain of a corpus that suggest that its texts name private persons."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -69,7 +69,7 @@ class FetchSettings(Settings):
             if "://" not in self.url:
                 raise ValueError("url must name a store and an object: s3://BUCKET/NAME")
             if "@" in self.url.partition("://")[2].partition("/")[0]:
-                raise hidden("url must not hold a key: the store's own variables of the environment hold it")
+                raise hidden("url must not contain a key: set the store's environment variables instead")
         elif not self.package:
             raise ValueError(f"kind {self.kind!r} needs a package")
         if self.package.startswith("-") or self.version.startswith("-"):
@@ -147,7 +147,7 @@ AS_IS: Mapping[str, Any] = {
     "exact_duplicates": "off",
     "near_duplicates": None,
 }
-"""The settings of cleaning that changes nothing."""
+"""Settings for cleaning that changes nothing."""
 
 
 class ChunkSettings(Settings):
@@ -165,7 +165,7 @@ class ChunkSettings(Settings):
         if self.parser is not None and own:
             raise ValueError(f"{', '.join(sorted(own))}: not allowed with `parser`: write its settings in `arguments`")
         if self.parser is None and self.arguments:
-            raise ValueError("arguments: only a `parser` has them")
+            raise ValueError("arguments: allowed only with a `parser`")
         return self
 
     @model_validator(mode="after")

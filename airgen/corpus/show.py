@@ -114,7 +114,7 @@ class CorpusSummary(Shown):
             Plain(f"{self.name}: {self.task}, {self.language}, {self.domain}; licence {self.licence}; {self.source}"),
             Plain(
                 f"{self.read:,} read, {self.passages:,} passages, {length.total:,} tokens ({self.tokenizer}): "
-                f"mean {length.mean:.0f}, median {length.median}, 90 % up to {length.p90}, "
+                f"mean {length.mean:.0f}, median {length.median}, 90% up to {length.p90}, "
                 f"{length.least} to {length.most}"
             ),
             "## Lengths",

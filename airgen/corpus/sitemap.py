@@ -82,10 +82,10 @@ class FetchedPages:
         """Summarise the outcome in one line."""
         parts = [f"{self.done:,} pages fetched"]
         if self.done != self.named or self.more:
-            parts[0] += f" of {'at least ' if self.more else ''}{self.named:,} that the sitemap names"
+            parts[0] += f" of {'at least ' if self.more else ''}{self.named:,} in the sitemap"
         parts += [f"{len(self.failed):,} failed: {self.failed[0]}"] if self.failed else []
-        parts += [f"{count:,} left out: {kind} is no text" for kind, count in self.other.most_common(5)]
-        parts += [f"{self.rest:,} not asked for (--pages)"] if self.rest else []
+        parts += [f"{count:,} left out: {kind} is not text" for kind, count in self.other.most_common(5)]
+        parts += [f"{self.rest:,} not requested (--pages)"] if self.rest else []
         return ", ".join(parts)
 
 
@@ -118,7 +118,7 @@ def download(
     pages, more = site.pages(url, most)
     if not pages:
         raise CorpusError(
-            f"{one_line(url, 200)}: no page of {site.host} is listed in it; is it a sitemap (sitemap.xml)?"
+            f"{one_line(url, 200)}: it lists no page of {site.host}; check that it is a sitemap (sitemap.xml)"
         )
     result, used_paths, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
     for number, page in enumerate(pages):

@@ -153,11 +153,11 @@ class Survey:
         languages = ", ".join(f"{language_name(code)} {share:.0%}" for code, share in shares if share >= 0.005)
         readers = self.reader.get("readers", [self.reader])
         split = ", ".join(f"{reader['kind']} by {reader['split']}" for reader in readers if "split" in reader)
-        spread = f"{self.words(0):,} to {self.words(1):,} words, half of them up to {self.words(0.5):,}, 90 % up to"
+        spread = f"{self.words(0):,} to {self.words(1):,} words, half of them up to {self.words(0.5):,}, 90% up to"
         lengths = f"{spread} {self.words(0.9):,}" if count > 1 else f"{self.words(1):,} words"
         lines.append(f"{sample}{f' (cut: {split})' if split else ''}: {languages}; {lengths}")
         for name in (name for fmt in self.formats for name in fmt.repeating):
-            lines.append(f"  ! {name} repeats the pages beside it, so the repeated text is left out of it")
+            lines.append(f"  ! {name} repeats the pages next to it, so its repeated text is left out")
         lines += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
         if self.dropped:
             lines.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
@@ -168,7 +168,9 @@ class Survey:
                     "queries" if column == self.question_column else name: column for name, column in fields.items()
                 }
                 lines.append("columns: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
-                identity = f"the column {fields['id']}" if "id" in fields else "hashes, as no column names every row"
+                identity = (
+                    f"the column {fields['id']}" if "id" in fields else ("hashes, as no column identifies every row")
+                )
                 lines.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
         for names in (fmt.unread for fmt in self.formats if fmt.unread and not fmt.left_out):
             shown = ", ".join(one_line(name, 40) for name in names[:_MAX_NAMED_TABLES])
@@ -200,7 +202,7 @@ def survey(path: Path) -> Survey:
         seen = ", ".join(f"{count} {ending}" for ending, count in others.most_common(5))
         hints = "".join(f"; {known}: {words}" for known in others if (words := advice(f"x{known}")))
         raise CorpusError(
-            f"{path}: there is no file that airgen can read{f' (there are: {seen})' if seen else ''}{hints}; readers: "
+            f"{path}: contains no file that airgen can read{f' (there are: {seen})' if seen else ''}{hints}; readers: "
             f"{', '.join(endings())}"
         )
     beir = [fmt for fmt in formats if fmt.kind == "beir"]
@@ -284,7 +286,7 @@ def _sampled(path: Path, fmt: Format, mixed: bool = False, named: bool = False) 
             problem = f"{fmt.paths[0]}: no column holds text; set reader.fields in the corpus YAML"
             return replace(fmt, problem=problem, left_out="no column holds text")
         if named and fmt.files > _MAX_NAMED_TABLES:
-            return replace(fmt, left_out="too many tables: write a corpus for them")
+            return replace(fmt, left_out="too many tables: write a corpus YAML for them")
     sampled = _sample(path, fmt, fmt.paths if named else ())
     if sampled.problem:
         # A table that its reader refuses would stop the whole corpus; a missing package can be installed.

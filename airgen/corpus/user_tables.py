@@ -77,7 +77,7 @@ def read_text(path: Path, language: str) -> str:
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{path}: cannot be read: {error}") from error
     if len(raw) > MAX_BYTES:
-        raise DatasetError(f"{path}: has more than {MAX_BYTES >> 20} MB: use a part of it")
+        raise DatasetError(f"{path}: larger than {MAX_BYTES >> 20} MB: use only a part of it")
     if raw[:2] not in _BYTE_ORDER_MARKS and b"\x00" in raw[:4096]:
         raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
     try:
@@ -135,7 +135,7 @@ def read_table(
     rows, all_names = _with_members(rows, table_text.names)
     notes = []
     if table_text.dialect.skipped:
-        notes.append(f"{table_text.dialect.skipped} lines before the header are left out")
+        notes.append(f"{table_text.dialect.skipped} lines before the header were left out")
     if not table_text.dialect.header and len(table_text.names) > 1:
         notes.append("no header")
     if table_text.ragged:
@@ -190,9 +190,9 @@ def _without_marks(lines: list[str]) -> tuple[list[str], str]:
         return lines, ""
     numbers = [match and int(match[1]) for match in map(_NUMBERED.fullmatch, said)]
     if numbers == list(range(1, len(said) + 1)):
-        return [match[2] if (match := _NUMBERED.fullmatch(line)) else line for line in lines], "numbers are left out"
+        return [match[2] if (match := _NUMBERED.fullmatch(line)) else line for line in lines], "numbers were left out"
     if all(map(_BULLET.fullmatch, said)):
-        return [match[1] if (match := _BULLET.fullmatch(line)) else line for line in lines], "bullets are left out"
+        return [match[1] if (match := _BULLET.fullmatch(line)) else line for line in lines], "bullets were left out"
     if all(map(_QUOTED.fullmatch, said)):
         plain = [
             next(filter(None, match.groups())).replace('""', '"').strip()
@@ -200,7 +200,7 @@ def _without_marks(lines: list[str]) -> tuple[list[str], str]:
             else line
             for line in lines
         ]
-        return plain, "quotes are left out"
+        return plain, "quotation marks were left out"
     return lines, ""
 
 
@@ -209,7 +209,7 @@ class _PlainYaml(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError("it has aliases (*name), which are not read")
+            raise yaml.YAMLError("it has aliases (*name), which are not supported")
         return super().compose_node(parent, index)
 
 
@@ -302,7 +302,7 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTa
             kind = type(row).__name__
             if not sure:
                 return None
-            raise DatasetError(f"{path}:{number}: holds {kind} where an object was expected")
+            raise DatasetError(f"{path}:{number}: contains {kind} where an object was expected")
         rows.append((number, flat(row) if isinstance(row, dict) else {VALUE: row}))
     return OwnTable(path, "jsonl", rows)
 

@@ -95,7 +95,7 @@ def filter_of(metadata: Mapping[str, Any], where: str) -> dict[str, Any]:
         nested = {}
     if not isinstance(nested, Mapping):
         raise DatasetError(
-            f"{where}: the filter {one_line(repr(nested), 60)} is no object: write "
+            f"{where}: the filter {one_line(repr(nested), 60)} is not an object: write "
             '{"filter": {"NAME": VALUE}} or "filter.NAME": VALUE'
         )
     wanted = dict(nested)
@@ -150,7 +150,7 @@ class BeirDataset:
             dataset.file(name)
         dataset._refuse_half_a_copy()
         if not dataset.splits and not dataset.withheld:
-            raise DatasetError(f"{path}: there is no qrels/*.tsv or qrels/*.jsonl, so it cannot be evaluated")
+            raise DatasetError(f"{path}: contains no qrels/*.tsv or qrels/*.jsonl, so it cannot be evaluated")
         return dataset
 
     def _refuse_half_a_copy(self) -> None:
@@ -187,7 +187,7 @@ class BeirDataset:
         except (ValueError, RecursionError) as error:
             raise DatasetError(f"{path}: not JSON ({error})") from error
         if not isinstance(value, dict):
-            raise DatasetError(f"{path}: holds {type(value).__name__} where an object was expected")
+            raise DatasetError(f"{path}: contains {type(value).__name__} where an object was expected")
         return value
 
     @property
@@ -276,8 +276,9 @@ class BeirDataset:
                 return path
         if split in self.withheld:
             raise DatasetError(
-                f"{self.path}: the labels of {split} are private, so nothing can be scored here: run systems with "
-                f"`airgen evaluate {self.path} --split {split}` and send in their runs with `airgen publish submit`"
+                f"{self.path}: the labels of {split} are private, so runs cannot be scored on this machine: run "
+                f"systems with "
+                f"`airgen evaluate {self.path} --split {split}` and submit their runs with `airgen publish submit`"
             )
         raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
 
@@ -287,7 +288,7 @@ class BeirDataset:
             return None
         place, group = self.air_bench.labels_folder(split), self.air_bench.group
         others = sorted(path.name for path in place.parent.parent.glob("*") if (path / place.name).is_dir())
-        hint = f" (it has those of {', '.join(others[:5])}, which is another version)" if others else ""
+        hint = f" (it has labels of {', '.join(others[:5])}, a different version)" if others else ""
         who = "AIR-Bench's repository" if split == "dev" else "AIR-Bench's private repository"
         return f"the labels of {split} are not in {place}: {who} {labels_repository(group, split)} has them{hint}"
 
@@ -456,7 +457,7 @@ def _identifier(row: Mapping[str, Any], where: _Place, seen: IdSet) -> str:
         raise DatasetError(f"{where}: no _id")
     key = str(value)
     if key in seen:
-        raise DatasetError(f"{where}: _id {key!r} comes twice")
+        raise DatasetError(f"{where}: _id {key!r} appears twice")
     seen.add(key)
     return key
 
@@ -487,7 +488,7 @@ def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
             except (ValueError, RecursionError) as error:
                 raise DatasetError(f"{where}: not JSON ({error})") from error
         if not isinstance(row, dict):
-            raise DatasetError(f"{where}: holds {type(row).__name__} where an object was expected")
+            raise DatasetError(f"{where}: contains {type(row).__name__} where an object was expected")
         yield where, row
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import jinja2
 
 BROUGHT_LABELS = "labels brought"
-"""The step of the funnel that counts the labels that were given with the queries."""
+"""The step of the funnel that counts the labels given with the queries."""
 _LEVELS = {
     0: "the document is not relevant to the query",
     1: "the document looks relevant on the surface, but is not",
@@ -273,7 +273,7 @@ def merged_card(old: str, new: str, repo: str) -> str:
                 if splits.setdefault(str(row["split"]), str(row["path"])) != str(row["path"]):
                     raise DatasetError(
                         f"{repo}: {splits[row['split']]} and {row['path']} are both the split {row['split']} of its "
-                        "card: AIR-Bench's layout writes - as _, so give one of the datasets another name"
+                        "card: AIR-Bench's layout replaces - with _, so rename one of the datasets"
                     )
     facts = {version: dict(known) for version, known in (before.get(_FACTS) or {}).items()}
     for version, known in after[_FACTS].items():

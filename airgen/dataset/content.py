@@ -72,12 +72,12 @@ def check_redistribution(licence: str, *, permission: str = "") -> None:
         if pattern.search(licence):
             raise DatasetError(
                 f"the source's licence is {licence!r}: {reason}. It is not published; "
-                "if the holder of the rights allows it, quote them with --permission"
+                "if the rights holder allows it, quote the permission with --permission"
             )
     if _UNKNOWN.match(licence):
         raise DatasetError(
             f"the source's licence is {licence!r}: without one, nothing can be redistributed. Name the licence in the "
-            "corpus's YAML, or quote the permission of the holder of the rights with --permission"
+            "corpus's YAML, or quote the rights holder's permission with --permission"
         )
 
 
@@ -92,7 +92,7 @@ TASKS = ("qa", "long-doc")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?")
 
 SHORT_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
-"""The names of splits and variants, which are parts of file names."""
+"""Valid names of splits and variants, which are parts of file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ _UNFIT = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029\ufeff\ud800-\udfff%]")
 def check_id(identifier: str, kind: str) -> None:
     """Check that an id is suitable for TSV and TREC files: not empty, and without white space. Raises DatasetError."""
     if not isinstance(identifier, str) or not identifier or _BAD_ID.search(identifier):
-        raise DatasetError(f"{kind} id {identifier!r} is empty or contains white space: TREC files cannot contain it")
+        raise DatasetError(f"{kind} id {identifier!r} is empty or contains whitespace: TREC files cannot contain it")
     try:
         identifier.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -345,7 +345,7 @@ def check_qrels(rows: Iterable[QrelRow], queries: Iterable[QueryRow]) -> list[Qr
         if pair == last:
             raise DatasetError(f"{where} appears twice")
         if row.query in marked:
-            raise DatasetError(f"{where}: the query is marked as one that nothing answers")
+            raise DatasetError(f"{where}: the query is marked as unanswerable")
         if row.score not in (0, 1, 2):
             raise DatasetError(f"{where}: score {row.score!r} is neither 1 or 2 (relevant) nor 0 (hard negative)")
         if row.level is not None and row.level not in (0, 1, 2, 3):

@@ -81,7 +81,7 @@ def derive(
 
 def _check_whole(source: Path, manifest: Manifest) -> None:
     if manifest.part != "whole":
-        raise DatasetError(f"{source} is the {manifest.part} part of a dataset: the whole one is needed")
+        raise DatasetError(f"{source} is only the {manifest.part} part of a dataset: the whole dataset is needed")
 
 
 def _kept(source: Path, size: int) -> set[str]:
@@ -162,7 +162,7 @@ def copy_file(source: Path, directory: Path, name: str, entry: FileEntry) -> Fil
 
 
 EARLIER = "earlier versions with the same corpus and queries"
-"""The note of a manifest: {version: its pair of parts, or nothing without a secret}."""
+"""The manifest note with {version: mark of its pair of parts, or nothing without a secret}."""
 
 
 def with_more_labels(

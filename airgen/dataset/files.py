@@ -93,9 +93,9 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
     files, or writing fails. `durable=False` does not flush to disk, for copies.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise DatasetError(f"{out} is not a directory: choose another place for the dataset")
+        raise DatasetError(f"{out} is not a directory: choose another folder for the dataset")
     if out.is_dir() and any(out.iterdir()) and not (out / marker).is_file():
-        raise DatasetError(f"{out} holds files but no {marker}, so it is not replaced: choose another place")
+        raise DatasetError(f"{out} contains files but no {marker}, so it is not replaced: choose another folder")
     partial = out.parent / f".{out.name}.partial-{os.getpid()}"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -21,13 +21,13 @@ from airgen.keys import content_key, text_key
 from airgen.text.escaping import json_text
 
 PEOPLE = "people"
-"""Whose label it is, where a person gave it; also the variant `qrels-people`, which has these labels alone."""
+"""The judge of a label from a person; also the variant `qrels-people`, which has only these labels."""
 
 NOTE = "labels by people"
-"""The note of a manifest: how many labels people gave, and what they changed."""
+"""The manifest note with the number of people's labels and their effects."""
 
 CONFIRMED = "labels that people confirm, weighted by stratum"
-"""The figure of an audit that says how far the labels can be believed."""
+"""The audit figure for the reliability of the labels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def convert(
     texts = {key: query.text for key, query in dataset.queries().items() if key in labels}
     source = _Source(dataset, labels, texts, name=f"{dataset.name} {split}", index=index, fields=fields)
     if not texts:
-        raise DatasetError(f"{dataset.path}: no query of the labels of {split} has a text")
+        raise DatasetError(f"{dataset.path}: no query with labels in {split} has a text")
     FORMATS[kind][1](source, out)
     return Converted(out, len(labels), sum(map(len, labels.values())), len(labels) - len(texts))
 
@@ -202,7 +202,7 @@ def _opensearch(source: _Source, out: Path) -> None:
 
 
 def _elasticsearch(source: _Source, out: Path) -> None:
-    only = "_rank_eval takes whole ratings only: use another variant of the labels"
+    only = "_rank_eval accepts only integer ratings: use a different variant of the labels"
     requests = [
         {
             "id": key,
@@ -227,12 +227,12 @@ def _elasticsearch(source: _Source, out: Path) -> None:
 
 def _whole(key: str, passage: str, label: float, only: str) -> int:
     if label != int(label):
-        raise DatasetError(f"query {key!r}, passage {passage!r}: label {label:g} is not whole, and {only}")
+        raise DatasetError(f"query {key!r}, passage {passage!r}: label {label:g} is not an integer, and {only}")
     return int(label)
 
 
 def _trec_lines(labels: Labels) -> Iterator[str]:
-    only = "TREC qrels take whole labels only: use another variant of the labels, or the format ranx"
+    only = "TREC qrels accept only integer labels: use a different variant of the labels, or the ranx format"
     for key, row in labels.items():
         for passage, label in row.items():
             yield f"{_word(key)} 0 {_word(passage)} {_whole(key, passage, label, only)}\n"
@@ -255,7 +255,7 @@ def _one_line(text: str) -> str:
 
 def _word(identifier: str) -> str:
     if not identifier or len(identifier.split()) != 1:
-        raise DatasetError(f"the id {identifier!r} has white space, which separates the columns of TREC files")
+        raise DatasetError(f"the id {identifier!r} contains whitespace, which separates the columns of TREC files")
     return identifier
 
 

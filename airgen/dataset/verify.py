@@ -127,7 +127,11 @@ def _check(directory: Path, manifest: Manifest, problems: _Problems) -> None:
         path = directory / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         for hint in secrets_in(text):
-            problems.add("secret", name, f"holds something like a key or password ({hint}): remove it and export again")
+            problems.add(
+                "secret",
+                name,
+                f"contains something that looks like a key or password ({hint}): remove it and export again",
+            )
 
 
 def secrets_in(text: str) -> list[str]:
@@ -164,10 +168,12 @@ def _check_files(directory: Path, manifest: Manifest, problems: _Problems) -> No
         for name in sorted(present):
             if re.fullmatch(rf"(qrels[^/]*|answers)/{re.escape(split)}\..*", name):
                 problems.add(
-                    "leak", name, f"the manifest says that the labels of {split} are withheld, but they are here"
+                    "leak",
+                    name,
+                    f"the manifest says that the labels of {split} are withheld, but they are in the dataset",
                 )
     if manifest.part == "public" and any(name.startswith("private/") for name in present):
-        problems.add("leak", "private/", "the lineage is here although labels are withheld, and reveals them")
+        problems.add("leak", "private/", "the lineage is in the dataset although labels are withheld, and reveals them")
 
 
 def _rows(directory: Path, name: str, problems: _Problems) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -251,7 +257,7 @@ def _check_labels(directory: Path, manifest: Manifest, queries: dict[str, str | 
             if query not in queries:
                 problems.add("dangling", name, f"query {query!r} is not in queries.jsonl")
             elif queries[query] not in (None, split):
-                problems.add("split", name, f"query {query!r} belongs to {queries[query]!r} by queries.jsonl")
+                problems.add("split", name, f"query {query!r} belongs to {queries[query]!r} according to queries.jsonl")
             if home.setdefault(query, split) != split:
                 problems.add("split", name, f"query {query!r} is also in {home[query]!r}: splits overlap")
             if query in problems.unanswered:
@@ -354,7 +360,7 @@ def _check_corpus(directory: Path, manifest: Manifest, labels: _Labels, problems
         problems.add("dangling", f"qrels/{judged[document]}.jsonl", f"document {document!r} is not in the corpus")
     if len(seen) != manifest.statistics.passages:
         wanted = manifest.statistics.passages
-        problems.add("count", name, f"holds {len(seen)} documents, the manifest says {wanted}")
+        problems.add("count", name, f"contains {len(seen)} documents, but the manifest says {wanted}")
     _check_marks(marks, name, problems)
 
 
@@ -378,7 +384,7 @@ def _check_counts(manifest: Manifest, queries: dict[str, str | None], labels: _L
     splits = manifest.statistics.splits
     wanted = sum(part.queries for part in splits.values())
     if len(queries) != wanted:
-        problems.add("count", "queries.jsonl", f"holds {len(queries)} queries, the manifest says {wanted}")
+        problems.add("count", "queries.jsonl", f"contains {len(queries)} queries, but the manifest says {wanted}")
     for split, rows in labels.items():
         scores = [score for documents in rows.values() for score in documents.values()]
         positives = sum(1 for score in scores if score > 0)

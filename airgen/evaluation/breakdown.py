@@ -154,7 +154,7 @@ def length_class(count: int) -> str:
 
 
 FALSE_REFUSALS = 0.05
-"""The share of answerable queries that may be refused."""
+"""The maximum share of answerable queries that may be refused."""
 
 Tops = NDArray[np.float64]
 

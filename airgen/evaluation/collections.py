@@ -86,7 +86,7 @@ class CollectionList(Settings):
     def _each_once(self) -> "CollectionList":
         names = [name for collection in self.collections for name in collection.members]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"{twice[0]} is in the list twice")
+            raise ValueError(f"{twice[0]} is listed twice")
         return self
 
     def named(self, name: str) -> Collection:

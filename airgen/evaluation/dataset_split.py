@@ -57,9 +57,9 @@ class IdLookup:
 
 
 PARENTS = "private/parents.jsonl"
-"""Where a dataset of chunks has the document of each."""
+"""The file with the document of each chunk."""
 LINEAGE = "private/lineage.jsonl"
-"""Where a generated dataset has what each query was made from."""
+"""The file with the sources of each generated query."""
 
 
 def read_parents(path: str | Path) -> dict[str, str]:
@@ -234,8 +234,8 @@ class DatasetSplit:
         scope = f"of the {self.split} qrels, such as {missing[0][:100]!r}, is in the corpus"
         if len(missing) == len(relevant):
             raise DatasetError(
-                f"{self.dataset.path}: no relevant passage {scope}, so every score would be 0: the labels are of "
-                f"another dataset or version ({self.ids.advice})"
+                f"{self.dataset.path}: no relevant passage {scope}, so every score would be 0: the labels belong "
+                f"to a different dataset or version ({self.ids.advice})"
             )
         return (
             f"{self.dataset.name}: {len(missing):,} of {len(relevant):,} relevant passages of the {self.split} qrels, "

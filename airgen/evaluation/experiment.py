@@ -79,7 +79,7 @@ RULES = {
     "identical_ids": "kept",
     "hole_scope": "judged for any query of the split",
 }
-"""What figures depend on and papers seldom say."""
+"""Settings that affect scores but are rarely reported in papers."""
 
 Say = Callable[[str], None]
 Encoding = Callable[[str, int, int], None]

@@ -148,7 +148,7 @@ AIR_BENCH = tuple(
     for name in ("nDCG", "AP", "Recall", "P", "RR")
     for cutoff in (1, 3, 5, 10, 50, 100, 1000)
 )
-"""All measures of AIR-Bench at all of its cutoffs."""
+"""All measures of AIR-Bench at all its cutoffs."""
 
 
 def score(

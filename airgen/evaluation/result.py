@@ -137,7 +137,7 @@ class Paths:
 
 
 NO_NEGATIVES = "generated_negatives_never_found"
-"""The note of a system of others' that never found a generated hard negative: perhaps its index has none."""
+"""The note of a third-party system that never retrieved a generated hard negative; its index may lack them."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def ranking_study(results: Sequence[Result], comparison: Comparison) -> Study:
         Column("ms/query", lambda result: result.costs.batch_ms, ".2f"),
     ]
     untimed = [result.name for result in results if result.costs.batch_ms is None]
-    why = f"not timed, since a part of the work was there already, or its run was given: {', '.join(untimed)}"
+    why = f"not timed, because part of the work was done before or a run was given: {', '.join(untimed)}"
     notes = [why if untimed else "", *fairness_lines(results)]
     return Study("", [_ranked(results, comparison, more, kept=True), *map(Plain, notes)])
 
@@ -94,7 +94,7 @@ COSTS = (
     Column("ANN recall", lambda result: result.costs.ann_recall, ".3f"),
     Column("$ per 1,000", lambda result: result.costs.usd_per_1000, ".4f"),
 )
-"""What each system costs, as in BEIR's Table 3, and in money."""
+"""The cost of each system, as in BEIR's Table 3, and in money."""
 
 _RARE = {"ANN recall": "ann_recall", "$ per 1,000": "usd_per_1000"}
 
@@ -116,7 +116,7 @@ PAIRS = (
     Column("queries for power .8", lambda pair: pair.queries_needed, ","),
     Column("95 %", lambda pair: needed_between(pair)),
 )
-"""Every pair of systems: difference, p-values, and how many queries are needed to detect that difference."""
+"""Every pair of systems: difference, p-values, and the number of queries needed to detect the difference."""
 
 REFUSALS = (
     SYSTEM,
@@ -126,7 +126,7 @@ REFUSALS = (
     Column("false refusals", lambda result: result.refusal["false_refusals"], ".1%"),
     Column("false hits", lambda result: result.refusal["false_hits"], ".1%"),
 )
-"""How well a threshold on the best score tells queries without an answer from the others."""
+"""How well a threshold on the best score separates unanswerable queries from the others."""
 
 BIASES = (
     SYSTEM,
@@ -140,7 +140,7 @@ BIASES = (
     Column("rank of the negatives", lambda result: _rank(result.negative_ranks)),
     Column("of them in the first ten", lambda result: result.negative_ranks.get("first_ten"), ".0%"),
 )
-"""Length and word overlap of what each system puts on top, beside those of relevant passages and the corpus."""
+"""Length and word overlap of each system's top hits, compared with relevant passages and the corpus."""
 
 
 def _rank(ranks: Mapping[str, float]) -> str:
@@ -191,9 +191,9 @@ _DOUBTS = {
     "compare it with other systems of pages",
     "scores_taken_as_distances": "its scores rise from the first hit to the last, so the smallest is taken as the best "
     "(`best: largest` or `smallest` says it)",
-    "queries_with_equal_scores": "all hits of all queries have one and the same score, so their order says nothing",
+    "queries_with_equal_scores": "all hits of all queries have the same score, so their order is meaningless",
 }
-"""What makes a figure doubtful, by the note of a run."""
+"""The caveats about a figure, by the note of a run."""
 
 
 def note_lines(results: Sequence[Result]) -> str:

@@ -189,7 +189,9 @@ def read_run(path: str | Path) -> Run:
         where = f"{path}:{number}"
         cells = line.split("\t") if line.count("\t") == 5 else line.split()
         if len(cells) != 6:
-            raise DatasetError(f"{where}: {len(cells)} columns, a line of a run has 6: query Q0 passage rank score tag")
+            raise DatasetError(
+                f"{where}: {len(cells)} columns, but a line of a run has 6: query Q0 passage rank score tag"
+            )
         query, passage = cells[0], cells[2]
         try:
             score = float(cells[4])
@@ -199,7 +201,7 @@ def read_run(path: str | Path) -> Run:
             raise DatasetError(f"{where}: score {cells[4]!r} is not finite")
         hits = results.setdefault(query, {})
         if passage in hits:
-            raise DatasetError(f"{where}: passage {passage!r} comes twice for query {query!r}")
+            raise DatasetError(f"{where}: passage {passage!r} appears twice for query {query!r}")
         hits[passage] = score
         if score > last.get(query, math.inf):
             unsorted.add(query)
@@ -283,7 +285,9 @@ def write_run(path: str | Path, run: Run, tag: str) -> None:
     ranked = run.ranked()
     ids = [*run.query_ids, *run.passage_ids]
     if bad := next((key for key in ids if any(character in key for character in "\t\r\n") or not key), None):
-        raise DatasetError(f"the id {bad!r} cannot be written to a run file: it is empty or has a tab or a line break")
+        raise DatasetError(
+            f"the id {bad!r} cannot be written to a run file: it is empty or contains a tab or a line break"
+        )
     gap = "\t" if any(len(key.split()) != 1 for key in ids) else " "
     tag = "".join(tag.split()) or "airgen"
     path = Path(path)
@@ -309,7 +313,7 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _checked(run: Run) -> Run:
     if len(set(run.query_ids)) != len(run.query_ids):
-        raise DatasetError("a query id comes twice in a run")
+        raise DatasetError("a query id appears twice in a run")
     bad = np.flatnonzero(~np.isfinite(run.scores))
     rows = run.rows()
     if bad.size:

@@ -136,7 +136,7 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
 
         finished = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
         if service.unknown and not len(finished.run.passages):
-            raise DatasetError(f"{service.unknown}, and so is no other hit: {service.advice}")
+            raise DatasetError(f"{service.unknown}, and neither is any other hit: {service.advice}")
         return finished
     if isinstance(options, FunctionSystem):
         search = load_function(system.kind, options.settings, system.folder)
@@ -396,10 +396,12 @@ def _worker(
     try:
         dataset = replace(BeirDataset.open(place), called=called)
     except AirgenError as error:
-        raise AirgenError(f"a worker cannot read the dataset: {error}: put it where all workers find it") from error
+        raise AirgenError(f"a worker cannot read the dataset: {error}: put it where all workers can read it") from error
     task = DatasetSplit(dataset, split, language)
     if task.digest != digest:
-        raise AirgenError(f"{place}: on a worker's machine, this folder holds another dataset: use a shared folder")
+        raise AirgenError(
+            f"{place}: on a worker's machine, this folder contains a different dataset: use a shared folder"
+        )
     context = context_of(task, top)
 
     def run(system: SystemSettings) -> FinishedRun | None:

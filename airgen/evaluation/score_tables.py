@@ -230,7 +230,7 @@ def _table(path: Path) -> list[ScoreRow]:
     table = read_table(path, "en", known={*_SYSTEMS, *_DATASETS}, header=True)
     columns = table.columns()
     if len(columns) < 2:
-        raise DatasetError(f"{path}: a table needs a header: system, and a column for each benchmark")
+        raise DatasetError(f"{path}: a table needs a header with `system` and a column for each benchmark")
     choice = choose(columns, _LONG, where=str(path))
     system, names, values = (choice[role] or "" for role in _LONG)
     if system and names and values:

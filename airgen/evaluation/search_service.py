@@ -86,7 +86,7 @@ class HttpSystem(ServiceAccess):
         if self.is_template and fields:
             raise ValueError(f"body is a template, so {' and '.join(sorted(fields))} would not be used: remove it")
         if used == {"{k}"}:
-            raise ValueError("body or url has {k}, but neither {query} nor {vector}: where does the query go?")
+            raise ValueError("body or url has {k}, but neither {query} nor {vector}: add one of them")
         if ("{vector}" in used) != (self.embedder is not None):
             raise ValueError("{vector} in body and `embedder` belong together: the embedder makes the query's vector")
         return self
@@ -213,7 +213,7 @@ class SearchService:
     def _matched(self, id_: str, where: str) -> str:
         """Return the passage's id within a service's id."""
         if len(id_) > _LONGEST_ID:
-            raise DatasetError(f"{where}: the service answered with an id of {len(id_)} characters")
+            raise DatasetError(f"{where}: the service returned an id of {len(id_)} characters")
         pattern = self._options.id_pattern
         if pattern is None:
             return id_

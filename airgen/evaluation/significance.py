@@ -381,7 +381,7 @@ def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None,
 def _matrix(scores: Matrix) -> Matrix:
     scores = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if scores.ndim != 2 or scores.shape[1] == 0:
-        raise UsageError(f"scores of shape {scores.shape}: (systems, queries) with at least one query is needed")
+        raise UsageError(f"scores of shape {scores.shape}, but (systems, queries) with at least one query is needed")
     return scores
 
 
@@ -418,7 +418,7 @@ def against_baseline(
     if scores.shape != baseline.shape:
         raise UsageError(f"{run}: {scores.size} queries, but {baseline.size} of the baseline")
     if not margin >= 0:
-        raise UsageError(f"a margin of {margin} is not possible: it is how much worse a run may be, 0 or more")
+        raise UsageError(f"a margin of {margin} is not possible: it must be 0 or more (how much worse a run may be)")
     difference = scores - baseline
     ((low, high),) = bootstrap_interval(difference[None], level=level, samples=10_000).tolist()
     verdict: Literal["worse", "better", "not worse", "unsure"] = "unsure"

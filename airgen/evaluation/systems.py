@@ -33,7 +33,7 @@ from airgen.settings.spec import Part, Spec, component_settings, problems
 from airgen.settings.user_function import PYTHON
 
 Failed = Callable[[str, AirgenError], None]
-"""Takes the name of a system that failed, and why."""
+"""A function that takes the name of a failed system and the reason."""
 
 
 class RunSystem(Settings):
@@ -324,7 +324,7 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     problems = []
     if len(by_name) < len(systems):
         names = [system.name for system in systems]
-        problems = [f"the system name {name!r} comes twice" for name in by_name if names.count(name) > 1]
+        problems = [f"the system name {name!r} appears twice" for name in by_name if names.count(name) > 1]
     for system in systems:
         for name in system.uses:
             if name not in by_name:

@@ -34,7 +34,7 @@ Results = dict[str, dict[str, float]]
 Filters = Mapping[str, Mapping[str, Any]]
 
 MOST_HITS = "hits_at_most_for_a_query"
-"""The note of a search that gives fewer hits than were asked for."""
+"""The note of a search that returns fewer hits than requested."""
 
 _ONE = frozenset({"query", "text", "question", "q", "query_text", "query_str"})
 _IDS = ("_id", "id", "id_", "doc_id", "docid", "document_id", "passage_id", "node_id", "ref_doc_id", "key")
@@ -58,7 +58,7 @@ def short(value: object) -> str:
     try:
         words = repr(value)
     except Exception:  # noqa: BLE001
-        return f"of the type {type(value).__name__}"
+        return f"of type {type(value).__name__}"
     return words if len(words) <= 60 else f"{words[:60]}..."
 
 
@@ -243,7 +243,7 @@ def check_search(search: Any, name: str) -> None:
         raise UsageError(f"{name} is a {type(search).__name__}: pass its retriever, .as_retriever(...)")
     if not is_search(search):
         raise UsageError(
-            f"{name}: a {type(search).__name__} is not a system: give the name of one, a mapping with its `kind`, "
+            f"{name}: a {type(search).__name__} is not a system: give the name of a system, a mapping with its `kind`, "
             "a run {query id: {passage id: score}}, a function of (queries, k), an embedder with encode(texts), a "
             "retriever"
         )

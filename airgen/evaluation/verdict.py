@@ -8,7 +8,7 @@ from airgen.dataset.human_labels import CONFIRMED
 from airgen.evaluation.significance import Comparison, SystemPair
 
 FEWEST, ENOUGH = 25, 50
-"""Queries below which systems are not ranked, and below which with care: Buckley and Voorhees (2000, 2002)."""
+"""Minimum numbers of queries to rank systems at all, and safely: Buckley and Voorhees (2000, 2002)."""
 
 
 def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | None = None) -> str:
@@ -51,8 +51,9 @@ def verdict_of(comparison: Comparison, queries: int, more: str, passages: int | 
 
 
 GOOD, DOUBTFUL = 0.8, 0.9
-"""Labels are good if the lower end of the interval of right ones is here or above, and bad if the upper end is
-below the second: then even the best case leaves every tenth label wrong. Set by us."""
+"""Labels are good if the lower bound of the share of correct ones is at least the first value, and bad if the upper
+bound is below the second: then at least every tenth label is wrong. Set by us.
+"""
 
 
 def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
@@ -68,7 +69,7 @@ def labels_of(audit: Mapping[str, Any] | None) -> tuple[str, bool]:
     low, high, agreed, count = float(match[1]), float(match[2]), int(match[3]), int(match[4])
     text = f"people confirm {agreed} of {count} labels, so {low:.0%} to {high:.0%} of all are right"
     if high < DOUBTFUL:
-        return f"{text}: correct the labels before you trust the scores", True
+        return f"{text}: correct the labels before trusting the scores", True
     return (text if low >= GOOD else f"{text}: have more labels checked for a narrower interval"), False
 
 

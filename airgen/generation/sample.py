@@ -18,11 +18,11 @@ from airgen.steps.step import Plan
 from airgen.store import Store
 
 NEAR = 6
-"""How many passages of the document the second one is drawn from: those that stand nearest to the first."""
+"""Number of candidates for the second passage of a document: those nearest to the first."""
 
 
 PARTNERS = "set `chunk` in the corpus, or use task: long-doc"
-"""How documents get a second passage."""
+"""Advice on how documents get a second passage."""
 
 
 _NEAR = """
@@ -62,7 +62,7 @@ def with_second_passages(store: Store, plan: Plan, samples: Sequence[Sample], sh
         if (others := near[sample.parent])
     }
     if len(wanted) >= 5 and not chosen and not known:
-        raise UsageError(f"generation.multi_hop: no document that was drawn has a second passage: {PARTNERS}")
+        raise UsageError(f"generation.multi_hop: none of the sampled documents has a second passage: {PARTNERS}")
     return [known.get(sample.key) or chosen.get(sample.key) or sample for sample in samples]
 
 

@@ -22,7 +22,7 @@ from airgen.llms.base import Backend, Reply, Request
 from airgen.llms.chat import closed, is_strict
 
 FORMATS = ("json_schema", "json_object", "none")
-"""The ways to ask for JSON, the strictest first. A server that refuses one gets the next."""
+"""The ways to request JSON, strictest first. If a server refuses one, the next is tried."""
 
 FIRST_ROOM = 4096  # tokens for reasoning, once a model is known to reason; doubled when they are used up
 MOST_ROOM = 32_768
@@ -120,7 +120,7 @@ class Dialect:
         Returns None if nothing can be learnt, so that the refusal is final.
         """
         if "max_completion_tokens" in message and "max_tokens" in sent and not _TOO_MANY.search(message):
-            return self._set("limit", "max_completion_tokens", "takes max_completion_tokens in place of max_tokens")
+            return self._set("limit", "max_completion_tokens", "accepts max_completion_tokens instead of max_tokens")
         form = sent.get("response_format")
         if form and "response_format" not in self.extra and _FORMAT.search(message):
             place = FORMATS.index(form["type"]) + 1 if form.get("type") in FORMATS else len(FORMATS) - 1
@@ -138,7 +138,7 @@ class Dialect:
             numbers = map(int, _MOST_ALTERNATIVES.findall(message))
             fewer = [number for number in numbers if 0 < number < sent["top_logprobs"]]
             if fewer:
-                return self._set("alternatives", min(fewer), f"gives at most {min(fewer)} alternatives a token")
+                return self._set("alternatives", min(fewer), f"returns at most {min(fewer)} alternatives per token")
         if not _UNSUPPORTED.search(message):
             return None
         named = [name for name in _OPTIONAL if name in sent and name not in self.extra and _names(message, name)]

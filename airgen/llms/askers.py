@@ -66,7 +66,7 @@ class Asker:
 
 
 ASKERS: ContextVar[Askers | None] = ContextVar("askers", default=None)
-"""Those of the engine that is open here, where one of its backends collects requests."""
+"""The askers of the open engine, if one of its backends collects requests."""
 
 _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 

@@ -72,7 +72,7 @@ class Request:
 
 
 Rule = Callable[[Request], str]
-"""What the scripted backend answers to the requests of a stage."""
+"""The scripted backend's answers to the requests of a stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Backend:
         """Restore what an earlier process has learnt about the model."""
 
     async def send(self, request: Request) -> Reply:
-        """Send a request, without retrying. Raises Retry, Refused, or LlmError if it can never work."""
+        """Send a request, without retrying. Raises Retry, Refused, or LlmError if the request can never succeed."""
         raise NotImplementedError
 
     @property

@@ -110,8 +110,8 @@ class BatchBackend(LearningBackend):
     def leave(self) -> list[str]:
         """Drop requests that were not submitted, at no cost. The next process fetches the results of the others."""
         lines = [
-            f"batch {batch.name} of {len(batch.keys):,} requests stays with {self._endpoint.where}, which continues "
-            "it: run the same command later to get its answers"
+            f"batch {batch.name} of {len(batch.keys):,} requests continues at {self._endpoint.where}: run the "
+            f"same command later to get its answers"
             for batch in dict.fromkeys(self._submitted.values())
             if batch.state.get("state") == "submitted" and not self._left
         ]
@@ -229,7 +229,7 @@ class BatchBackend(LearningBackend):
                 left.discard(key)
             reply = with_usage(request, outcome)
             if self.dialect.cut_off(request, reply):
-                future.set_exception(Retry("thinking", detail="its tokens were used up by thinking", usage=reply.usage))
+                future.set_exception(Retry("thinking", detail="thinking used up its tokens", usage=reply.usage))
             else:
                 future.set_result(reply)
         else:

@@ -343,8 +343,8 @@ class CallQueue:
             call, error = self._set_aside[-1]
             self._shared.stop(
                 Stopped(
-                    f"{call.request.model} at endpoint {call.request.endpoint!r} does not answer ({error}) after "
-                    f"{call.attempts + call.refusals} tries: run the same command again once it does"
+                    f"{call.request.model} at endpoint {call.request.endpoint!r} did not respond after "
+                    f"{call.attempts + call.refusals} tries ({error}): run the same command again once it does"
                 )
             )
         if down or down is None:

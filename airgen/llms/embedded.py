@@ -89,10 +89,10 @@ class EmbeddedBackend(Backend):
         problems = missing_extras(["xllamacpp"], "llm.backend embedded")
         if settings.model not in models.catalogue():
             problems.append(
-                f"llm.model: the embedded backend has no model {settings.model!r}: see `airgen show models`"
+                f"llm.model: the embedded backend has no model named {settings.model!r}: see `airgen show models`"
             )
         elif not models.fetched(settings.model):
-            problems.append(f"the model {settings.model} is not here: airgen fetch {settings.model}")
+            problems.append(f"the model {settings.model} is not on this machine: airgen fetch {settings.model}")
         return problems
 
     def __init__(
@@ -167,7 +167,7 @@ class EmbeddedBackend(Backend):
         tokens = self._tokens(request)
         body = _parameters(request)
         if len(tokens) >= self._context:
-            raise Refused("context_length", f"{len(tokens)} tokens, the context holds {self._context}")
+            raise Refused("context_length", f"{len(tokens)} tokens, but the context is limited to {self._context}")
         slot, keep = self._align(tokens)
         payload = self._complete(slot, {**body, "prompt": tokens, "cache_prompt": keep > 0})
         self._held[slot] = tokens
@@ -242,7 +242,7 @@ class EmbeddedBackend(Backend):
             ended = self._server.poll() if self._server is not None else None
             if ended is None:
                 raise Retry("llama", detail=f"{path}: {error}") from error
-            raise LlmError(f"the process of {self.model} ended with status {ended}; is there enough memory?") from error
+            raise LlmError(f"the process of {self.model} ended with status {ended}; it may be out of memory") from error
 
 
 def free_threads(cores: int, load: float) -> int:

@@ -79,7 +79,7 @@ class Endpoint:
         except self._package.Answered as error:
             return error.received  # type: ignore[no-any-return]
         except self._package.InvalidURL:
-            problem = LlmError(f"{self.where} is not an address")
+            problem = LlmError(f"{self.where} is not a URL")
         else:
             return self._package.received(answer)  # type: ignore[no-any-return]
         raise problem
@@ -145,7 +145,7 @@ class Endpoint:
         if status == 401 and not self.client.secrets:
             return "no key was sent: llm.api_key_env names the environment variable that holds it"
         if status == 404 and code != "model_not_found" and not urlsplit(self.base_url).path:
-            return "llm.base_url has no path, and most servers want /v1 at its end"
+            return "llm.base_url has no path, and most servers need /v1 at its end"
         return ""
 
 

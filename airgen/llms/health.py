@@ -121,7 +121,7 @@ class Health:
                     f"{name}: {watched.reasons.total()} of {watched.seen} were rejected ({watched.most()}), and "
                     f"{self._cost('' if name in WHOLE else name.partition(' ')[0])}: stopped, because that is far from "
                     f"the plan{f'; the last one: {watched.last[:200]}' if watched.last else ''}. Change the prompt or "
-                    "the model, or repeat failed calls with --retry-failed"
+                    "the model, or retry failed calls with --retry-failed"
                 )
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -140,13 +140,13 @@ class Health:
             if self._refused[stage] >= FIRST_CALLS:
                 return LlmError(
                     f"{stage}: {who} refused the first {FIRST_CALLS} calls ({answer.error}: {words}): stopped, because "
-                    "it would refuse the others. Change `llm` or the prompt; --retry-failed asks the refused ones again"
+                    "it would refuse the others. Change `llm` or the prompt; --retry-failed retries the refused calls"
                 )
         if not broken:
             return None
         return LlmError(
             f"{self._calls.reasons.total()} of {self._calls.seen} calls to {who} failed ({self._calls.most()}; the "
-            f"last one: {words}): stopped; see `airgen show`; `airgen run --retry-failed` asks them again"
+            f"last one: {words}): stopped; see `airgen show`; `airgen run --retry-failed` retries them"
         )
 
     def is_down(self, errors: Sequence[Retry], *, alive: bool, idle: bool) -> bool | None:

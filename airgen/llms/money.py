@@ -100,10 +100,18 @@ def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price 
         return None
     given = overrides[model]
     if not {"input", "output"} <= set(given) <= {"input", "output", "cached"}:
-        raise SettingsError([f"llm.prices: {model}: needs input and output, may have cached, and nothing else"])
+        raise SettingsError(
+            [
+                f"llm.prices: {model}: `input` and `output` are required, `cached` is optional, and "
+                f"nothing "
+                f"else "
+                f"is "
+                f"allowed"
+            ]
+        )
     values = {name: float(value) for name, value in given.items()}
     if any(not 0 <= value < float("inf") for value in values.values()):
-        raise SettingsError([f"llm.prices: {model}: prices are US dollars a million tokens, 0 or more"])
+        raise SettingsError([f"llm.prices: {model}: prices must be 0 or more (US dollars per million tokens)"])
     return Price(values["input"], values.get("cached", values["input"]), values["output"])
 
 
@@ -114,7 +122,7 @@ def unknown_price(model: str) -> str:
     known = sorted({entry.id for provider in providers for entry in provider.models} - {model})
     return (
         f"price unknown for model {model!r}{meant(model, known, 0.8)}: write it in the pipeline "
-        f"as llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars a million tokens)"
+        f"as llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars per million tokens)"
     )
 
 
@@ -172,7 +180,7 @@ class Budget:
         open: Mapping[str, Sequence[Reservation]] | None = None,  # noqa: A002
     ) -> None:
         if limit is not None and not limit >= 0:
-            raise UsageError(f"budget: {limit:g} is not an amount of US dollars: give 0 or more")
+            raise UsageError(f"budget: {limit:g} is not an amount in US dollars: give 0 or more")
         self.limit, self.spent = limit, spent
         self._open = dict(open or {})
         self._reserved = 0.0

@@ -60,9 +60,9 @@ class OpenAISettings(KeyAccess, LlmSettings):
     @classmethod
     def _what_airgen_does_not_set(cls, value: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted(_OURS & value.keys()):
-            raise ValueError(f"must not hold {', '.join(taken)}: airgen sets it (llm.model, llm.max_tokens)")
+            raise ValueError(f"must not contain {', '.join(taken)}: airgen sets it (llm.model, llm.max_tokens)")
         if any(looks_like_a_key(text) for text in _strings(value)):
-            raise hidden("contains what looks like a key: put it into llm.headers as ${NAME}, an environment variable")
+            raise hidden("contains what looks like a key: put it in llm.headers as ${NAME}, an environment variable")
         return value
 
     @property

@@ -97,7 +97,7 @@ class ModelProfile:
             parts.append("one call at a time")
         if self.thinking:
             parts.append(f"thinks about {self.thinking:,.0f} tokens per call")
-        parts.append(f"counts {self.tokens:.2f} tokens for each one that airgen counts")
+        parts.append(f"counts {self.tokens:.2f} tokens for each token that airgen counts")
         return ", ".join([*parts, *self.problems])
 
 

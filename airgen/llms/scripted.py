@@ -204,4 +204,4 @@ FAULTS: dict[str, Callable[[str, Random], str]] = {
     "language": lambda text, random: json.dumps({"query": "这是一个用中文写的问题吗？"}, ensure_ascii=False),
     "one_item": _first_items,
 }
-"""What can go wrong with an answer: name -> a function that spoils the text."""
+"""Possible faults of an answer: name -> function that corrupts the text."""

@@ -184,19 +184,19 @@ def on_hub(name: str) -> OnHub:
     if constants.HF_HUB_OFFLINE:
         if _has_given_up():
             return OnHub(problem=_not_here(f"{constants.ENDPOINT} does not answer"))
-        return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")
+        return OnHub(problem="it is not on this machine, and HF_HUB_OFFLINE prevents the download")
     try:
         return OnHub(bytes=_hub_bytes(name))
     except RepositoryNotFoundError:
-        return OnHub(problem=f"the Hub has no model {name} that you may read: look at its spelling, or set HF_TOKEN")
+        return OnHub(problem=f"the Hub has no model {name} that you may read: check its spelling, or set HF_TOKEN")
     except Exception as error:  # noqa: BLE001  # the HTTP library's classes change with its versions
         return OnHub(problem=_not_here(f"{constants.ENDPOINT} does not answer ({type(error).__name__})"))
 
 
 def _not_here(reason: str) -> str:
     return (
-        f"it is not on this machine, and {reason}: fetch it where there is a network, or name a model that is here "
-        "(`airgen show models`)"
+        f"it is not on this machine, and {reason}: fetch it on a machine with a network, or use a model on this "
+        f"machine (`airgen show models`)"
     )
 
 
@@ -240,7 +240,7 @@ def path(name: str) -> Path:
     """Return the file of a fetched model, or its folder if it has several files. Raises ModelError if it is missing."""
     model = entry(name)
     if not fetched(name):
-        raise ModelError(f"the model {name} is not here: airgen fetch {name}")
+        raise ModelError(f"the model {name} is not on this machine: airgen fetch {name}")
     return _place(model)
 
 
@@ -316,7 +316,7 @@ def _gather(model: ModelEntry, staging: Path, target: Path, report: _Report) -> 
             reasons.append("the download does not have the pinned size and SHA-256")
     if wrong := missing():
         names = ", ".join(file.name for file in wrong)
-        raise ModelError(f"{model.name}: no source gave {names}: {'; '.join(reasons)}")
+        raise ModelError(f"{model.name}: no source provided {names}: {'; '.join(reasons)}")
     report("checked", model.download, model.download)
 
 
@@ -337,7 +337,7 @@ def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target:
         try:
             size = hub.get_hf_file_metadata(hub.hf_hub_url(model.hub, name), timeout=WAIT).size
             if size not in (None, file.bytes):
-                return [*reasons, f"{model.hub} has another {name}: {size:,} bytes, {file.bytes:,} expected"]
+                return [*reasons, f"{model.hub} has a different {name}: {size:,} bytes instead of {file.bytes:,}"]
             got = hub.hf_hub_download(model.hub, name, local_dir=staging / "hub", etag_timeout=WAIT, tqdm_class=bar)
         except Exception as error:  # noqa: BLE001  # the classes of the HTTP library and of the Hub change
             return [*reasons, f"the Hub: {type(error).__name__}"]
@@ -345,7 +345,7 @@ def _from_hub(model: ModelEntry, wanted: list[ModelFile], staging: Path, target:
         Path(got).replace(target / file.name)
         done += file.bytes
         if not _good(target / file.name, file):
-            reasons.append(f"{model.hub} has another {name}")
+            reasons.append(f"{model.hub} has a different {name}")
     return reasons
 
 
@@ -370,7 +370,7 @@ def verify(name: str, progress: Callable[[FetchProgress], None] | None = None) -
     model = entry(name)
     folder = _folder(model)
     if not folder.exists():
-        return [f"{name} is not here: airgen fetch {name}"]
+        return [f"{name} is not on this machine: airgen fetch {name}"]
     problems: list[str] = []
     done = 0
 

@@ -59,7 +59,7 @@ class SuiteEstimate(Shown):
         known = [row for row in self.datasets if row.passages is not None and row.embedded is not None]
         passages, tokens = sum(row.passages or 0 for row in known), sum(row.embedded or 0 for row in known)
         pairs = sum(row.reranked for row in self.datasets)
-        notes = [f"besides, {passages:,} passages ({tokens:,} tokens) are encoded once, {pairs:,} pairs are re-ranked"]
+        notes = [f"also, {passages:,} passages ({tokens:,} tokens) are encoded once and {pairs:,} pairs re-ranked"]
         for problem, count in [*self.warnings.items(), *self.problems.items()]:
             notes.append(f"! {problem}" + (f" ({count} datasets)" if count > 1 else ""))
         if not self.problems:

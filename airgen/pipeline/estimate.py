@@ -174,14 +174,15 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
     estimated = Estimate(stages, samples if own is None else len(own), warnings)
     if few is not None:
         estimated.problems.append(
-            f"target: {pipeline.target:,} queries are wanted, and the corpus has {few:,} passages: add documents, "
+            f"target: {pipeline.target:,} queries are requested, but the corpus has only {few:,} passages: add "
+            f"documents, "
             "lower the target, or raise generation.queries_per_passage"
         )
     budget = pipeline.llm.budget_usd if budget_usd is None else budget_usd
     if budget is not None and estimated.usd is not None and estimated.usd > budget:
         estimated.problems.append(
-            f"llm.budget_usd: the job costs about {dollars(estimated.usd)}, and its budget is {dollars(budget)}: it "
-            "would stop there; raise the budget, or lower the target"
+            f"llm.budget_usd: the job will cost about {dollars(estimated.usd)}, more than its budget of "
+            f"{dollars(budget)}: raise the budget, or lower the target"
         )
     return estimated
 
@@ -234,7 +235,7 @@ def _judging(
 
 
 def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_Work]:
-    """Yield every stage with a prompt of its own, then every judge."""
+    """Yield every stage that has its own prompt, and then every judge."""
     pipeline = job.pipeline
     for stage in job.flow.every:
         if stage.prompt is not None and stage.cost is not None:
@@ -368,7 +369,7 @@ def estimate_head(job: Job, estimated: Estimate) -> str:
     """Return the job's name and its target."""
     if job.pipeline.queries is not None:
         count = f"{estimated.samples:,} queries of your own"
-        return f"{job.pipeline.name}: {count}; labels that you bring are not judged again"
+        return f"{job.pipeline.name}: {count}; pairs with your own labels are not judged again"
     return f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {estimated.samples:,} documents"
 
 
@@ -385,4 +386,4 @@ def calls_time(estimated: Estimate) -> str:
     if estimated.seconds is None:
         return ""
     time = f"{estimated.seconds / 60:,.0f} minutes" if estimated.seconds >= 90 else f"{estimated.seconds:.0f} seconds"
-    return f"about {time} of calls to models, besides retrieval and re-ranking"
+    return f"about {time} of calls to models, in addition to retrieval and re-ranking"

@@ -66,7 +66,7 @@ def _verdict(
     if own is not None and own.labels:  # existing labels come from people
         unchecked = ""
     elif has_answers(job.directory):
-        unchecked = f". Other labels than those that people have checked: airgen audit score {job.path} ANSWERS"
+        unchecked = f". The labels have changed since people checked them: airgen audit score {job.path} ANSWERS"
     else:
         unchecked = f". No person has checked the labels yet: airgen audit sample {job.path} 40"
     return terminal_text(f"Verdict: {whole_verdict(text, audit, unchecked)}")

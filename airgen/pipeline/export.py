@@ -109,8 +109,8 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
     rows = list(_query_rows(ids, lineages, labels, held, original="rewrite" in without))
     if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in rows):
         raise DatasetError(
-            f"none of the {len(rows)} queries has a relevant passage: look at some with `airgen show`, and try "
-            "another judge, or more retrievers (control.pools)"
+            f"none of the {len(rows)} queries has a relevant passage: inspect some with `airgen show`, and try "
+            f"another judge, or more retrievers (control.pools)"
         )
     negatives = _negatives(accepted, lineages, labels) - held.passages
     if "negatives" in without:
@@ -254,11 +254,11 @@ def _levels(pipeline: Pipeline) -> dict[int, str]:
     """Return the meaning of levels that are not worded as in Table 8: quarters of a probability, or votes."""
     judge = pipeline.control.judge
     if not judge.members:
-        meaning = "every re-ranker puts it near the source of the query"
+        meaning = "every re-ranker scores it close to the source of the query"
         if math.isinf(least_share(pipeline.relevance, len(pipeline.control.rerankers))):
-            meaning += "; of a generated query only the source, as one re-ranker is no majority"
+            meaning += "; for a generated query only the source, as one re-ranker is not a majority"
         elif pipeline.relevance == "answer":
-            meaning += f"; of a generated query only the source where more than {FEW} others are as near"
+            meaning += f"; for a generated query only the source if more than {FEW} others are as near"
         more = f"; the source has the label {SOURCE_LABEL}" if source_label(pipeline) > 1 else ""
         return {0: f"not so: {meaning}", judge.relevant_from: meaning + more}
     if judge.panel or judge_kind(judge).GRADED:
@@ -351,7 +351,7 @@ def _query_rows(
 
 
 TYPING = "typing"
-"""The metadata that says what fault a query has, where the pipeline asks for mistyped ones."""
+"""The metadata field for the typing error of a query, if the pipeline generates errors."""
 
 
 def _scalar(value: Any) -> str | int | float | bool | None:
@@ -359,7 +359,7 @@ def _scalar(value: Any) -> str | int | float | bool | None:
 
 
 _SCORES = {"keep_query": 1, "add_positive": 1, "keep_negative": 0, "add_negative": 0}
-"""The labels that decisions give; others give none."""
+"""The labels for decisions; other decisions have no label."""
 
 
 def _qrels(

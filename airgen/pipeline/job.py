@@ -83,9 +83,9 @@ class JobSecret:
             name = named.read_text(encoding="utf-8", errors="replace").strip()
             if secret is None or name != secret.name:
                 raise DatasetError(
-                    f"{self.directory / SECRET_FILE} is lost, and the samples of {drawn} were drawn with it: put the "
-                    f"file back (the private repository has it as private/{SECRET_FILE}), or move {self.directory} "
-                    "away to begin again"
+                    f"{self.directory / SECRET_FILE} is lost, and the samples of {drawn} were drawn with it: "
+                    f"restore the file (private/{SECRET_FILE} in the private repository), or move "
+                    f"{self.directory} away to start over"
                 )
         self._drawn_with = secret or self._new
         return self._drawn_with.text("seed", *([] if pipeline.seed == "secret" else [str(pipeline.seed)]))
@@ -96,7 +96,7 @@ class JobSecret:
         if self._drawn_with is None:
             return
         if self.keep().name != self._drawn_with.name:
-            raise DatasetError(f"{self.directory} was begun by another process: run the command again")
+            raise DatasetError(f"{self.directory} was started by another process: run the command again")
         if not (self.directory / NAME_FILE).is_file() or not (self.directory / "work.duckdb").is_file():
             write_text(self.directory / NAME_FILE, self._drawn_with.name + "\n")
 
@@ -106,8 +106,8 @@ class JobSecret:
         secret = load_secret(path) if path.is_file() else secret_of(dataset)
         if expected and (secret is None or secret.name != expected):
             raise DatasetError(
-                f"{path}: the secret of {dataset} is lost, so its public ids cannot be made again: put back "
-                f"private/{SECRET_FILE} of the private repository, or move {self.directory} away to begin again"
+                f"{path}: the secret of {dataset} is lost, so its public ids cannot be recreated: restore "
+                f"private/{SECRET_FILE} from the private repository, or move {self.directory} away to start over"
             )
         return secret
 

@@ -25,7 +25,7 @@ from airgen.settings.control import VOTES
 from airgen.yaml_text import read_yaml
 
 _HEADER = "# Written by `airgen run --queries`: `airgen run` with this file continues it. {}\n"
-_NO_DOCUMENTS = "There is no corpus: name one with --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
+_NO_DOCUMENTS = "no corpus is given: use --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
 
 
 def label_pipeline(
@@ -49,7 +49,7 @@ def label_pipeline(
     base = find_yaml("pipelines", pipeline)
     value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))
     if not isinstance(value, dict):
-        raise SettingsError([f"{base}: holds no pipeline"])
+        raise SettingsError([f"{base}: contains no pipeline"])
     if not queries.exists():
         raise DatasetError(f"{queries}: no such file")
     folder = beside(base)

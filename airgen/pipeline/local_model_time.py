@@ -173,11 +173,11 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
         unit = " hours" if whole.endswith(" hours") else " minutes"
         line += f", of which {part.removesuffix(unit)} for {largest} on this machine"
         if load > BUSY:
-            line += f", which is busy now ({load:.0f} processes for each core)"
+            line += f", which is busy now ({load:.0f} processes per core)"
     if calls is None:
-        line += ", besides the LLM's own time (--probe asks it)"
+        line += ", plus the LLM's own time (measure it with --probe)"
     if missing := list(dict.fromkeys(row.model for row in work if row.seconds is None)):
-        line += f"; not measured, as it is not here yet: {', '.join(missing)}"
+        line += f"; not measured, because it is not on this machine: {', '.join(missing)}"
     return line
 
 

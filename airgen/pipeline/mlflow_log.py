@@ -29,7 +29,7 @@ from airgen.steps.progress import Display
 TAG = "airgen.key"
 _ANSWER_SECONDS = 30.0  # seconds after which a call is given up
 _ARTEFACTS = ("dataset/manifest.json", "dataset/README.md", "dataset/pipeline.yaml")
-"""Below the job's folder, beside the tables of its systems; no text of a document is in them."""
+"""Files in the job's folder to log next to the tables of its systems; they contain no document texts."""
 
 
 def log_run(
@@ -101,7 +101,8 @@ class _Bounded:
                 return interruptible(lambda: method(*args, **options), seconds=_ANSWER_SECONDS)
             except TimeoutError as error:
                 raise _NoAnswerError(
-                    f"{self._subject}: no answer in {_ANSWER_SECONDS:g} s; run the same command again to log the run"
+                    f"{self._subject}: no response within {_ANSWER_SECONDS:g} s; run the same command again to "
+                    f"log the run"
                 ) from error
 
         return call

@@ -74,7 +74,7 @@ def preflight(
             if until != "hard_negative" or not place.startswith("control."):
                 problems.extend(f"{place}: {line}" for line in needs(spec) or _away(spec))
             if place.startswith("control.") and getattr(spec.settings, "ann", None) is not None:
-                problems.append(f"{place}: labels are made with exact search: leave out `index` here")
+                problems.append(f"{place}: labels need exact search: remove `index`")
     if control.systems is not None and until not in ("corpus", "hard_negative"):
         own = control.systems
         attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
@@ -107,7 +107,9 @@ def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
     """
     names = [name for _, spec in _used(job) for name in hub_models(spec)]
     sizes = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
-    lines = [f"{name}: {size / 1e9:.1f} GB will be fetched from the Hub first" for name, size in sizes.items() if size]
+    lines = [
+        f"{name}: {size / 1e9:.1f} GB will be downloaded from the Hub first" for name, size in sizes.items() if size
+    ]
     named = dict.fromkeys(re.findall(r"airgen fetch (\S+)$", "\n".join(problems), re.MULTILINE))
     ours = still_to_fetch((name for name in named if name in models.catalogue()), [job.corpus])
     return [*lines, ours] if ours else lines
@@ -126,7 +128,8 @@ def advice(job: Job) -> list[str]:
         llm = judge.llm or job.pipeline.llm
         if backend_class(llm).SMALL and judge_kind(judge).GRADED:
             lines.append(
-                f"control.judge: levels of a small model such as {llm.model} say little (the prompt {judge.prompt!r} "
+                f"control.judge: levels from a small model such as {llm.model} are unreliable (the prompt "
+                f"{judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
     lines += _profile(job.pipeline)
@@ -148,7 +151,7 @@ def profile_words(pipeline: Pipeline) -> str:
     generation, judge = pipeline.generation, pipeline.control.judge
     size, parameters = size_of(pipeline.llm)
     known = parameters or (
-        "as its settings say" if pipeline.llm.size else "" if size == "small" else "its name tells no size"
+        "as its settings say" if pipeline.llm.size else "" if size == "small" else "its name does not give its size"
     )
     drafts = f", {generation.candidates} drafts of each query" if generation.candidates > 1 else ""
     prompts = "short" if generation.prompts == "small" else "full"
@@ -194,7 +197,7 @@ def _circular(job: Job) -> list[str]:
 
 
 LEXICAL = frozenset({"bm25", "rm3", "query-likelihood", "lsa", "augment", "expanded", "deepct", "sparta", "sparse"})
-"""Retrievers that compare words, and find nothing across languages but names and numbers."""
+"""Retrievers that compare words, and so find only names and numbers across languages."""
 _ENGLISH = re.compile(
     r"(?:^|[-_/.])en(?:glish)?(?:[-_/.]|$)|all-minilm|all-mpnet|msmarco-(?:minilm|distil|bert)|splade"
 )
@@ -211,7 +214,8 @@ def _one_language(job: Job) -> list[str]:
         kind, model = spec.kind, spec.model
         if pipeline.cross_lingual and (kind in LEXICAL or (kind == "maxsim" and model is None)):
             lines.append(
-                f"{place}: {kind} compares words: queries in {asked} share hardly any with passages in {corpus}"
+                f"{place}: {kind} compares words, but queries in {asked} share hardly any words with passages in "
+                f"{corpus}"
             )
         entry = models.catalogue().get(model or "")
         if model and (_ENGLISH.search(model.lower()) or (entry is not None and "English" in entry.purpose)):
@@ -242,7 +246,7 @@ def _folder_problems(directory: Path) -> list[str]:
     if not nearest.is_dir():
         return [f"{nearest}: a file is in the way of the folder: choose another folder (--runs)"]
     if not os.access(nearest, os.W_OK | os.X_OK):
-        return [f"{nearest}: you may not write in this folder: choose another one (--runs)"]
+        return [f"{nearest}: you may not write to this folder: choose another folder (--runs)"]
     if shutil.disk_usage(nearest).free < FREE_BYTES:
         return [f"{nearest}: less than 1 GB is free on this disk"]
     return []

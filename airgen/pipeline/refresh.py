@@ -30,11 +30,12 @@ from airgen.store import Store
 from airgen.text.escaping import plain_text
 
 CORPUS = "corpus"
-"""The note of a manifest: the digest of the passages that the dataset was made from. A dataset's own corpus is another
-one: it has generated documents, those of dropped queries too, and lacks what answers the unanswerable ones."""
+"""The manifest note with the digest of the passages from which the dataset was made. A dataset's own corpus differs: it
+includes generated documents, even of dropped queries, and lacks the answers to unanswerable queries.
+"""
 
 REFRESHED = "refreshed"
-"""The note of a manifest: what changed since the earlier version, and the pipeline's own version."""
+"""The manifest note with the changes since the earlier version, and the pipeline's own version."""
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def run_job(
             if until is not None:
                 return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
             if (copy := keep_card(job.dataset, job.directory)) is not None:
-                display.say(f"{job.dataset / 'README.md'} was edited: your text is kept as {copy}")
+                display.say(f"{job.dataset / 'README.md'} was edited: your text was saved as {copy}")
             before = splits_of(job.dataset) if job.pipeline.export.exact else {}
             manifest = export_dataset(job, store, accepted, job.dataset)
             for query, split in splits_of(job.dataset).items() if before else ():

@@ -18,16 +18,16 @@ MADE = {
     EVALUATION: "run files, scores, tables",
     "work.duckdb": "every step of every query: airgen show",
 }
-"""What a run leaves in its work directory, and what it is for."""
+"""The contents of a work directory after a run, and their purpose."""
 
 
 @dataclass(frozen=True)
 class RunResult(Shown):
     """The result of a run. `manifest` is None if the run stopped before the export.
 
-    scores: of each system, best first. ranking: their table, with intervals. verdict: what can be told of them, and
-    what to do next. labels: do they rank as the sources of the queries alone do. failed: a line for each
-    system that could not be run. report: the page to browse.
+    `scores` has the scores of each system, best first, and `ranking` their table with intervals. `verdict` interprets
+    them and names the next step. `labels` says whether the ranking agrees with the one by the sources of the queries
+    alone. `failed` has a line for each system that could not be run, and `report` is the page to browse.
     """
 
     directory: Path
@@ -65,7 +65,7 @@ class RunResult(Shown):
     def _bill(self) -> Iterator[str | Table]:
         yield Plain(self.note)
         if self.already_done:
-            yield Plain("already finished: no model was asked and nothing was paid")
+            yield Plain("already finished: no calls were made and nothing was spent")
         elif self.usage:
             calls, read, cached, wrote, usd = (
                 sum(stage[name] for stage in self.usage.values())

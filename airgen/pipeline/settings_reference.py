@@ -30,11 +30,12 @@ from airgen.settings.suite import Suite
 
 _HEAD = """# Settings
 
-The ten that you change stand on page 1 of the guide: `airgen help ten settings`. All others may stay as they are.
+The ten settings that you are most likely to change are on page 1 of the guide: `airgen help ten settings`.
+All others can stay as they are.
 
 Every key of every YAML file follows. `airgen show settings` makes this text from the models that check the files. A key
-that is not here is an error. "speed" marks settings that change no result: nothing is computed or asked again when
-they change.
+that is not listed is an error. "speed" marks settings that change no result: nothing is recomputed when they
+change.
 """
 _COMMENT = re.compile(r"^[ \t]+(\w+): [^#\n]*#(?! (?:type:|noqa)) (.+)$", re.MULTILINE)
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "nothing", Path: "path"}
@@ -48,7 +49,7 @@ _KINDS = (
 )
 
 Printed = dict[type[BaseModel], str]
-"""Where the keys of a model have been printed: elsewhere they are referred to."""
+"""The place where the keys of a model were printed; other places refer to it."""
 
 
 def reference() -> str:
@@ -71,7 +72,7 @@ def reference() -> str:
 
 
 FILES: dict[str, type[BaseModel]] = {"pipeline": Pipeline, "corpus": CorpusSettings, "suite": Suite}
-"""The YAML files of which an editor can check and complete the keys."""
+"""The YAML files whose keys an editor can check and complete."""
 
 
 class _Described(GenerateJsonSchema):

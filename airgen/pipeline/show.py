@@ -256,7 +256,7 @@ def job_of_directory(directory: Path) -> Job | str:
     if pipeline is None:
         return "its status.json names no pipeline"
     if not pipeline.is_file():
-        return f"its pipeline {pipeline} is not there"
+        return f"its pipeline {pipeline} is missing"
     try:
         job = last_run(pipeline, directory.parent)
     except SettingsError as error:
@@ -467,11 +467,11 @@ def _money_words(money: dict[str, Any]) -> Iterator[str]:
         yield f"  of it {dollars(money['without_answer_usd'])} for attempts whose answer was not kept"
     if money["lost_calls"]:
         yield (
-            f"  of it {dollars(money['lost_usd'])}, the most that {money['lost_calls']} calls in flight at a kill or "
-            "a crash can have cost"
+            f"  of it {dollars(money['lost_usd'])}, the maximum cost of {money['lost_calls']} calls in flight at "
+            f"a kill or crash"
         )
     if money["counted_here"]:
         yield (
-            f"  {money['counted_here']:,} answers came without usable token counts: the tokens are counted here, and "
-            f"{dollars(money['counted_here_usd'])} is the most that these answers can have cost"
+            f"  {money['counted_here']:,} answers came without usable token counts: airgen counted the tokens, "
+            f"and these answers cost at most {dollars(money['counted_here_usd'])}"
         )

@@ -35,7 +35,7 @@ from airgen.text.token_counts import load_tokenizer
 
 DEPTH = 50  # passages per retriever that re-rankers score
 DEPTH_WHY = "100 queries: 5 minutes of two idle cores. 30: 3 minutes, and 8 in 100 relevant passages fewer"
-"""Why (docs/notes/control.md). Both are of Cranfield, whose passages have 177 words and whose labels are people's."""
+"""The reasons (docs/notes/control.md). Both figures are from Cranfield: 177 words per passage, human labels."""
 
 ONE_SPLIT = 200  # queries, below which there is one split: a fifth of them would choose nothing
 KEY = "OPENAI_API_KEY"
@@ -143,7 +143,7 @@ def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
     """
     if re.match(r"https?://", named):
         if not model:
-            raise UsageError(f"--llm {named}: name its model as well: --model NAME, as the server calls it")
+            raise UsageError(f"--llm {named}: also give --model NAME, the name of the model on the server")
         try:
             check_address(named)
         except ValueError as error:  # its message does not show the address, which may contain a key
@@ -296,14 +296,14 @@ def _cleaning(survey: Survey, machine: Machine) -> Iterator[tuple[str, Any, str]
     if "glin_profanity" not in machine.packages:
         yield "offensive_share", "off", f"offensive documents stay ({pip})"
     if survey.question_column:
-        yield "min_tokens", 1, "answers may be short, and each is the answer of a query"
+        yield "min_tokens", 1, "answers may be short, and each belongs to a query"
     elif survey.lengths and survey.words(0.5) < 20:
         yield "min_tokens", 5, "most documents are very short"
 
 
 def _languages(survey: Survey) -> str:
     if not survey.languages:
-        return "a guess: no document was read"
+        return "a guess, as no document was read"
     total = survey.languages.total()
     most = [(code, count / total) for code, count in survey.languages.most_common(3)]
     shares = [f"{language_name(code)} {share:.0%}" for code, share in most if share >= 0.005]
@@ -344,5 +344,5 @@ def install_extras(extras: Sequence[str], say: Callable[[str], None]) -> None:
     say(f"installing {', '.join(wanted)}")
     done = subprocess.run([*_installer(pip), "--quiet", *wanted], stdout=sys.stderr, check=False)
     if done.returncode:
-        raise AirgenError(f"the packages of the demo could not be installed: see the words above, or try {pip}")
+        raise AirgenError(f"the packages of the demo could not be installed: see the output above, or try {pip}")
     importlib.invalidate_caches()

@@ -40,7 +40,9 @@ def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
         first, place = place, place + len(rows)
         yield RowBatch(rows, len(rows), f"{passages:,} passages, {place - passages:,} dropped", first)
     if not passages:
-        raise CorpusError(f"corpus {source.pipeline.corpus}: no passage is left of {place} documents: see its cleaning")
+        raise CorpusError(
+            f"corpus {source.pipeline.corpus}: no passage of its {place} documents is left: check its cleaning"
+        )
     source.store.finish_corpus(source.fingerprint, passages, place - passages, digest.hexdigest())
 
 

@@ -17,7 +17,7 @@ from airgen.records import Decision
 from airgen.steps.lineage import Lineage
 
 DECOYS = 2
-"""Answered queries that lose their own document, for each query that nothing answers."""
+"""The number of answerable queries that lose their own document per unanswerable query."""
 
 _RELEVANT = ("keep_query", "add_positive")
 

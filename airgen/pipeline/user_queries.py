@@ -173,7 +173,7 @@ def _number(value: object, where: str) -> float:
 
 
 LABELS = "own_label"
-"""The stage of labels that were left out."""
+"""The stage of skipped labels."""
 
 
 def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def queries_path(path: Path) -> Path:
     for name in ("queries.jsonl", "queries.jsonl.gz"):
         if (path / name).is_file():
             return path / name
-    raise DatasetError(f"{path}: has no queries.jsonl: name a file of queries, or a folder in BEIR format")
+    raise DatasetError(f"{path}: contains no queries.jsonl: give a query file, or a folder in BEIR format")
 
 
 def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
@@ -203,7 +203,7 @@ def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLin
     path = queries_path(path)
     table = read_table(path, language, known=KNOWN, members=_MEMBERS, absorbing=_TEXTS)
     if len(table.rows) > MAX_LINES:
-        raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: take a part of it")
+        raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: use only a part of it")
     if table.form == "lines":
         lines = [Line(number, row["value"]) for number, row in table.rows]
         about = "; ".join(["a query a line", *table.notes])

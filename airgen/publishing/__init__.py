@@ -20,4 +20,4 @@ def version_order(version: str) -> tuple[list[int], str]:
 
 
 A_DAY = 3
-"""Submissions of one system that are scored in one day (UTC), where nothing else is said."""
+"""Default number of submissions per system that are scored in a day (UTC)."""

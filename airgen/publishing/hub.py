@@ -178,7 +178,7 @@ class Hub:
         except (self._http_error, *_transport_errors()) as error:
             raise self._explained(repo, error) from error
         except ValueError as error:  # raised by the library for a wrong name or for wrong metadata
-            raise DatasetError(f"{repo}: huggingface_hub refuses: {error_words(error)}") from error
+            raise DatasetError(f"{repo}: huggingface_hub failed: {error_words(error)}") from error
         except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise DatasetError(
                 f"{repo}: {self.endpoint} returned an answer of another form than the Hub's: is HF_ENDPOINT a Hub?"

@@ -30,7 +30,7 @@ PERMISSION = "permission to publish the corpus"
 QUERY_FIELDS = frozenset(
     {"split", "type", "length", "information", "style", "rewritten", "count", "language", "domain", ANSWERED}
 )
-"""The metadata of a query that do not follow from its labels. `answered` is emptied where the split is withheld."""
+"""Query metadata that do not depend on the labels. `answered` is emptied if the split is withheld."""
 
 _NOTES = frozenset({PAIR, PERMISSION, EARLIER, "passages before trimming"})
 _AUDIT = frozenset({CONFIRMED, "equal levels", "people", "people agree with each other"})

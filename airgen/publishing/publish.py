@@ -278,8 +278,8 @@ def _check_version(upload: Upload, hub: Hub) -> None:
         different = [name for name in different if name in tagged and name != _CARD]
     if different:
         raise DatasetError(
-            f"{upload.repo}: version {upload.version} is published with another {different[0]}: "
-            "published versions do not change, raise the version"
+            f"{upload.repo}: version {upload.version} was published with a different {different[0]}: published "
+            f"versions never change, so raise the version"
         )
 
 

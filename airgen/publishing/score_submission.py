@@ -45,10 +45,10 @@ HEAD = {"qa": "nDCG@10", "long-doc": "Recall@10"}
 
 RERANK_DEPTH = 100
 DIGITS = 3
-"""Of a score in [0, 1]: what the leaderboard shows, and all that is told."""
+"""Decimal places of a score in [0, 1] on the leaderboard and in all output."""
 
 SUBMISSIONS = "submissions.jsonl"
-"""In a folder of scores: when which system was scored, and what was sent in, as a hash."""
+"""The file in a folder of scores with the time, the system and the hash of each submission."""
 
 _MOST_UNKNOWN_SHARE = 0.5  # share of a submission's hits
 _MOST_LISTED_QUERIES = 50  # missing queries that are listed by id
@@ -154,7 +154,7 @@ def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels
                 continue
             labels = _load(path.parent, manifest, split)
             if labels.key in labels_by_key:
-                raise DatasetError(f"labels of {labels.key[0]} are there twice, one of them in {path.parent}")
+                raise DatasetError(f"there are two sets of labels for {labels.key[0]}, one of them in {path.parent}")
             labels_by_key[labels.key] = labels
     if not labels_by_key:
         raise DatasetError(f"no labels of {split!r} in {', '.join(map(str, directories))}")
@@ -235,7 +235,7 @@ def _why_not(
         splits = [split for key, split in labels if key == results.key]
         if splits:
             return [
-                f"{results.key}: results are of the split {results.split!r}, the labels of "
+                f"{results.key}: the results are for the split {results.split!r}, but the labels for "
                 f"{', '.join(map(repr, splits))}"
             ]
         known = ", ".join(f"{key} {split}" for key, split in labels)
@@ -257,11 +257,11 @@ def reasons_to_refuse(results: SystemHits, label: Labels) -> list[str]:
     wanted = label.manifest.info.version
     pair = label.pair if results.version == wanted else label.earlier.get(results.version)
     if pair is None:
-        return [f"{results.key}: results are of version {results.version!r}, the labels of {wanted!r}"]
+        return [f"{results.key}: the results are for version {results.version!r}, but the labels for {wanted!r}"]
     if results.pair and pair and results.pair != pair:
         return [
-            f"{results.key}: results and labels are of two datasets that both call themselves version "
-            f"{results.version!r}: search the published one, or take the labels that were published with it"
+            f"{results.key}: the results and labels belong to two different datasets, both named version "
+            f"{results.version!r}: search the published dataset, or use the labels published with it"
         ]
     return []
 
@@ -377,13 +377,14 @@ def _count(scored: SystemScore, path: Path, submission: str, per_day: int, today
             rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             asked = {str(row["submission"]) for row in rows if row["system"] == system and str(row["day"]) >= day}
         except DAMAGE as error:
-            raise DatasetError(f"{path}: is damaged: repair it, or move it away to count from nothing") from error
+            raise DatasetError(f"{path}: is damaged: repair it, or move it away to restart the count") from error
         if submission in asked:
             return
         if len(asked) >= per_day:
             raise DatasetError(
-                f"{scored.model} + {scored.reranker}: {len(asked)} submissions were scored today ({day} UTC), which is "
-                "the limit (--per-day): each score tells something of the private labels, so try again tomorrow"
+                f"{scored.model} + {scored.reranker}: {len(asked)} submissions were scored today ({day} UTC), "
+                f"which is the limit (--per-day), as each score reveals something about the private labels: "
+                f"try again tomorrow"
             )
     row = {
         "day": day,

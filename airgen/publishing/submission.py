@@ -102,7 +102,7 @@ class SystemHits:
 
 
 Results = SystemHits
-"""The name that programs outside airgen use."""
+"""The name used by other programs."""
 
 
 def results_of_run(dataset: Path, run: Path, *, model: str, reranker: str, split: str) -> tuple[SystemHits, int]:
@@ -153,7 +153,9 @@ def pack(results: Iterable[SystemHits], out: Path) -> Path:
         raise DatasetError("there are no results to submit")
     systems = sorted({(hits.model, hits.reranker) for hits in ordered})
     if len(systems) > 1:
-        raise DatasetError(f"a submission is of one system, but there are {len(systems)}: {systems[0]}, {systems[1]}")
+        raise DatasetError(
+            f"a submission must contain a single system, but there are {len(systems)}: {systems[0]}, {systems[1]}"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(out) as fresh, zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
         last = ""
@@ -193,7 +195,7 @@ class Submission:
         for info in infos:
             name = info.filename
             if name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
-                raise DatasetError(f"{path}: the entry {name!r} points out of the zip")
+                raise DatasetError(f"{path}: the entry {name!r} points outside the zip")
             if info.flag_bits & 1:
                 raise DatasetError(f"{path}: {name!r} is encrypted")
         wanted = [i for i in infos if i.filename.endswith(".json") and "__MACOSX" not in i.filename]
@@ -202,7 +204,7 @@ class Submission:
             raise DatasetError(f"{path}: contains no search results")
         for before, info in zip(self._infos, self._infos[1:], strict=False):
             if _tail(before.filename) == _tail(info.filename):
-                raise DatasetError(f"{path}: holds {_tail(info.filename)} twice")
+                raise DatasetError(f"{path}: contains {_tail(info.filename)} twice")
 
     def read(self) -> Iterator[SystemHits | DatasetError]:
         """Yield the results of each entry, or why it is refused. A zip that exceeds the limits is aborted with an
@@ -317,8 +319,8 @@ def _parse(data: bytes, where: str, name: str) -> SystemHits:
     results = SystemHits(**fields, hits=hits, pair=str(value.get(_PAIR) or "")[:64])
     if not reasons and _tail(name) != results.entry:
         reasons.append(
-            f"{where}: its contents name {results.entry}, but its file name is another: "
-            "rename the file or correct the contents"
+            f"{where}: its contents name {results.entry}, but its file name differs: rename the file or correct "
+            f"the contents"
         )
     if reasons:
         raise RefusedSubmission(reasons)

@@ -88,11 +88,11 @@ def build(
     for position, key in enumerate(keys):
         if key in keys[:position]:
             first, second = suite.pipelines[keys.index(key)].path, suite.pipelines[position].path
-            raise DatasetError(f"{first} and {second} make the same dataset {key}: name one of them differently")
+            raise DatasetError(f"{first} and {second} make the same dataset {key}: rename one of them")
     earlier = datasets_of(root / suite.name / known[-1]) if known else {}
     lost = sorted(set(earlier) - set(keys))
     if lost:
-        raise DatasetError(f"version {suite.version} lacks {lost[0]}, which the version before has: add its pipeline")
+        raise DatasetError(f"version {suite.version} lacks {lost[0]}, which the previous version has: add its pipeline")
     splits = _splits(suite, manifests, earlier)
     datasets = {}
     for member, source, manifest, key in zip(suite.pipelines, finished, manifests, keys, strict=True):
@@ -260,7 +260,13 @@ def opened_datasets(
     so_far: dict[str, Path] = {}
     for folder, dataset in opened.items():
         if (other := so_far.setdefault(dataset.name, folder)) != folder:
-            raise UsageError(f"{other} and {folder} are both named {dataset.name!r}: evaluate them with two --out")
+            raise UsageError(
+                f"{other} and {folder} are both named {dataset.name!r}: evaluate them separately, each "
+                f"with "
+                f"its "
+                f"own "
+                f"--out"
+            )
     return opened
 
 

@@ -41,7 +41,7 @@ from airgen.publishing.public import (
 )
 
 DOCUMENTS = "private/documents.jsonl"
-"""In a private repository: the id of every document that a submission may name."""
+"""The file in a private repository with the ids of all documents that a submission may contain."""
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 
@@ -277,7 +277,7 @@ def marks_of_generated(rows: Iterable[Row], generated: Collection[str]) -> Itera
 
 _LINEAGE = "private/lineage.jsonl"
 OPAQUE = "write `export: {ids: opaque}` in the pipeline and run it again"
-"""What helps where ids tell labels."""
+"""The remedy if ids reveal labels."""
 
 
 def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
@@ -289,7 +289,7 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
     if manifest.part == "labels":
         return []
     if not manifest.secret:
-        what = "its ids and splits depend on no secret, so its labels are not secret from someone with the corpus"
+        what = "its ids and splits do not depend on a secret, so anyone with the corpus can derive its labels"
         return [DatasetProblem("not-secret", "manifest.json", f"{what}: export it again", "warning")]
     try:
         generated = {str(id_) for _, row in typed_rows(dataset / _LINEAGE, {}) for id_ in row.get("negatives") or ()}
@@ -307,7 +307,7 @@ def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProb
     secret = secret_of(dataset)
     if secret is None:
         if manifest.part == "whole":
-            message = "is missing: put back secret.key of the job, or this file of the private repository"
+            message = "is missing: restore secret.key of the job, or this file from the private repository"
             yield DatasetProblem("lost-secret", f"private/{SECRET_FILE}", message)
         return
     if secret.name != manifest.secret:

@@ -35,7 +35,7 @@ from airgen.study import Rows, Study, Table, columns
 from airgen.text.token_counts import load_tokenizer
 
 AUTO = "auto"
-"""The value of `id`, `title` and `text` for detecting the column by its name and values."""
+"""The value of `id`, `title` and `text` that detects the column by its name and values."""
 
 _INSPECTED_ROWS = 1000  # rows used to recognise the columns before all are read
 _FILE = "corpus.jsonl"
@@ -85,7 +85,7 @@ class Corpus:
         given = {"id": id, "title": title, "text": text}
         chosen = {key for key, value in given.items() if value != AUTO}
         if isinstance(data, Corpus):
-            raise UsageError("this is a Corpus already: pass it as it is")
+            raise UsageError("this is already a Corpus: pass it unchanged")
         if isinstance(data, str | Path):
             own = bool(chosen or metadata or language or chunk or clean is not True or settings)
             if self._open_yaml(data, own):

@@ -12,7 +12,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, UsageError
 
 Labelled = Any
-"""A `Benchmark`: its module imports this one."""
+"""A `Benchmark`, whose module imports this one."""
 
 
 def package(name: str, what: str, distribution: str = "") -> Any:
@@ -31,7 +31,7 @@ def package(name: str, what: str, distribution: str = "") -> Any:
     except ImportError as error:
         top = name.partition(".")[0]
         if getattr(error, "name", "").partition(".")[0] not in (top, ""):
-            raise AirgenError(f"{what}: {top} is installed, and cannot be imported: {error}") from error
+            raise AirgenError(f"{what}: {top} is installed but cannot be imported: {error}") from error
         raise UsageError(f"{what} needs the package {top}: pip install {distribution or top}") from error
 
 

@@ -93,7 +93,7 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
     if kind == "cost":
         timed = [result for result in ranked if result.costs.batch_ms]
         if not timed:
-            raise UsageError("plot: no time of a query is known: results of runs that are there already have none")
+            raise UsageError("plot: query times are unknown, because existing runs were not timed")
         return [{"name": result.name, "value": result.score, "cost": result.costs.batch_ms} for result in timed], (
             "milliseconds per query",
             head,

@@ -80,7 +80,7 @@ def _dataset_folders(path: Path) -> list[Path]:
     named = ("corpus", "queries", "qrels", MANIFEST)
     if folders == [path] and not any(child.name.startswith(named) for child in path.iterdir()):
         inside = sorted(child.name for child in path.iterdir() if any((child / name).exists() for name in _INSIDE))
-        hint = f"; name one of those in it: {', '.join(inside[:5])}" if inside else ""
+        hint = f"; give one of its subfolders: {', '.join(inside[:5])}" if inside else ""
         raise UsageError(f"{path}: is no job's directory, dataset, suite or folder of results{hint}")
     return folders
 
@@ -129,7 +129,7 @@ def _make_public(source: ReportSource, private: Sequence[str] | None) -> None:
     """
     source.public = True
     if source.job is not None and source.dataset is None:
-        raise UsageError(f"{source.name}: has no finished dataset yet, so there is nothing that is public")
+        raise UsageError(f"{source.name}: has no finished dataset yet, so it has no public part")
     source.job = None
     known = set(source.dataset.splits) | set(source.dataset.withheld) if source.dataset else set(source.results)
     if source.dataset is not None and (unknown := sorted(set(private or ()) - known)):
@@ -237,7 +237,7 @@ def _add(every: list[Result], result: Result) -> None:
 def _only_results(name: str, every: Sequence[Result], notes: list[str]) -> ReportSource:
     """Return a source for results without their dataset: for each split, those of the most frequent version."""
     source = ReportSource("", name)
-    source.notes.append("the dataset is not here, so its queries are not shown: name its folder, too")
+    source.notes.append("the dataset is not on this machine, so its queries are not shown: also give its folder")
     for split in dict.fromkeys(result.split for result in every):
         of_split = [result for result in every if result.split == split]
         counts = Counter(str(result.about.get("digest")) for result in of_split)

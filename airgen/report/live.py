@@ -54,7 +54,7 @@ def follow(
     try:
         status = _bounded(read_status(directory / STATUS))
         if status is None:
-            return {"state": "unknown", "why": "there is no status file: the job has not begun", "now": now}
+            return {"state": "unknown", "why": "there is no status file: the job has not started", "now": now}
         state, why = _state(status, now)
         used, figures = status.get("usage") or {}, ("began", "updated", "spent_usd", "budget_usd")
         usage = [{"stage": name, **_USED, **counts} for name, counts in used.items()]
@@ -94,13 +94,15 @@ def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
         if how in ("stopped", "failed"):
             return str(how), str(ended.get("why") or "")
         return (
-            ("finished", "") if finished else ("ended", "it went as far as it was asked to: run it again to continue")
+            ("finished", "")
+            if finished
+            else ("ended", "it stopped after the requested stage: run it again to continue")
         )
     if pid is None or not is_alive(pid):
-        return "died", f"process {pid} is gone and did not say why: run the same command again to continue"
+        return "died", f"process {pid} ended without giving a reason: run the same command again to continue"
     silent = now - status["updated"]
     if silent > SILENT_SECONDS:
-        return "silent", f"process {pid} has given no sign of life for {silent:.0f} s"
+        return "silent", f"process {pid} has not reported anything for {silent:.0f} s"
     return "running", ""
 
 

@@ -26,7 +26,7 @@ from airgen.sql_connections import on_disk
 from airgen.store import Store
 
 LONGEST = 4000
-"""Characters of a document in a report; the rest is counted."""
+"""Maximum number of characters of a document in a report; the others are only counted."""
 
 
 _SCHEMA = "CREATE TABLE document (id TEXT PRIMARY KEY, row TEXT)"  # both as JSON, which takes any text
@@ -76,7 +76,7 @@ _KNOWN |= {"answer", "hard_negatives", "labels"}
 
 Life = dict[str, Any]
 Systems = Mapping[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]]]
-"""By split the name of each system, its scores and its rankings by query."""
+"""By split: the name of each system, its scores and its rankings by query."""
 
 
 def write_queries(source: ReportSource, pack: Pack) -> dict[str, Any]:

@@ -15,7 +15,7 @@ _ATTRIBUTES = {"type": "Type", "length": "Words", "information": "Information", 
 _DIFFICULTIES = ("hard", "medium", "easy")  # each covers a third of the possible scores
 _MOST_POSITIVES = 5  # more values are merged into one choice
 RELEVANT, NOT_RELEVANT, UNLABELLED = "●×·"
-"""A passage among the first hits of a system: its label."""
+"""The label of a passage among the top hits of a system."""
 
 
 def called(attribute: str, value: Any) -> str:

@@ -28,7 +28,7 @@ from airgen.study import STYLE, html_document
 from airgen.text.escaping import html_text
 
 MARKER = "data/report.js"
-"""The file that only a report has: a folder without it is not replaced."""
+"""The marker file of a report: a folder without it is not replaced."""
 _MOST_HTML_CHARACTERS = 96 << 20  # characters of a single HTML file; browsers become slow with more
 _COMPRESSION_LEVEL = 4  # twice as fast as level 6, and a twentieth larger
 _WEB = Path(__file__).parent / "web"

@@ -28,7 +28,7 @@ from airgen.text.escaping import one_line
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")
-"""Names of this machine that only this machine answers to. The port is not compared: a tunnel may have changed it."""
+"""Host names that refer only to this machine. The port is not compared, as a tunnel may change it."""
 _T = TypeVar("_T")
 _END_SECONDS = 0.1  # for requests in progress when the server ends; aiohttp takes 0 for no limit
 _MOST_BODY_BYTES = 1 << 16
@@ -68,7 +68,9 @@ def serving(served: View, port: int = 0) -> Iterator[str]:
         try:
             wait(server.listen(port))
         except (OSError, OverflowError) as error:
-            raise UsageError(f"--port {port}: cannot be used ({error}); without --port a free one is taken") from error
+            raise UsageError(
+                f"--port {port}: cannot be used ({error}); without --port, a free port is chosen"
+            ) from error
         yield f"http://{HOST}:{server.port}/?token={server.token}"
     finally:
         wait(server.close())

@@ -88,7 +88,7 @@ _QUESTIONS = {
 }
 
 TOP = 10
-"""How many hits of a system are shown."""
+"""The number of hits shown per system."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def system_views(key: str, label: str, results: Sequence[Result], comparison: Co
             PageColumn(
                 "Rank",
                 lambda result: ranks[result.name],
-                hint="The 95 % interval of the rank",
+                hint="The 95% interval of the rank",
                 sort=lambda result: ranks[result.name][0] * 1000 + ranks[result.name][1],
             )
         )
@@ -328,7 +328,7 @@ def pairs_square(key: str, results: Sequence[Result], comparison: Comparison) ->
 
 
 MILLIONTHS = 1e6
-"""Scores by query are whole numbers in a report: they take little room, and six digits separate any two."""
+"""The factor that makes scores by query integers in a report: they are compact, and six digits suffice."""
 _NOWHERE = 10**9  # the sort key of a query without a relevant hit
 
 

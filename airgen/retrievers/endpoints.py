@@ -129,8 +129,8 @@ class HttpEmbedder(_Endpoint):
         vectors = finite(np.concatenate(batches), self.name)
         if len(vectors) > 1 and not vectors.any():
             raise ModelError(
-                f"{self._url} returned vectors of zeros for all of {len(vectors):,} texts, which cannot be ranked: "
-                "is the model loaded?"
+                f"{self._url} returned vectors of zeros for all of {len(vectors):,} texts, which cannot be "
+                f"ranked: check that the model is loaded"
             )
         return unit_rows(vectors)
 
@@ -157,7 +157,7 @@ class HttpEmbedder(_Endpoint):
             places = [item["index"] for item in items]
             vectors = [_vector(item["embedding"]) for item in items]
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise ModelError(f"{self._url} did not answer in the form of OpenAI's embeddings") from error
+            raise ModelError(f"{self._url} did not respond in the format of OpenAI's embeddings API") from error
         if places != list(range(len(texts))):
             raise ModelError(f"{self._url} returned embeddings {places[:5]}... for {len(texts)} texts")
         for text, vector in zip(texts, vectors, strict=True):
@@ -234,7 +234,7 @@ class HttpReranker(_Endpoint):
         try:
             scores = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ModelError(f"{url} did not answer in the form of a re-ranker") from error
+            raise ModelError(f"{url} did not respond in the format of a re-ranking API") from error
         if len(scores) != len(items) or not set(scores) <= set(range(len(passages))):
             raise ModelError(f"{url} returned scores for documents that were not sent, or two scores for one document")
         if len(scores) != len(passages):

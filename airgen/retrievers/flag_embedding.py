@@ -217,8 +217,8 @@ class BgeM3(FlagModel):
     def _need_heads(self) -> None:
         if missing := [name for name in _HEADS if not (self._files / name).is_file()]:
             raise ModelError(
-                f"{self.name} has no {' and no '.join(missing)}, so it gives one vector for each text and nothing "
-                "else: name BAAI/bge-m3 or a model trained from it"
+                f"{self.name} has no {' and no '.join(missing)}, so it only returns one vector per text: use "
+                f"BAAI/bge-m3 or a model trained from it"
             )
 
     @cached_property
@@ -338,8 +338,8 @@ class FlagEmbedder(FlagModel):
             settings["query_instruction_format"] = known.query_instruction_format
         elif chosen.model_class is None:
             raise ModelError(
-                f"{self.name} is not a name that FlagEmbedding knows: set `model_class` and `pooling` beside it, or "
-                "`kind: sentence-transformers`"
+                f"{self.name} is not a name that FlagEmbedding knows: set `model_class` and `pooling`, or `kind: "
+                f"sentence-transformers`"
             )
         return self._made(library.FlagAutoModel.from_finetuned, **settings)
 

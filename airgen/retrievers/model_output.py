@@ -22,8 +22,8 @@ def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
         converted = vectors.astype(np.float16)
     if not np.isfinite(converted).all():
         raise ModelError(
-            f"{model} returned a number of {np.abs(vectors).max():,.0f}, and vectors are kept in fp16, which holds "
-            "65,504 at most: set `similarity: cosine` beside it"
+            f"{model} returned a number of {np.abs(vectors).max():,.0f}, but vectors are stored in fp16, whose "
+            f"maximum is 65,504: set `similarity: cosine` for the model"
         )
     return converted
 

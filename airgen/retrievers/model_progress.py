@@ -10,10 +10,10 @@ from airgen.retrievers.protocols import IndexProgress
 
 @contextmanager
 def counted_rows(module: Any, total: int, tell: IndexProgress | None) -> Iterator[None]:
-    """Inside, `tell` is called with the number of rows that a torch module has read, at most `total`, and `total`.
+    """Call `tell` in the block with `total` and the number of rows, at most `total`, that a torch module has read.
 
-    A library runs its batches in one call, so this is what can be known of it meanwhile. Nothing happens without `tell`
-    or for what is not a module. Batches may run in several threads.
+    A library runs its batches in one call, so its progress cannot be seen otherwise. Without `tell`, or if the object
+    is not a module, nothing happens. Batches may run in several threads.
     """
     hook = getattr(module, "register_forward_hook", None)
     if tell is None or hook is None:

@@ -17,7 +17,7 @@ from airgen.retrievers.indexed_corpus import Corpus
 
 TextKind = Literal["query", "passage"]
 IndexProgress = Callable[[int, int], None]
-"""Takes the number of passages done, and the total number."""
+"""A function that takes the number of finished passages and the total."""
 
 
 @runtime_checkable

@@ -40,7 +40,7 @@ _WINDOW_PASSAGES = 1000  # all indexed before the next ones are sent, so an inte
 _POLL_SECONDS = 0.1  # seconds between two polls of a server that is still working
 _PAGE_HITS = 250  # the maximum that Typesense returns per page
 _RECALL_DEPTH = 10  # nearest passages per query that `ann_recall` looks for
-_GONE = ": if its index is gone, run again, and the passages are indexed again"
+_GONE = ": if its index was deleted, run again to index the passages"
 
 ScoredPlaces = list[tuple[int, float]]
 """(position in the corpus, score) of each hit, best first."""
@@ -97,8 +97,8 @@ class SearchEngine(Remote):
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             words = f"{type(error).__name__} {str(error)[:100]}"
             raise ModelError(
-                f"{self.engine}: {self._url} answered in an unknown format ({words}): is it {self.engine}, in a "
-                "version that airgen supports?"
+                f"{self.engine}: {self._url} responded in an unknown format ({words}): check that it is "
+                f"{self.engine}, in a version that airgen supports"
             ) from error
 
     def index(self, corpus: Corpus) -> None:

@@ -280,8 +280,8 @@ class SpartaEncoder(TorchModel):
         bias = getattr(model.config, BIAS, self.settings.bias)
         if not isinstance(bias, float):
             raise ModelError(
-                f"{self.name} is not a SPARTA model of `airgen train sparta`: its config.json has no {BIAS}; if it is "
-                "one of BEIR's form, set `bias: 0` beside it"
+                f"{self.name} is not a SPARTA model of `airgen train sparta`: its config.json has no {BIAS}; if "
+                f"it has BEIR's format, set `bias: 0`"
             )
         return model, tokenizer, bias
 

@@ -119,7 +119,7 @@ class OwnEmbedder(Own):
         return vectors if dot else unit_rows(vectors)
 
     def _array(self, output: Any, count: int) -> NDArray[np.float32]:
-        wanted = f"one vector for each text is needed, ({count}, dim)"
+        wanted = f"one vector per text is needed, ({count}, dim)"
         array = foreign(lambda: _numbers(output), f"the embedder {self.name}: {wanted}", ModelError)
         if array.ndim != 2 or len(array) != count or not array.shape[1]:
             raise ModelError(

@@ -88,7 +88,7 @@ class LabelFile(Settings):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         given = self.levels and "relevant_from" in self.model_fields_set
-        refuse((given, "levels: has no use beside relevant_from: remove one of them"))
+        refuse((given, "levels: cannot be combined with relevant_from: remove one of them"))
         return self
 
 
@@ -138,17 +138,17 @@ class EvaluateSettings(Settings):
         if value and "@" in urlsplit(value).netloc:
             raise PydanticCustomError(
                 "secret",  # the value is not printed
-                "leave user and password out of the address: MLflow reads MLFLOW_TRACKING_USERNAME and "
+                "remove the user and password from the address: MLflow reads MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD",
             )
         return value
 
 
 RELEVANCE = {
-    "answer": "what answers the query; what is only about the same subject is not",
-    "subject": "what is about the query's subject, whether it answers the query or not",
+    "answer": "passages that answer the query, but not passages that are only about the same subject",
+    "subject": "passages about the query's subject, whether or not they answer the query",
 }
-"""What is relevant, by the word for it (`relevance`)."""
+"""The definitions of relevance, by the value of `relevance`."""
 
 ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline with existing queries that sets none
 

@@ -36,7 +36,7 @@ from airgen.registry import closest
 from airgen.yaml_text import read_yaml
 
 Written = str | dict[str, Any]
-"""A part as YAML writes it: a name, or {kind: ..., settings of that kind}."""
+"""A part in YAML: a name, or {kind: ..., settings of that kind}."""
 
 
 def _not_a_boolean(value: Any) -> Any:

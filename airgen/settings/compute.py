@@ -35,7 +35,7 @@ class ComputeSettings(Settings):
         if self.kind == "local":
             for name in ("address", "gpus_per_worker"):
                 if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name}: only kind ray has it: write kind: ray, or remove it")
+                    raise ValueError(f"{name}: allowed only with kind: ray; set that kind, or remove it")
         return self
 
 

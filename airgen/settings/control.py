@@ -114,7 +114,7 @@ class JudgeSettings(OneJudge):
     def _a_panel_judges_alone(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("panel"):
             if any(isinstance(member, dict) and member.get("kind") == VOTES for member in value["panel"]):
-                raise ValueError("panel: the kind votes asks no LLM, so it has no vote: remove it")
+                raise ValueError("panel: the kind `votes` calls no LLM and cannot be part of a panel: remove it")
             own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "examples"} & set(value))
             if own:
                 raise ValueError(f"{own[0]}: cannot be given beside a panel: give it in each judge of the panel")
@@ -138,7 +138,7 @@ class ControlSettings(Settings):
     @model_validator(mode="after")
     def _recalls(self) -> Self:
         if self.recall.pools_only and not self.pools:
-            raise ValueError("recall.pools_only needs control.pools: name at least one, else nothing is recalled")
+            raise ValueError("recall.pools_only needs at least one of control.pools, as otherwise nothing is recalled")
         return self
 
     @field_validator("rerankers")

@@ -20,7 +20,7 @@ _EXAMPLES_BYTES = 4 << 20
 _KNOWN = {"lengths": LENGTHS, "types": TYPES, "information": INFORMATION, "styles": STYLES}
 
 MINED_RANKS = (10, 100)
-"""Ranks of the recall from which unjudged passages are mined, both included."""
+"""The first and last rank of the recall from which unjudged passages are mined."""
 
 Ratio = Annotated[float, Field(ge=0)]
 

@@ -156,7 +156,7 @@ def check_address(url: str) -> None:
         parts = urlsplit(url)
         holds_more = parts.username is not None or parts.password is not None or parts.query or parts.fragment
     except ValueError:
-        raise hidden("is not an address") from None
+        raise hidden("is not a URL") from None
     if holds_more:
         raise hidden(
             "must not contain a user name, password, key or other parameters: name the key's variable in "

@@ -23,7 +23,7 @@ _PARAMETERS = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d+)?)([bm])(?![a-z0-9])")
 _WORDS = frozenset({"bm25", "rm3", "query-likelihood", "lsa"})  # re-rankers that compare words; their votes say little
 
 LONG_DOC: Mapping[str, Any] = {"types": {"question": 3, "claim": 1}, "hard_negatives": [0, 0]}
-"""What the Long-Doc task has by default: questions and claims (A.2.1), no generated hard negatives (A.2.2)."""
+"""Defaults for the Long-Doc task: questions and claims (A.2.1), no generated hard negatives (A.2.2)."""
 
 # As in pipelines/quickstart.yaml, which gives the reasons.
 ONE_CALL: Mapping[str, Any] = {
@@ -40,11 +40,11 @@ ONE_CALL_TYPES: Mapping[str, Mapping[str, int]] = {
     **dict.fromkeys(("en", "zh"), _QUESTIONS_TOO),
     **dict.fromkeys(("de", "es", "fr", "id", "ru"), _KEYWORDS),
 }
-"""Types of queries in the languages with worked examples of their own: prompts/small/LANGUAGE/searches.j2."""
+"""Query types for the languages that have their own examples in prompts/small/LANGUAGE/searches.j2."""
 ONE_CALL_LANGUAGES = frozenset(ONE_CALL_TYPES)
 
 READ: Mapping[str, int] = {"de": 50, "en": 77, "zh": 75}
-"""Percentage of a 1.5B model's queries that a reader called good, by language (docs/notes/generation.md)."""
+"""Percentage of a 1.5B model's queries that a reader rated as good, by language (docs/notes/generation.md)."""
 _GOOD = 75  # percent
 
 # Step by step: in other languages, in the style of real queries, over two passages, and across languages.
@@ -96,11 +96,11 @@ def reading_words(llm: Any, language: str) -> str:
     name, good = language_name(language), READ.get(language)
     if good is None:
         return (
-            f"nobody has read a small model's queries in {name} yet: read 20 of yours before you trust their scores, "
-            "or name a larger model in `llm`"
+            f"the quality of small models' queries in {name} has not been checked: read 20 queries before "
+            f"trusting their scores, or set a larger model in `llm`"
         )
-    words = f"queries in {name}: a reader called {good} % of those of a 1.5B model good"
-    return words if good >= _GOOD else f"{words}, which is too few: name a larger model in `llm`"
+    words = f"queries in {name}: a reader rated {good}% of a 1.5B model's queries as good"
+    return words if good >= _GOOD else f"{words}, which is too few: set a larger model in `llm`"
 
 
 def derived(pipeline: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,9 @@ def load_suite(path: Path) -> Suite:
     places = [find_yaml("pipelines", member.path, path.parent) for member in suite.pipelines]
     resolved = [str(place.resolve()) for place in places]
     if twice := [place for number, place in enumerate(resolved) if place in resolved[:number]]:
-        raise SettingsError([f"{path}: pipelines: {Path(twice[0]).name} is listed twice: list each pipeline once"])
+        raise SettingsError(
+            [f"{path}: pipelines: {Path(twice[0]).name} is listed twice: list every pipeline only once"]
+        )
     members = [member.model_copy(update={"path": place}) for member, place in zip(suite.pipelines, places, strict=True)]
     members += [
         Member(path=in_suite(path, key), split=dataset.split, max_passages=dataset.max_passages)

@@ -11,7 +11,7 @@ from airgen.settings.base import SPEED, Settings
 from airgen.user_functions import find
 
 PYTHON = "python"
-"""The kind of a component, a system, a judge or a backend that is the user's own function."""
+"""The kind of a component, system, judge or backend that is a user's function."""
 
 
 class OwnSettings(Settings):

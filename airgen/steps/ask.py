@@ -97,7 +97,10 @@ def make_engine(
     owned = {_own_folder(llm) for llm in settings.values()}
     for stale in sorted(path for path in folder.glob("*") if path.is_dir() and path.name not in owned):
         if say and BatchFile.unfinished(stale):
-            say(f"{stale}: a batch for an LLM or settings that the pipeline no longer uses; the server may bill it")
+            say(
+                f"{stale}: a batch for an LLM or settings that the pipeline no longer uses; the server may still bill "
+                f"it"
+            )
     for where, profile in read_profiles(store.path.parent, settings.values()).items():
         llms[where].backend.remember(profile.known)
     spending, still_there = money(store), defaultdict[str, list[Reservation]](list)

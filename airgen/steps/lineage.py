@@ -10,7 +10,7 @@ R = TypeVar("R", bound=Row)
 
 
 NO_PASSAGE = Passage("", "", -1, "")
-"""The passage of a lineage that no passage stands behind: the user's own query."""
+"""The passage of a lineage without a source passage: that of a user's own query."""
 
 
 @dataclass(frozen=True)

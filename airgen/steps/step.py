@@ -34,19 +34,21 @@ from airgen.steps.progress import Display
 from airgen.store import Store
 
 Plan = Mapping[str, str]
-"""The fingerprint of every step: rows of other fingerprints belong to other settings and are not read."""
+"""The fingerprint of every step. Rows with other fingerprints belong to other settings and are not read."""
 
 ATTEMPTS = 3
-"""How often the LLM may try until an answer passes the checks."""
+"""The maximum number of tries of the LLM until an answer passes the checks."""
 
 Cause = Literal["llm", "malformed", "check", "settings", "control"]
-"""Why work ended without a row: a failed call, an answer that could not be read, an answer that failed a check, a
-setting that asks for none, or quality control."""
+"""Why work ended without a row: a failed call, an unreadable answer, an answer that failed a check, a setting that
+disables the step, or quality control.
+"""
 
 
 Find = Callable[["Lineage", Sequence[str], int], Awaitable[Sequence[float]]]
-"""How far the source of one sample is ahead of so many other passages, for each of some texts as queries: -1 to 1, from
-0 on it is found (`airgen.generation.round_trip`)."""
+"""The lead of a sample's source over a number of other passages, for each text as a query: -1 to 1, where the source is
+retrieved from 0 on (`airgen.generation.round_trip`).
+"""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def put_rows(whole: Whole, batch: RowBatch) -> None:
 
 
 ShownLine = tuple[str, str]
-"""A label and a text of `airgen show`."""
+"""A label and a text for `airgen show`."""
 
 Work = Callable[[Any, Tools], Awaitable[list[Row] | Problem]]
 WholeWork = Callable[[Any, Any], Iterator[RowBatch]]
@@ -313,7 +315,7 @@ class Step:
 
 
 QUERY_PROMPTS = frozenset({"query", "searches", "query_like", "query_two_passages", "rewrite"})
-"""The prompts whose answers are in the language of the queries; all others answer in that of the corpus."""
+"""The prompts whose answers are in the language of the queries instead of the corpus."""
 
 
 def asked_language(pipeline: Pipeline) -> str:

@@ -3,7 +3,7 @@
 from airgen.dataset.beir import BeirDataset
 
 MANY_POSITIVES = 10
-"""From more relevant passages on, a query is worth a look: nDCG@10 cannot show them all."""
+"""A query with more relevant passages should be checked, since nDCG@10 cannot show them all."""
 
 
 def broad_queries(dataset: BeirDataset, split: str) -> str:
@@ -18,6 +18,6 @@ def broad_queries(dataset: BeirDataset, split: str) -> str:
     have = "has" if len(many) == 1 else "have"
     return (
         f"{len(many):,} of {len(counts):,} queries {have} more than {MANY_POSITIVES} relevant passages, {many[0]} the "
-        f"most ({counts[many[0]]}): votes call each passage relevant that is about as good as the known one. If these "
-        "questions are not broad, name a better passage in the labels"
+        f"most ({counts[many[0]]}): votes label every passage as relevant that scores about as high as the known "
+        f"one. If these questions are not broad, choose a better passage in the labels"
     )

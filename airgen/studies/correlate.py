@@ -83,8 +83,8 @@ class CorrelationStudy(Shown):
         if few:
             size = str(few[0]) if few[0] == few[-1] else f"{few[0]} to {few[-1]}"
             notes.append(
-                f"{len(few)} of {len(self.pairs)} pairs have only {size} systems in common: such a figure says little, "
-                "see its interval over systems"
+                f"{len(few)} of {len(self.pairs)} pairs have only {size} systems in common: such correlations are "
+                f"unreliable; see their intervals over systems"
             )
         for benchmark in self.benchmarks:
             if benchmark.incomplete:

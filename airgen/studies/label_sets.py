@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 Labels = Mapping[str, Mapping[str, float]]
 
 ALIKE, UNLIKE = 0.9, 0.7
-"""Spearman's rho above which two sets of labels rank systems alike, and up to which they contradict (the limits of
-split-half reliability, Nunnally 1978)."""
+"""Spearman's rho above which two sets of labels rank systems alike, and below which they contradict each other (the
+limits of split-half reliability, Nunnally 1978).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class LabelSets:
         return (
             f"The labels and the sources alone rank the systems differently: {self.figures}; {name} is "
             f"{_ordinal(labels)} by the labels and {_ordinal(sources)} by the sources. One of the two is wrong: "
-            "`airgen audit relevance` asks a person which, and `airgen export --without correction` writes the other"
+            "use `airgen audit relevance` to ask a person which, and `airgen export --without correction` to "
+            "export the other"
         )
 
 

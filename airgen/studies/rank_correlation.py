@@ -159,8 +159,8 @@ def refuse_few(systems: int) -> None:
     """Raise UsageError if there are too few systems for a rank correlation."""
     if systems < LEAST_SYSTEMS:
         raise UsageError(
-            f"{systems} system(s): a rank correlation needs at least {LEAST_SYSTEMS}, and says little below ten; "
-            "name more systems"
+            f"{systems} system(s): a rank correlation needs at least {LEAST_SYSTEMS} systems, and is unreliable "
+            f"below ten; add more systems"
         )
 
 

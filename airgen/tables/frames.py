@@ -101,7 +101,7 @@ def _columns(value: Mapping[str, Any], known: Collection[str]) -> list[Row] | No
 
 
 def _of_lists(value: list[Any], known: Collection[str]) -> list[Row] | None:
-    """Return the rows of a list of lists of one length, whose first one may hold the names."""
+    """Return the rows of a list of equally long lists, the first of which may contain the column names."""
     if not _are(value, list) or len({len(row) for row in value}) != 1 or len(value[0]) < 2:
         return None
     if not all(isinstance(cell, _CELL) for row in value for cell in row):

@@ -14,7 +14,7 @@ from airgen.tables.frames import frame_rows
 
 Row = dict[str, Any]
 KEY, VALUE, INNER = "key", "value", "inner key"
-"""The columns of rows that are made of an object's members: name, value, and the name inside the value."""
+"""The columns of rows made from an object's members: name, value, and the name inside the value."""
 _LABELS = ("ratings", "judgments", "judgements", "labels")  # members that hold the labels of a query
 _RATINGS = {"rating", "judgment", "judgement", "score", "grade", "relevance", "label", "gain", VALUE}
 

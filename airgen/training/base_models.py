@@ -53,7 +53,8 @@ def load_base(base: str, *, masked_lm: bool = False) -> Base:
     missing = sorted(name for name in notes["missing_keys"] if "pooler" not in name)
     if masked_lm and missing:
         raise ModelError(
-            f"{base} is not a masked-language model: {missing[0]} and {len(missing) - 1} more weights would be random; "
+            f"{base} is not a masked-language model: {missing[0]} and {len(missing) - 1} other weights would be "
+            f"random; "
             "choose a base with its masked-language-model head"
         )
     if missing:

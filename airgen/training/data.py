@@ -42,7 +42,7 @@ from airgen.training.teachers import FileScores, OwnTeacher, read_scores
 Labels = Mapping[str, Mapping[str, float]]
 
 RESERVED = ("test", "all")
-"""Splits that are never trained on without a fold."""
+"""Splits that are used for training only with a fold."""
 
 _MINED_QUERIES = 10_000  # queries whose negatives are mined at once
 _DEV_SPLITS = ("dev", "validation", "val", "valid")
@@ -174,8 +174,8 @@ def load_training_set(
     if len(examples) < 2:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise DatasetError(
-            f"{path}: {len(examples)} training queries in {split}{f' ({why})' if why else ''}, at least 2 are needed: "
-            "a query's in-batch negatives are the others' positives"
+            f"{path}: {len(examples)} training queries in {split}{f' ({why})' if why else ''}, but at least 2 are "
+            f"needed: a query's in-batch negatives are the positives of the others"
         )
     about = {
         "dataset": dataset.name,
@@ -404,7 +404,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
     if len(languages) > 1:
         raise UsageError(f"the datasets are in {' and '.join(languages)}: give --language to train on them together")
     if any(part.held_out for part in sets):
-        raise UsageError("--fold is for one dataset")
+        raise UsageError("--fold accepts only one dataset")
     met: Counter[str] = Counter()
     names = []  # with a number if two datasets have the same name
     for name in (str(part.about["dataset"]) for part in sets):

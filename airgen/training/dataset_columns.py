@@ -33,7 +33,7 @@ from airgen.sql_connections import temporary
 T = TypeVar("T")
 
 Group = tuple[int, list[int], list[float]]
-"""A query and its labels, in the order of the file. Places are -1 if the file of texts lacks the id."""
+"""A query and its labels in file order. A position is -1 if the id is not in the text file."""
 
 _CACHE_MIB = 16  # MiB of a temporary database in memory
 

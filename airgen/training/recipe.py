@@ -76,7 +76,7 @@ class Recipe(Settings):
         default=None, ge=1, description="steps between two evaluations on dev; null: one epoch"
     )
     patience: int = Field(
-        default=3, ge=0, description="evaluations without a better dev nDCG@10 that end training; 0: never"
+        default=3, ge=0, description="stop after this many evaluations without a better dev nDCG@10; 0: never"
     )
     keep: Literal["best", "last"] = Field(default="best", description="the weights that are best on dev, or the last")
     precision: Literal["auto", "fp32", "bf16"] = Field(

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 WATCHED = "nDCG@10"
-"""The dev figure by which the weights to keep are chosen."""
+"""The dev figure for choosing the weights to keep."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from airgen.training.dataset_columns import Example, Examples, KeyPlaces, key_of
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
 
 NONE = "none"
-"""The teacher of a dataset that has none."""
+"""The value for a dataset without a teacher."""
 
 
 class FileScores:

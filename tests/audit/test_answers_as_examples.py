@@ -102,8 +102,11 @@ def test_examples_in_the_pipeline_itself_and_what_is_refused(
     sample = draw_labels(job, 20, job.directory / "audit")
     answers = folder / "answers.json"
     for value, words in (
-        ({"answers": {"1": 3}}, "no answer says why"),
-        ({"answers": {str(n): 3 for n in range(1, 8)}, "reasons": {"1": "so"}}, "6 answers are left to measure with"),
+        ({"answers": {"1": 3}}, "no answer has a reason"),
+        (
+            {"answers": {str(n): 3 for n in range(1, 8)}, "reasons": {"1": "so"}},
+            "6 answers are left for the measurement",
+        ),
         ({"key": "other", "answers": {"1": 3}}, "no answers to a sample of this job"),
     ):
         answers.write_text(json.dumps({"key": sample.key, **value}), encoding="utf-8")

@@ -209,7 +209,7 @@ def test_the_pipelines_control_judges_and_the_next_version_scores_again(home: Pa
     assert set(board) == {"26.11", "26.12"}
     assert board["26.12"]["rows"][0]["mean"] == pytest.approx(found["systems"][0]["after"]["value"], abs=1e-5)
     newer = submit(home / "other", "newer", {"q-00": {"doc000": 1.0}}, version="26.12")
-    with pytest.raises(DatasetError, match=r"results are of version '26\.12', the labels of '26\.11'"):
+    with pytest.raises(DatasetError, match=r"the results are for version '26\.12', but the labels for '26\.11'"):
         call("publish", "score", newer, "--qrels", old)
 
     # Both versions of the public part differ in version and mark alone.
@@ -238,7 +238,9 @@ def test_bad_submissions_are_left_out_with_all_reasons(home: Path) -> None:
     assert set(runs) == {f"known + {NO_RERANKER}", f"finder + {NO_RERANKER}"}
     reasons = {Path(file).name: why for file, why in refused.items()}
     assert set(reasons) == {"broken.zip", "late.zip"}
-    assert reasons["late.zip"] == ["qa_science_en/weather-notes: results are of version '25.01', the labels of '26.11'"]
+    assert reasons["late.zip"] == [
+        "qa_science_en/weather-notes: the results are for version '25.01', but the labels for '26.11'"
+    ]
     pack([dataclasses.replace(BASE, model="known", hits={"q-00": {"doc003": 1.0}})], home / "submissions" / "z.zip")
     for place, words in (
         ("submissions/late.zip", r"no submission has results .*\n- .*late\.zip: .*25\.01"),

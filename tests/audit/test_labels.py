@@ -160,7 +160,7 @@ def test_a_file_of_answers_that_cannot_be_used_is_left_alone(tmp_path: Path, tex
         with pytest.raises(DatasetError, match=f"{words}.*move the file away"):
             add_answer(path, SAMPLE, {"number": 1, "level": 3})
     assert path.read_text() == text
-    with pytest.raises(DatasetError, match=r"b\.json: no such file; the page of the audit saves it"):
+    with pytest.raises(DatasetError, match=r"b\.json: no such file; the audit's page saves it"):
         read_answers(tmp_path / "b.json", SAMPLE.key, 3)
 
 

@@ -130,7 +130,7 @@ def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, 
     sample = draw_labels(job, 30, job.directory / "audit")
     answers = answer(job, sample, 2, folder)
     said = call("audit", "score", path, answers, "--runs", runs)
-    assert "the same command with --apply" in said and labels_by_pair(dataset) == before
+    assert "add --apply" in said and labels_by_pair(dataset) == before
     said = call("audit", "score", path, answers, "--runs", runs, "--apply")
     assert "version 0.1 -> 0.2" in said and "2 now not relevant" in said and "airgen run" in said
     manifest = load_manifest(dataset)

@@ -88,7 +88,7 @@ def test_figures_by_hand() -> None:
 def test_which_word_fits(relevant: int, word: str | None) -> None:
     sample = sample_of([(f"q{n % 10}", f"d{n}", WIDER) for n in range(30)], {f"q{n}: {WIDER}": 3 for n in range(10)})
     found = say(sample, [{n + 1: 3 if n < relevant else 0 for n in range(30)}])
-    assert found.word == word and (f"`{word}` fits" if word else "do not tell") in found.as_text()
+    assert found.word == word and (f"`{word}` fits" if word else "are inconclusive") in found.as_text()
     # No passage asked about is relevant by both words, so the labels of `answer` have no precision to show.
     assert plain(found)["figures"]["answer"]["precision"]["share"] is None
 
@@ -158,14 +158,14 @@ def test_few_queries_and_answers_that_do_not_tell(run: Run, folder: Path, distin
     run("runs", {**ANSWERED, "target: 12": "target: 5"})
     path, runs = folder / "job.yaml", ("--runs", folder / "runs")
     said = call("audit", "relevance", path, *runs)
-    assert "queries (not 10: the source of no other is found)" in said
+    assert "queries (not 10: the other queries do not retrieve their sources)" in said
     with pytest.raises(UsageError, match="--set needs --answers"):
         call("audit", "relevance", path, *runs, "--set")
     before, answers = path.read_bytes(), folder / "answers.json"
     sample = load_sample(folder / "runs" / "job" / "audit-relevance" / "sample.json")
     one = next(n for n, item in enumerate(sample.items, 1) if item.kind == NEITHER)
     answers.write_text(json.dumps({"key": sample.key, "answers": {str(one): 0}}), encoding="utf-8")
-    with pytest.raises(UsageError, match="nothing is set, because the answers do not decide"):
+    with pytest.raises(UsageError, match="nothing was set, because the answers are inconclusive"):
         call("audit", "relevance", path, *runs, "--answers", answers, "--set")
     assert path.read_bytes() == before
 
@@ -206,7 +206,7 @@ def test_a_judge_that_says_yes_or_no_is_asked_again(run: Run, folder: Path, monk
     assert WIDER in {one.kind for one in drawn.items}
     answer(folder, {BOTH, WIDER})
     said = call("audit", "relevance", path, *runs, "--answers", folder / "answers.json", "--set")
-    assert "by the judge's other prompt" in said
+    assert "with the judge's other prompt" in said
 
 
 def test_wrong_jobs(run: Run, folder: Path) -> None:
@@ -221,7 +221,10 @@ def test_wrong_jobs(run: Run, folder: Path) -> None:
     assert not out.exists()
 
 
-INIT = "relevance: answer               # relevant: what answers the query; what is only about the same subject is not"
+INIT = (
+    "relevance: answer               # relevant: passages that answer the query, but not passages that are only "
+    "about the same subject"
+)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +234,8 @@ INIT = "relevance: answer               # relevant: what answers the query; what
         ("task: qa\nrelevance: 'answer' # why\n", "task: qa\nrelevance: subject # why\n"),
         (
             f"task: qa\n{INIT} (or subject)\n",
-            "task: qa\nrelevance: subject               # relevant: what is about the query's subject, whether it "
-            "answers the query or not (or answer)\n",
+            "task: qa\nrelevance: subject               # relevant: passages about the query's subject, whether "
+            "or not they answer the query (or answer)\n",
         ),
     ],
 )

@@ -106,7 +106,7 @@ def test_more_pairs_go_on_with_the_same_order(world: Path) -> None:
     assert len((out / "audit.html").read_text()) > len(page)
     assert score_systems(out, [answers]).answers == 25
     drawn(world, 60, seed=1)
-    with pytest.raises(DatasetError, match="another sample"):
+    with pytest.raises(DatasetError, match="an earlier sample"):
         score_systems(out, [answers])
 
 
@@ -160,11 +160,11 @@ def test_what_cannot_be_compared(world: Path, tmp_path: Path) -> None:
     for names, error, words in (
         (("god", "bad"), UsageError, r"'god' is neither.*did you mean 'good'"),
         (("good", "same"), DatasetError, "same top ten"),
-        (("good",), UsageError, "one system"),
+        (("good",), UsageError, "a single system"),
     ):
         with pytest.raises(error, match=words):
             drawn(world, 25, *names)
-    with pytest.raises(UsageError, match="at least two systems are needed, and there are 0"):
+    with pytest.raises(UsageError, match="at least two systems are needed, but there are only 0"):
         find_runs(tmp_path, [])
     with pytest.raises(UsageError, match="dev: there are no results: run `airgen evaluate DATASET --split dev` with"):
         find_runs(tmp_path / "dev", ["good", "bad"])
@@ -192,7 +192,7 @@ def test_the_command(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     value = json.loads(call("audit", "systems", "little", "good", "bad", "--answers", str(path), "--json"))
     assert value["pairs"][0]["verdict"] == "first" and value["measure"] == "DCG@10"
     text = call("audit", "systems", "little", "good", "bad", "--answers", str(person(folder, 10)))
-    assert "15 answers more are needed" in text
+    assert "15 more answers are needed" in text
     (world / "results" / "little" / "test").rename(world / "results" / "little" / "all")
     (world / "results").rename(world / "evaluation")  # where the run of a job leaves them, beside its dataset
     assert "of 360 pairs" in call("audit", "systems", "little", "good", "bad")

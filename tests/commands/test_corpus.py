@@ -42,7 +42,7 @@ def test_a_corpus_is_shown(mine: Path) -> None:
     text = call(*words, "--dropped")
     assert "s  length: too short (1 tokens, fewer than 20)" in text and text.endswith("1 dropped\n")
     assert call(*words, "--dropped", "--reason", "duplicate") == "0 dropped\n"
-    assert "so nothing is fetched" in call("fetch", str(mine))
+    assert "already on this machine" in call("fetch", str(mine))
     with pytest.raises(UsageError, match="nothing to fetch is named 'no-such'"):
         call("fetch", str(mine), "no-such")
 

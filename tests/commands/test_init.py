@@ -360,7 +360,7 @@ def test_a_sitemap(tmp_path: Path, setup: Setup) -> None:
         assert value["formats"][0]["kind"] == "html" and value["documents"] == 4
         job = Job(tmp_path / "own" / "pipeline.yaml", tmp_path / "runs")
         assert job.corpus.source == f"{site}/sitemap.xml" and job.corpus.reader.written["path"] == "pages"
-        for page, words in (("", "is it a sitemap"), ("none.xml", "status 404")):
+        for page, words in (("", "check that it is a sitemap"), ("none.xml", "status 404")):
             with pytest.raises(CorpusError, match=words):
                 call("init", f"{site}/{page}", "--out", tmp_path / "other")
 
@@ -415,7 +415,7 @@ def test_the_llm_is_asked_for_or_assumed(
     setup("key")
     assert "the default, as OPENAI_API_KEY is set" in call("init", place, "--out", tmp_path / "c")
     for words, message in (
-        (["--llm", "http://localhost/v1"], "name its model as well"),
+        (["--llm", "http://localhost/v1"], "also give --model NAME"),
         (["--model", "x"], "needs the URL of a server"),
         (["--llm", "gpt-4o", "--model", "x"], "needs the URL of a server"),
         (["--llm", starter.ENGLISH[0]], "is not an LLM"),
@@ -432,6 +432,6 @@ def test_it_says_what_the_ids_are(tmp_path: Path, setup: Setup) -> None:
         "init", documents(tmp_path, "csv"), "--out", tmp_path / "own"
     )
     (tmp_path / "news.jsonl").write_text("".join(json.dumps({"text": f"{n} {ENGLISH}"}) + "\n" for n in range(3)))
-    assert "ids: hashes, as no column names every row" in call(
+    assert "ids: hashes, as no column identifies every row" in call(
         "init", tmp_path / "news.jsonl", "--out", tmp_path / "news"
     )

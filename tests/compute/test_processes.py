@@ -135,7 +135,7 @@ def test_what_the_option_says() -> None:
             compute_settings(words)
     with pytest.raises(ValueError, match="address"):
         ComputeSettings(kind="ray", address="10.0.0.1:6379")
-    with pytest.raises(ValueError, match="only kind ray"):
+    with pytest.raises(ValueError, match="allowed only with kind: ray"):
         ComputeSettings(gpus_per_worker=1)
 
 

@@ -78,7 +78,7 @@ def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for address, words in (
         ("auto", r"no Ray cluster on this machine \(127.0.0.1:1: Connection refused\): start one with `ray start"),
-        ("ray://127.0.0.1:1", r"no Ray cluster answers at ray://127.0.0.1:1 \(127.0.0.1:1: Connection refused\)"),
+        ("ray://127.0.0.1:1", r"no Ray cluster responds at ray://127.0.0.1:1 \(127.0.0.1:1: Connection refused\)"),
     ):
         with pytest.raises(AirgenError, match=words) as caught:
             list(RayWorkers(ComputeSettings(kind="ray", address=address)).map(doubling(), ITEMS))
@@ -97,7 +97,7 @@ def test_a_worker_with_another_airgen_is_refused(cluster: Any, monkeypatch: pyte
     monkeypatch.setattr("airgen.compute.ray.__version__", "9.9")
     with (
         RayWorkers(ComputeSettings(kind="ray", workers=1)) as compute,
-        pytest.raises(AirgenError, match=r"the node .* has airgen .*, and this is airgen 9\.9: install the same"),
+        pytest.raises(AirgenError, match=r"the node .* has airgen .*, but this is airgen 9\.9: install the same"),
     ):
         list(compute.map(doubling(), ITEMS))
 

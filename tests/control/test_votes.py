@@ -188,7 +188,7 @@ def test_a_job_whose_labels_are_votes(run: Run, distinct: None, monkeypatch: pyt
     dataset, steps = result.directory / "dataset", {step.stage: step for step in result.manifest.funnel}
     assert verify(dataset) == []
     card = (dataset / "README.md").read_text(encoding="utf-8")
-    assert "every re-ranker puts it near the source" in card and "judge (" not in card
+    assert "every re-ranker scores it close to the source" in card and "judge (" not in card
     # Queries that do not find their source were not accepted; others took their places.
     own = steps["judgment of the own document"]
     assert own.left == 12 < own.entered and own.reasons == {f"judgment: {NOT_FIRST}": own.entered - 12}
@@ -237,7 +237,7 @@ OWN = "task: qa\nqueries: {file: own.jsonl, labels: [{file: known.tsv}]}\nexport
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"top_k: 20}": "top_k: 20}\n  judge: {panel: [{kind: votes}, {kind: levels}]}"}, "votes asks no LLM"),
+        ({"top_k: 20}": "top_k: 20}\n  judge: {panel: [{kind: votes}, {kind: levels}]}"}, "`votes` calls no LLM"),
         ({"task: qa": "task: qa\nrelevance: both"}, "input should be 'answer' or 'subject', not 'both'"),
         ({**VOTES, "task: qa": OWN.replace(", labels: [{file: known.tsv}]", ""), "target: 12\n": ""},
          r"your queries have none: name a file of labels \(queries.labels\)"),

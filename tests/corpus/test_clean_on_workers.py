@@ -193,5 +193,7 @@ def test_a_worker_with_other_packages_is_refused(
 ) -> None:
     monkeypatch.setattr(qa_passages, "package_versions", lambda: {"tiktoken": "0.0"})
     (tmp_path / "a.jsonl").write_bytes(lines())
-    with pytest.raises(CorpusError, match=r"other versions of the cleaning packages \(tiktoken \d.*here it is 0\.0\)"):
+    with pytest.raises(
+        CorpusError, match=r"other versions of the cleaning packages \(tiktoken \d.*this machine has 0\.0\)"
+    ):
         rows_of(corpus(tmp_path, {"kind": "jsonl", "path": "a.jsonl"}, clean=FULL), pool)

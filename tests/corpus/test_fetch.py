@@ -209,7 +209,7 @@ class Endless(Quiet):
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("/endless", r"sends more than .* bytes; refused"), ("/odd", r"/odd: .*no HTTP")]
+    ("path", "words"), [("/endless", r"larger than .* bytes; refused"), ("/odd", r"/odd: .*no HTTP")]
 )
 def test_a_server_that_sends_without_end_or_no_http(
     path: str, words: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -234,7 +234,7 @@ def test_what_is_named_as_an_archive_is_no_document(tmp_path: Path, name: str, b
 
 def test_an_address_that_sends_nothing(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "c.jsonl").touch()
-    with pytest.raises(FetchError, match=r"c\.jsonl: sends an empty file"):
+    with pytest.raises(FetchError, match=r"c\.jsonl: the server sent an empty file"):
         fetch(
             corpus(
                 tmp_path,

@@ -211,8 +211,8 @@ def test_what_is_no_text_or_too_large_is_counted(own: Path) -> None:
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
-        ("hub_of_ours:Login", "asks for a login: give what it needs as `arguments`"),
-        ("hub_of_ours:Browser", "asks for a login: give what it needs as `arguments`"),
+        ("hub_of_ours:Login", "requires a login: set it in `arguments`"),
+        ("hub_of_ours:Browser", "requires a login: set it in `arguments`"),
         ("hub_of_ours:Exits", r"hub_of_ours:Exits: .*3"),
         ("hub_of_ours:NoReader", "hub_of_ours:NoReader is not a reader of LlamaIndex: it has no load_data"),
         ("hub_of_ours:Pges", r"hub_of_ours has no Pges \(did you mean 'Pages'\?\)"),
@@ -329,7 +329,7 @@ def test_a_wrong_parser_is_one_line_of_check(tmp_path: Path, chunk: dict[str, An
 
 def test_a_parser_and_our_own_way_do_not_mix(tmp_path: Path) -> None:
     for chunk in ({"parser": MARKDOWN, "size": 100}, {"arguments": {"chunk_size": 3}}):
-        with pytest.raises(ValidationError, match=r"not allowed with `parser`|only a `parser` has them"):
+        with pytest.raises(ValidationError, match=r"not allowed with `parser`|allowed only with a `parser`"):
             corpus(tmp_path, {"kind": "text"}, chunk=chunk)
 
 

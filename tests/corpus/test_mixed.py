@@ -112,7 +112,7 @@ def test_check_lists_the_packages_of_every_reader(docs: Path, monkeypatch: pytes
         (["files"], "'files' is not a reader that recognises"),
         ([{"kind": "html", "splitt": "file"}], r"readers\.0: splitt: .*did you mean 'split'"),
         ([{"kind": "html", "path": "x"}], r"html: give `path` once"),
-        ([{"kind": "csv", "only": 3}], "`only` is a pattern or a list of patterns"),
+        ([{"kind": "csv", "only": 3}], "`only` must be a pattern or a list of patterns"),
         ([7], "the name of a reader, or a mapping"),
         ([], "at least 1"),
     ],

@@ -92,7 +92,7 @@ def test_hidden_folders_and_what_skip_names_are_left_out_and_counted(tmp_path: P
     assert texts(read(MarkdownReader, tmp_path, path=".git/*.md")) == ["The text of .git/b.md"]
     assert len(texts(read(MarkdownReader, tmp_path, path="x", skip=["old-*"]))) == 3
     assert len(texts(read(MarkdownReader, tmp_path, path=".", skip=[]))) == 7
-    with pytest.raises(CorpusError, match=r"reader.skip \(x, a.md, \.\*\) leaves out all of it"):
+    with pytest.raises(CorpusError, match=r"reader.skip \(x, a.md, \.\*\) leaves out all files"):
         read(MarkdownReader, tmp_path, path=".", skip=["x", "a.md", ".*"])
 
 

@@ -97,8 +97,8 @@ def test_each_page_is_a_file_of_its_own_of_its_kind_and_all_add_up(tmp_path: Pat
     assert [name for name in names if name.endswith((".pdf", ".md"))] == ["get_id_7.pdf", "m.pdf", "n.md"]
     assert "fake.pdf.html" in names and "node_modules_/x.html" in names
     assert all(len(part.encode()) < 255 for name in names for part in name.split("/"))
-    assert "13 pages fetched of 15 that the sitemap names, 1 failed: " in found.words()
-    assert "1 left out: image/png is no text" in found.words()
+    assert "13 pages fetched of 15 in the sitemap, 1 failed: " in found.words()
+    assert "1 left out: image/png is not text" in found.words()
 
 
 @pytest.mark.parametrize("charset", ["windows-1251", "utf-8", "none-such"])

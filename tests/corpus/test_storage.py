@@ -119,7 +119,7 @@ def test_an_object_that_is_replaced_while_it_is_read(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (FileNotFoundError("bucket"), "there is no such object"),
+        (FileNotFoundError("bucket"), "no such object"),
         (PermissionError("Forbidden"), "Forbidden: check the keys in the environment"),
         (TimeoutError(), "the store does not respond"),
         (OSError("Could not connect"), "Could not connect"),
@@ -157,8 +157,8 @@ def test_names_of_objects(tmp_path: Path) -> None:
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, words in (
-        ("memory://bucket/nothing/*.jsonl", "there is no such object: check the bucket"),
-        ("memory://bucket/corpus", "there is no such object"),
+        ("memory://bucket/nothing/*.jsonl", "no such object: check the bucket"),
+        ("memory://bucket/corpus", "no such object"),
         ("nostore://bucket/x", "nostore://bucket/x: .*nostore"),
     ):
         with pytest.raises(FetchError, match=words) as caught:

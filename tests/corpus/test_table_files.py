@@ -214,5 +214,5 @@ def test_json_lines_in_other_encodings(tmp_path: Path, encoding: str) -> None:
 def test_a_delimiter_that_is_not_recognised_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("nr!!body\n1!!the lamp\n")
     settings = CsvReader.Settings.model_validate({"path": "t.csv", "fields": {"text": "body"}})
-    with pytest.raises(CorpusError, match=r"no column 'body'.*nr!!body.*, or reader\.delimiter to what stands"):
+    with pytest.raises(CorpusError, match=r"no column 'body'.*nr!!body.*, or set reader\.delimiter to the separator"):
         list(CsvReader(settings, Place(tmp_path)).read())

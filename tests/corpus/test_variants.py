@@ -58,7 +58,7 @@ def test_a_file_of_ones_own_is_taken_over(folder: Path) -> None:
     text += " fetch: {kind: file, url: 'https://books.example.org/bees'}}\n"
     (folder / "corpora" / "own.yaml").write_text(text)
     missing = r"get the file from https://books\.example\.org/bees, then: airgen fetch own --from FILE"
-    with pytest.raises(CorpusError, match=f"'own' cannot be fetched for you: {missing}"):
+    with pytest.raises(CorpusError, match=f"'own' cannot be downloaded automatically: {missing}"):
         call("fetch", "own")
     with pytest.raises(CorpusError, match=f"'own' is not on this machine: {missing}"):
         call("show", "corpus", "own")

@@ -103,7 +103,7 @@ def test_a_page_that_repeats_the_site_gives_only_what_no_other_page_has(split: s
         assert source == f"site/chapter{number}.html"
     assert [row.source for row in passages if prose(99) in row.text] == ["site/all.html"]
     assert [row.reason for row in found if isinstance(row, Dropped)] == ["repeats other pages"]
-    assert any("all.html repeats the pages beside it" in line for line in survey(site).lines(Path("c.yaml")))
+    assert any("all.html repeats the pages next to it" in line for line in survey(site).lines(Path("c.yaml")))
 
 
 def test_links_into_the_cache_of_a_download_tool_are_read(tmp_path: Path) -> None:

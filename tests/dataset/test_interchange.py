@@ -117,7 +117,7 @@ def test_other_labels_and_what_a_format_cannot_hold(folder, tmp_path):
         convert(dataset, "test", "quepit", tmp_path / "x")
     assert not (tmp_path / "x").exists()
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tp 1\t1\n")
-    with pytest.raises(DatasetError, match="'p 1' has white space"):
+    with pytest.raises(DatasetError, match="'p 1' contains whitespace"):
         convert(BeirDataset.open(folder), "test", "trec", tmp_path / "x")
 
 
@@ -127,7 +127,7 @@ def test_the_command_says_what_it_wrote(folder, tmp_path, monkeypatch):
     assert (tmp_path / "judgments.json").is_file()
     value = json.loads(call("export", "labels", folder, "--to", "quepid", "--out", "a/b.csv", "--json"))
     assert value == {"out": "a/b.csv", "queries": 4, "labels": 6, "without_text": 1}
-    with pytest.raises(DatasetError, match=r"holds files but no qrels\.trec"):
+    with pytest.raises(DatasetError, match=r"contains files but no qrels\.trec"):
         call("export", "labels", folder, "--to", "ir_datasets", "--out", folder)
 
 

@@ -143,7 +143,7 @@ def test_twenty_problems_of_a_kind_are_listed_and_the_others_counted(dataset: Pa
         assert [p.message for p in mine[listed:]] == ([f"and {extra - 20} more"] if extra > 20 else [])
     assert problems[0].message == "line 13: document '2024-01-01' has no text"
     count = next(problem for problem in problems if problem.kind == "count")
-    assert str(count) == f"error: corpus.jsonl: holds {12 + extra} documents, the manifest says 12 [count]"
+    assert str(count) == f"error: corpus.jsonl: contains {12 + extra} documents, but the manifest says 12 [count]"
 
 
 def test_what_the_system_cannot_read_is_a_problem(dataset: Path) -> None:
@@ -242,12 +242,15 @@ def test_what_a_public_part_must_not_hold(dataset: Path) -> None:
     without_labels_files(dataset)
     said_whole = said(dataset)
     set_manifest(dataset, withheld=("test",))
-    leak = "error: qrels/test.jsonl: the manifest says that the labels of test are withheld, but they are here [leak]"
+    leak = (
+        "error: qrels/test.jsonl: the manifest says that the labels of test are withheld, "
+        "but they are in the dataset [leak]"
+    )
     assert said_whole == [] and said(dataset) == [leak], "the lineage may be in a whole dataset"
     set_manifest(dataset, part="public")
     assert said(dataset) == [
         leak,
-        "error: private/: the lineage is here although labels are withheld, and reveals them [leak]",
+        "error: private/: the lineage is in the dataset although labels are withheld, and reveals them [leak]",
     ]
     shutil.rmtree(dataset / "private")
     with_answers(dataset, ANSWER)
@@ -258,7 +261,7 @@ def test_what_a_public_part_must_not_hold(dataset: Path) -> None:
     assert said(dataset) == []
 
 
-NO_OBJECT, NO_ID = "is not a JSON object [line]", "is empty or contains white space: TREC files cannot contain it [id]"
+NO_OBJECT, NO_ID = "is not a JSON object [line]", "is empty or contains whitespace: TREC files cannot contain it [id]"
 LACKS = "line 7 lacks query-id, corpus-id or a number as score [line]"
 LABEL = {"query-id": "q-02", "corpus-id": "doc011", "score": 1}
 
@@ -324,7 +327,7 @@ COUNT = "its numbers of queries and labels differ from the manifest's [count]"
          ["query 'q-77' is not in queries.jsonl [dangling]",
           "document 'doc077' is not in the corpus [dangling]", COUNT]),
         ("qrels/test.jsonl", [("q-02", "doc000")],
-         ["query 'q-02' belongs to 'dev' by queries.jsonl [split]",
+         ["query 'q-02' belongs to 'dev' according to queries.jsonl [split]",
           "query 'q-02' is also in 'dev': splits overlap [split]", COUNT]),
     ],
 )  # fmt: skip
@@ -458,7 +461,7 @@ def test_ids_that_look_like_dates_are_warnings(dataset: Path) -> None:
             f"warning: corpus.jsonl: document id {name!r} looks like a date, so `datasets` rewrites it [date]"
             for name in ("2024-01-31", "2024-01-31T12", "2024-01-31T12:30:59Z")
         ),
-        "error: corpus.jsonl: holds 17 documents, the manifest says 12 [count]",
+        "error: corpus.jsonl: contains 17 documents, but the manifest says 12 [count]",
     ]
 
 
@@ -475,7 +478,7 @@ def test_the_numbers_of_the_manifest(dataset: Path) -> None:
     labels = f"error: qrels/dev.jsonl: {COUNT}"
     assert told(positives=4, hard_negatives=2) == []
     assert told(positives=5) == told(hard_negatives=3) == told(positives=2, hard_negatives=4) == [labels]
-    assert told(queries=3) == ["error: queries.jsonl: holds 6 queries, the manifest says 7 [count]", labels]
+    assert told(queries=3) == ["error: queries.jsonl: contains 6 queries, but the manifest says 7 [count]", labels]
 
 
 # -- what tells the negatives --------------------------------------------------------------------------------------
@@ -566,5 +569,5 @@ def test_secrets_in_the_files_for_readers(dataset: Path, name: str) -> None:
     else:
         (dataset / name).write_bytes((dataset / name).read_bytes() + b"\xff\n# token: 0123456789abcdef\n")
         rehash(dataset)
-    hint = "holds something like a key or password (token:...): remove it and export again [secret]"
+    hint = "contains something that looks like a key or password (token:...): remove it and export again [secret]"
     assert said(dataset) == [f"error: {name}: {hint}"]

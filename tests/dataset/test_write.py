@@ -218,7 +218,7 @@ CORPUS, QUERIES, QRELS = list(BASE.corpus), list(BASE.queries), list(BASE.qrels)
         ({"info": dataclasses.replace(INFO, task="chat")}, "task 'chat' is unknown: use one of qa, long-doc"),
         ({"corpus": [*CORPUS, CORPUS[3]]}, "document id 'doc003' appears twice"),
         ({"corpus": [*CORPUS, CorpusRow("z", "", " \n")]}, "document 'z' has no text"),
-        ({"corpus": [*CORPUS, CorpusRow("z z", "", "x")]}, "document id 'z z' is empty or contains white space"),
+        ({"corpus": [*CORPUS, CorpusRow("z z", "", "x")]}, "document id 'z z' is empty or contains whitespace"),
         ({"corpus": [*CORPUS, CorpusRow("z", "", "\ud800")]}, "document 'z' cannot be written"),
         ({"corpus": CORPUS[:5]}, "3 labelled document.* not in the corpus, for example 'doc005'"),
         ({"queries": []}, "no query was accepted"),

@@ -135,7 +135,7 @@ def test_what_arrives_is_checked(listed: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="but the list has"):
         fetch_collection(found, one)
     Archives.files["/one.zip"] = good + b"more"
-    with pytest.raises(FetchError, match="sends more than"):
+    with pytest.raises(FetchError, match="larger than"):
         fetch_collection(found, one)
     del Archives.files["/one.zip"]
     with pytest.raises(FetchError, match="404"):
@@ -193,7 +193,7 @@ def test_sets_that_are_not_there_are_named(listed: Path, tmp_path: Path) -> None
         ({"md5": None, "bytes": None}, "`get` must say how"),
         ({"name": "../up"}, "should match pattern"),
         ({"parts": ["a/b"]}, "should match pattern"),
-        ({"name": "many", "parts": ["a"]}, "many-a is in the list twice"),
+        ({"name": "many", "parts": ["a"]}, "many-a is listed twice"),
     ],
 )
 def test_lists_that_are_wrong(listed: Path, change: dict[str, object], words: str) -> None:

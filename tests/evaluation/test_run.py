@@ -92,7 +92,7 @@ def test_a_broken_retriever_is_caught(positions, scores, message):
         (b"q Q0 d 1 -inf t\n", "not finite"),
         (b"q Q0 d 1 1e300 t\n", "finite float32"),
         (b"q Q0 d 1 0.5\n", r"bad\.run:1: 5 columns"),
-        (b"q Q0 d 1 2 t\nq Q0 d 2 1 t\n", r"bad\.run:2: passage 'd' comes twice for query 'q'"),
+        (b"q Q0 d 1 2 t\nq Q0 d 2 1 t\n", r"bad\.run:2: passage 'd' appears twice for query 'q'"),
         (b"\n", "empty"),
         (b"q Q0 \xff 1 1 t\n", "not UTF-8"),
         (None, "no such file"),
@@ -178,7 +178,7 @@ def test_a_large_clean_run_meets_duckdb_alone_and_a_bad_line_is_named(
     for bad, words in (
         ("q1 Q0 doc 1 high tag\n", "score 'high' is not a number"),
         ("q1 Q0 doc 1 0.5\n", "5 columns"),
-        ("q0 Q0 doc0 1 0.5 tag\n", "passage 'doc0' comes twice for query 'q0'"),
+        ("q0 Q0 doc0 1 0.5 tag\n", "passage 'doc0' appears twice for query 'q0'"),
     ):
         path.write_text("".join([*lines[:50_000], bad, *lines[50_000:]]))
         with pytest.raises(DatasetError, match=f"a.run:50001: .*{words}"):

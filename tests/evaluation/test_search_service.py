@@ -103,7 +103,7 @@ def test_hits_outside_the_dataset_are_counted_unless_all_are(server, dataset, tm
         evaluate(dataset, [strict], tmp_path / "strict")
     for text in HITS:
         monkeypatch.setitem(HITS, text, ["13"])
-    with pytest.raises(DatasetError, match=r"the id '13', which is not in the dataset .* and so is no other hit"):
+    with pytest.raises(DatasetError, match=r"the id '13', which is not in the dataset .* and neither is any other hit"):
         evaluate(dataset, [wanted], tmp_path / "out", Options(fresh=True))
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, sett
     ("wrong", "words"),
     [
         ({"body": {"q": "{query}"}, "query_field": "q"}, "query_field would not be used"),
-        ({"body": {"size": "{k}"}}, "where does the query go"),
+        ({"body": {"size": "{k}"}}, "add one of them"),
         ({"body": {"v": "{vector}"}}, "`embedder` belong together"),
         ({"embedder": "all-minilm-l6-v2-int8"}, "`embedder` belong together"),
         ({"id_pattern": "^doc-"}, "has no group"),
@@ -302,4 +302,4 @@ def test_one_score_for_all_hits_is_said(dataset, tmp_path):
     (tmp_path / "systems.yaml").write_text("systems: [{name: flat, kind: 'flat:Flat'}]")
     systems = load_systems(tmp_path / "systems.yaml")
     (result,) = evaluate(dataset, systems, tmp_path / "out", Options(folder=tmp_path))
-    assert "flat: all hits of all queries have one and the same score" in note_lines([result])
+    assert "flat: all hits of all queries have the same score" in note_lines([result])

@@ -170,7 +170,7 @@ def test_a_pdf_that_takes_for_ever_is_dropped(tmp_path: Path, monkeypatch: pytes
     place = Place(tmp_path, licence="CC0-1.0", language="en")
     rows = list(PdfReader(PdfReader.Settings(path="."), place).read())
     found = [(row.source, row.reason, row.detail) for row in rows if isinstance(row, Dropped)]
-    assert found == [("a.pdf", "takes too long", "page 1 is not read after 1 s of processor time")]
+    assert found == [("a.pdf", "takes too long", "page 1 was not read within 1 s of processor time")]
 
 
 def test_the_pdf_files_after_a_bomb_are_read(tmp_path: Path) -> None:

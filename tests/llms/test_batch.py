@@ -279,7 +279,7 @@ def test_a_stop_leaves_the_batch_and_the_next_run_pays_once(
     said = stopped_while(step, server.base_url, tmp_path, store, monkeypatch)
     assert not store.rows and len(store.reservations) == 5
     if step in ("_wait", "_fetch"):
-        assert len(said) == 1 and said[0].startswith("batch airgen-") and "5 requests stays with 127.0.0.1" in said[0]
+        assert len(said) == 1 and said[0].startswith("batch airgen-") and "5 requests continues at 127.0.0.1" in said[0]
     else:
         assert not said
     server.set(batch_seconds=0)

@@ -121,7 +121,7 @@ def test_more_open_reservations_than_spent_leave_nothing_spent() -> None:
 
 @pytest.mark.parametrize("limit", [-1.0, -0.001, float("nan")])
 def test_a_limit_that_is_no_amount(limit: float) -> None:
-    with pytest.raises(UsageError, match=r"budget: .* is not an amount of US dollars: give 0 or more"):
+    with pytest.raises(UsageError, match=r"budget: .* is not an amount in US dollars: give 0 or more"):
         Budget(limit)
 
 

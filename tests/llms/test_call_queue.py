@@ -267,7 +267,7 @@ async def test_pauses_double_up_to_half_a_minute_with_a_random_share(backoff: fl
     assert engine.usage()["query"].retries == {"http_500": 5}
 
 
-GONE = f"{WHO} does not answer ({{}}) after {{}} tries: run the same command again once it does"
+GONE = f"{WHO} did not respond after {{1}} tries ({{0}}): run the same command again once it does"
 
 
 @pytest.mark.parametrize(

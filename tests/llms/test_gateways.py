@@ -106,7 +106,7 @@ NAME, LOOKS, HOLDS = "must be the name of an environment variable", "looks like 
         ("base_url: ['https://me:abc123@h/v1', 'http://h']", "must be a single address.*a router"),
         ("base_url: 'localhost:8000/v1'", r"llm\.base_url: 'localhost:8000/v1' is not an http"),
         *((f"base_url: '{url}'", "is not an http") for url in ("ftp://x/v1", "", "http://")),
-        ("extra_body: {max_tokens: 9, n: 3}", "must not hold max_tokens, n"),
+        ("extra_body: {max_tokens: 9, n: 3}", "must not contain max_tokens, n"),
         ("headers: {Host: h}", "cannot be set as a header"),
     ],
 )

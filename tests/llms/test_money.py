@@ -223,7 +223,7 @@ def test_status_says_what_stands_behind_no_answer() -> None:
         {"directory": "runs/p", "running": False, "finished": False, "stages": {}, "money": spent}
     ).text()
     assert "spent $5.00" in lines and "$0.50 for attempts whose answer was not kept" in lines
-    assert "$4.00, the most that 2 calls in flight at a kill or a crash can have cost" in lines
+    assert "$4.00, the maximum cost of 2 calls in flight at a kill or crash" in lines
 
 
 # -- prices -----------------------------------------------------------------------------------------------------------

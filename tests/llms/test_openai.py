@@ -87,13 +87,13 @@ def test_what_will_never_work_stops_within_a_few_calls_with_the_servers_words(
 
 
 def test_an_address_without_a_path_is_a_probable_slip(loopback: Callable[..., Any]) -> None:
-    with pytest.raises(LlmError, match=r"HTTP 404.*\(llm\.base_url has no path, and most servers want /v1"):
+    with pytest.raises(LlmError, match=r"HTTP 404.*\(llm\.base_url has no path, and most servers need /v1"):
         send(openai(loopback().base_url.removesuffix("/v1")), requests(1)[0])
 
 
 def test_a_server_that_dies_half_way(loopback: Callable[..., Any], tmp_path: Path) -> None:
     first = loopback(latency=0.01, die_after=100)
-    with pytest.raises(Stopped, match=r"does not answer .*same command"):
+    with pytest.raises(Stopped, match=r"did not respond .*same command"):
         ask_all(first.base_url, tmp_path / "w.duckdb", requests(300), retries=2)
     second = loopback()
     answers, engine = ask_all(second.base_url, tmp_path / "w.duckdb", requests(300))

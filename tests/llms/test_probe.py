@@ -160,7 +160,7 @@ def test_check_says_what_it_did_not_test_and_with_a_probe_how_long_it_takes(
         pytest.skip("airgen fetch tests")
     check = ["check", str(path), "--runs", str(tmp_path / "runs")]
     printed = call(*check)
-    assert "not tested: whether m answers" in printed and "besides the LLM's own time" in printed.splitlines()[0]
+    assert "not tested: whether m answers" in printed and "plus the LLM's own time" in printed.splitlines()[0]
     assert server.stats()["requests"] == 0
     printed = call(*check, "--probe", "--stages")
     assert "probe: m: " in printed and "of calls to models" in printed and "not tested" not in printed

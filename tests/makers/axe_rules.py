@@ -1,4 +1,4 @@
-"""The rules of accessibility, by axe-core, for tests that drive a browser."""
+"""Accessibility rules, checked by axe-core, for browser tests."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "
 
 
 def violations(page: Any) -> list[str]:
-    """What breaks a rule in a page as it is now, with the element and why."""
+    """Return the rule violations of a page in its current state, with the element and the reason."""
     if not page.evaluate("'axe' in window"):
         page.evaluate((AXE / "axe.min.js").read_text())
     found = page.evaluate(

@@ -1,4 +1,4 @@
-"""A directory in BEIR format, written from a few rows; and what is in one."""
+"""Write a directory in BEIR format from a few rows, and read one."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,8 @@ Rows = Iterable[Mapping[str, Any]]
 def write_beir(
     folder: Path, corpus: Rows, queries: Rows, qrels: Mapping[str, Iterable[tuple[str, str, int]]], **info: object
 ) -> Path:
-    """`qrels`: {split: (query id, passage id, label)}. `info`: what a manifest says; without it there is none."""
+    """Write a BEIR directory. `qrels` is {split: (query id, passage id, label)}; a manifest is written if `info` is
+    given."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     for name, rows in (("corpus", corpus), ("queries", queries)):
         write_rows(folder / f"{name}.jsonl", rows)
@@ -24,23 +25,23 @@ def write_beir(
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON Lines."""
+    """Read the rows of a JSON Lines file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def write_rows(path: Path, rows: Rows) -> None:
-    """Write a file of JSON Lines."""
+    """Write a JSON Lines file."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def label_rows(dataset: Path) -> list[dict[str, Any]]:
-    """All label rows of a dataset of airgen, with their split."""
+    """Return all label rows of an airgen dataset with their split."""
     files = sorted((dataset / "qrels").glob("*.jsonl"))
     return [{**row, "split": file.stem} for file in files for row in read_rows(file)]
 
 
 def data_files(dataset: Path) -> dict[str, bytes]:
-    """The bytes of a dataset by path, but for what describes it and its pipeline."""
+    """Return the bytes of a dataset by path, except files that describe it and its pipeline."""
     about = ("manifest.json", "README.md", "croissant.json", "pipeline.yaml")
     paths = sorted(path for path in dataset.rglob("*") if path.is_file() and path.name not in about)
     assert paths

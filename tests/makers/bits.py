@@ -1,4 +1,4 @@
-"""Prints what dense systems find, and the files of a small job with its evaluation, as hashes: one line each.
+"""Print hashes of the hits of dense systems, and of the files of a small job with its evaluation, one per line.
 
 python bits.py FOLDER        a folder of `job_maker`: FOLDER/job.yaml
 """
@@ -19,7 +19,7 @@ def show(name: str, *parts: bytes) -> None:
 
 
 def searches() -> None:
-    """Exact, sharded, late, LSA and lexical search, one query alone and among others, and scores of vectors."""
+    """Run exact, sharded, late, LSA and lexical search, with one query and with several, and score vectors."""
     from airgen import exact_arithmetic
     from airgen.evaluation.significance import fisher_test, resampled_means
     from airgen.retrievers.dense import exact_search
@@ -82,7 +82,7 @@ def searches() -> None:
 
 
 def job(folder: Path) -> None:
-    """The files of a job with its evaluation, but for what holds times or names the machine."""
+    """Return the files of a job with its evaluation, except those with times or the name of the machine."""
     from encode_once import encoding_once
 
     from airgen.api import run

@@ -1,15 +1,14 @@
-"""A real Chromium for tests of pages, by Playwright.
+"""A real Chromium for tests of pages, driven by Playwright.
 
     def test_a_page(browse, tmp_path):
         page = browse(tmp_path / "index.html")          # a file, or an address on this machine
         page.get_by_role("button", name="Save").click()
 
-A test fails if a page of it wrote an error to the console, raised one, or asked for anything outside: only `file:`,
-`data:`, `blob:` and the address of `open_to` are inside. What a test provokes on purpose it takes from
-`browse.problems`.
+A test fails if one of its pages logs or raises an error, or requests anything external: only `file:`, `data:`, `blob:`
+and the address of `open_to` are allowed. A test removes problems that it provokes on purpose from `browse.problems`.
 
-One browser serves all tests of a process; each page call has a fresh profile. Between two tests Playwright's event loop
-is set aside, so that jobs can call `asyncio.run`; within a test run the job first, or inside `browse.aside()`.
+One browser serves all tests of a process, and each page has a fresh profile. Between tests, Playwright's event loop is
+hidden, so that jobs can call `asyncio.run`. Within a test, run the job first, or inside `browse.aside()`.
 """
 
 import asyncio
@@ -32,12 +31,12 @@ SECONDS = 20  # for anything that a page is waited for; it is hit only by a fail
 
 
 def chromium() -> str | None:
-    """The browser that tests drive: AIRGEN_CHROMIUM, or the first of the usual names on PATH."""
+    """Return the browser for tests: AIRGEN_CHROMIUM, or the first of the usual names on PATH."""
     return os.environ.get("AIRGEN_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 class Browser:
-    """One Chromium and Playwright's event loop, which runs only while a page is driven."""
+    """A Chromium and Playwright's event loop, which runs only while a page is driven."""
 
     def __init__(self, program: str) -> None:
         from playwright.sync_api import sync_playwright
@@ -49,7 +48,7 @@ class Browser:
 
     @contextmanager
     def aside(self, away: bool = True) -> Iterator[None]:
-        """Inside, asyncio knows of no running event loop; with `away=False` it knows of Playwright's."""
+        """Hide Playwright's event loop from asyncio in the block; with `away=False`, show it."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(None if away else self._loop)
         try:
@@ -63,7 +62,7 @@ class Browser:
 
 
 class Browse:
-    """Opens pages, each in a profile of its own, and keeps what went wrong in them."""
+    """Opens pages, each in its own profile, and records their problems."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -73,17 +72,18 @@ class Browse:
         self._open: list[Any] = []
 
     def __call__(self, where: Path | str, **options: Any) -> Any:
-        """A new page at a file or address. `options` are Playwright's of a browser context: color_scheme, viewport."""
+        """Open a new page at a file or address. `options` are those of a Playwright browser context, such as
+        color_scheme or viewport."""
         page = self.context(**options).new_page()
         page.goto(where.resolve().as_uri() if isinstance(where, Path) else where)
         return page
 
     def open_to(self, address: str) -> None:
-        """Requests to the host and port of this address are inside."""
+        """Allow requests to the host and port of this address."""
         self.origins.append("{0.scheme}://{0.netloc}".format(urlsplit(address)))
 
     def context(self, **options: Any) -> Any:
-        """A fresh profile: no cookies, no storage, its own downloads."""
+        """Create a fresh profile without cookies or storage, and with its own downloads."""
         context = self._browser.chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
         self._open.append(context)
         context.set_default_timeout(SECONDS * 1000)
@@ -94,14 +94,14 @@ class Browse:
         return context
 
     def until(self, page: Any, condition: Callable[[], bool]) -> None:
-        """Let the page go on until something is so here; raises AssertionError after SECONDS."""
+        """Let the page run until a condition holds; raises AssertionError after SECONDS."""
         end = time.monotonic() + SECONDS
         while not condition():
             assert time.monotonic() < end, f"it did not come: {self.problems}"
             page.wait_for_timeout(10)
 
     def close(self) -> None:
-        """Close what is open; what pages still had to say is in `problems`."""
+        """Close all pages, adding their last messages to `problems`."""
         for context in self._open:
             context.close()
 
@@ -120,7 +120,7 @@ class Browse:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A real Chromium; tests that want it skip where there is none."""
+    """Provide a real Chromium; tests that need it are skipped if there is none."""
     program = chromium()
     if program is None:
         pytest.skip("no Chromium is installed (AIRGEN_CHROMIUM names one elsewhere)")
@@ -134,7 +134,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def browse(browser: Browser) -> Iterator[Browse]:
-    """Open pages; the test fails on what `Browse.problems` has at its end."""
+    """Open pages; the test fails if `Browse.problems` is not empty at the end."""
     pages = Browse(browser)
     with browser.aside(away=False):
         yield pages

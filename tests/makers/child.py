@@ -1,7 +1,7 @@
-"""A program in a process of its own, which a test may kill: `python -c CODE WORDS` without what imports take.
+"""Run a program in its own process, which a test may kill: `python -c CODE WORDS` without the time for imports.
 
-Children are forks of one server that has imported airgen already, and nothing else: it has one thread, no open file of
-a test, and none of what a test replaced.
+Children are forks of a server that has only imported airgen: it has one thread, no open files from tests, and no
+monkeypatches.
 """
 
 import multiprocessing
@@ -45,7 +45,7 @@ class Child:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, if it still runs, and its end; what it wrote is gone."""
+        """Kill the program if it is running, and wait for it; its output is discarded."""
         self._process.kill()
         self.wait()
         self._close()
@@ -55,7 +55,7 @@ class Child:
         self.stderr.close()
 
     def wait(self, seconds: float = 300) -> int:
-        """Its exit code."""
+        """Wait for the program, and return its exit code."""
         self._process.join(seconds)
         assert self._process.exitcode is not None, "it does not end"
         return self._process.exitcode
@@ -74,13 +74,13 @@ AIRGEN = "import sys\nfrom airgen.cli import main\nmain(sys.argv[1:])"
 
 
 def start(code: str, *words: object, cwd: Path | None = None, **env: str) -> Child:
-    """Start a program; `words` are its `sys.argv[1:]`, and `env` is added to the environment."""
+    """Start a program. `words` are its `sys.argv[1:]`, and `env` is added to the environment."""
     return Child(code, words, cwd, env)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a program wrote, and its exit code."""
+    """The output of a program, and its exit code."""
 
     returncode: int
     stdout: str
@@ -88,14 +88,14 @@ class Ended:
 
 
 def finish(code: str, *words: object, cwd: Path | None = None, **env: str) -> Ended:
-    """Run a program to its end. It may write no more than a pipe holds to standard error."""
+    """Run a program to its end. Its standard error must fit into a pipe."""
     with start(code, *words, cwd=cwd, **env) as child:
         out, err = child.stdout.read(), child.stderr.read()
     return Ended(child.wait(), out, err)
 
 
 def kill_at_line(number: int, code: str, *words: object, **env: str) -> None:
-    """SIGKILL a program as soon as it has written so many lines to standard output."""
+    """Kill a program as soon as it has written `number` lines to standard output."""
     with start(code, *words, **env) as child:
         for _ in range(number):
             assert child.stdout.readline(), child.stderr.read()

@@ -1,4 +1,4 @@
-"""Call a command as a user does."""
+"""Call commands as a user does."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from airgen.cli import find_app
 
 
 def invoke(*words: object, raises: bool = False) -> Any:
-    """What came of `airgen WORDS`: exit_code, stdout, output, exception."""
+    """Run `airgen WORDS`, and return the result: exit_code, stdout, output and exception."""
     app, _, rest = find_app([str(word) for word in words])
     return CliRunner().invoke(app, rest, catch_exceptions=not raises)
 
 
 def call(*words: object, code: int = 0) -> str:
-    """What `airgen WORDS` prints to standard output; its exit code must be `code`. Errors are raised."""
+    """Run `airgen WORDS`, and return its standard output. Its exit code must be `code`; errors are raised."""
     result = invoke(*words, raises=True)
     assert result.exit_code == code, result.output
     return str(result.stdout)

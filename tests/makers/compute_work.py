@@ -1,4 +1,4 @@
-"""Work for tests of workers: functions that a worker can import, and that die, hang or fail on purpose."""
+"""Work for tests of workers: importable functions that die, hang or fail on purpose."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ def _nothing() -> Callable[[Any], Any]:
 
 
 def doubling() -> Work[Any, Any]:
-    """Items of any size."""
+    """Work on items of any size."""
     return Work("doubling", _double, _nothing)
 
 
@@ -36,12 +36,12 @@ def _pids() -> Callable[[int], tuple[int, str]]:
 
 
 def where() -> Work[int, tuple[int, str]]:
-    """The process of each item, and the threads that it may use."""
+    """Return the process of each item, and its number of threads."""
     return Work("where", lambda item: (os.getpid(), ""), _pids)
 
 
 def _first_time(folder: Path, item: int, times: int) -> bool:
-    """Whether an item is seen for one of the first `times`, by any process."""
+    """Return whether this is one of the first `times` that any process sees an item."""
     for number in range(times):
         try:
             (folder / f"{item}.{number}").touch(exist_ok=False)
@@ -61,7 +61,7 @@ def _die(folder: Path, number: int, times: int) -> Callable[[int], int]:
 
 
 def dying(folder: Path, number: int, times: int = 1) -> Work[int, int]:
-    """The worker that gets an item is killed, the first `times`."""
+    """Kill the worker that gets an item, the first `times`."""
     return Work("dying", _double, partial(_die, folder, number, times))
 
 
@@ -80,7 +80,7 @@ def _stay(door: Path, node: str) -> Callable[[int], int]:
 
 
 def staying(door: Path, node: str) -> Work[int, int]:
-    """The worker on a node of Ray says through the pipe `door` that it has an item, and keeps it for ever."""
+    """Let a worker on a Ray node announce through the pipe `door` that it has an item, and keep it forever."""
     return Work("staying", _double, partial(_stay, door, node))
 
 
@@ -94,12 +94,12 @@ def _fail(kind: str) -> Callable[[int], int]:
 
 
 def failing(kind: str) -> Work[int, int]:
-    """The work itself fails for item 7."""
+    """Fail for item 7."""
     return Work("failing", _fail(kind), partial(_fail, kind))
 
 
 class HashEmbedder(Component):
-    """Vectors of 16 dimensions by a hash of the text: an embedder of one's own that loads at once."""
+    """A user-defined embedder that loads at once, with hash-based vectors of 16 dimensions."""
 
     name, dim, travels = "hash", 16, True
 

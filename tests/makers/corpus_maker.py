@@ -1,4 +1,4 @@
-"""Small corpora made on the spot, so that every reader is tried on real files."""
+"""Make small corpora, so that every reader is tested on real files."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,7 @@ BARE = {
 
 
 def corpus(folder: Path, reader: dict[str, Any], **more: Any) -> CorpusSettings:
-    """Settings of a corpus in `folder`, with all cleaning off unless `clean` says otherwise."""
+    """Return the settings of a corpus in `folder`, without cleaning unless `clean` is given."""
     clean = {**BARE, **more.pop("clean", {})}
     values = {"name": "made", "language": "en", "domain": "test", "licence": "CC0-1.0", "source": "made here"}
     values |= {"tokenizer": "words", "reader": reader, "clean": clean, **more}
@@ -21,7 +21,7 @@ def corpus(folder: Path, reader: dict[str, Any], **more: Any) -> CorpusSettings:
 
 
 def prose(number: int, words: int = 60) -> str:
-    """A paragraph of made-up words: no two of these share a run of five words."""
+    """Return a paragraph of random words; no two paragraphs share a run of five words."""
     syllables = ("ka", "lo", "mi", "ru", "te", "sha", "vor", "en", "pi", "dal")
     draw = random.Random(number)
     return " ".join("".join(draw.choices(syllables, k=4)) for _ in range(words)) + "."

@@ -37,7 +37,8 @@ INFO = DatasetInfo(
 
 
 def make_content(n_documents: int = 12, n_queries: int = 6, **changes: Any) -> DatasetContent:
-    """`n_queries` queries, the last third in dev; query i has the positives i and i+1 and the negative i+2."""
+    """Make Make `n_queries` queries, the last third in dev; query i has the positives i and i+1 and the negative
+    i+2."""
     corpus = [
         CorpusRow(
             id=f"doc{i:03d}",
@@ -78,12 +79,12 @@ def make_content(n_documents: int = 12, n_queries: int = 6, **changes: Any) -> D
 
 @pytest.fixture(autouse=True)
 def no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flushing to the disk matters when the power fails, which no test does; it is most of the time otherwise."""
+    """Turn off flushing to disk, which takes most of the time and matters only if the power fails."""
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """A finished dataset directory."""
+    """Provide a finished dataset directory."""
     write_dataset(tmp_path / "weather-notes", make_content())
     return tmp_path / "weather-notes"

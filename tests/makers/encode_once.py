@@ -1,8 +1,8 @@
-"""The small ONNX encoder computes each text once in a process: the jobs of the tests have the same few passages.
+"""Let the small ONNX encoder compute each text once per process, since the tests' jobs have the same few passages.
 
-The states of a text depend on nothing but its tokens and the model's file (tests/retrievers and tests/compute show that
-on the encoder as it is), so a job gives the same bytes with and without this. Loading the model and encoding are three
-quarters of a small job.
+The states of a text depend only on its tokens and the model file (as tests/retrievers and tests/compute show with the
+unmodified encoder), so a job gives the same bytes with and without this. Loading the model and encoding take three
+quarters of the time of a small job.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ LIMIT = 1000  # texts, of 0.1 MB each or less
 
 
 class Kept:
-    """What was loaded, by the identity of its file; and the states of the latest texts, by model and tokens."""
+    """Loaded models by file identity, and the states of the latest texts by model and tokens."""
 
     on = True
     loaded: dict[tuple[Any, ...], Any] = {}  # noqa: RUF012
@@ -33,7 +33,7 @@ def _identity(path: Path) -> tuple[Any, ...]:
 
 @contextmanager
 def encoding_once() -> Iterator[None]:
-    """Keep what the encoder loads and computes."""
+    """Cache the encoder's models and results."""
     from airgen.retrievers.dense import onnx_encoder
 
     kind, plain_tokenizer = onnx_encoder.OnnxModel, onnx_encoder.load_tokenizer
@@ -87,7 +87,7 @@ def encode_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def encoder_as_it_is() -> Iterator[None]:
-    """Compute every time: for tests of the encoder itself, in whose conftest.py this is imported."""
+    """Turn the cache off, for tests of the encoder itself, whose conftest.py imports this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kept, "on", False)
         yield

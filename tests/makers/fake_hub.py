@@ -3,9 +3,9 @@
     with FakeHub() as hub:
         hub.faults.append(Fault("commit", status=503))
         ... HfApi(endpoint=hub.url, token=GOOD_TOKEN) ...
-        hub.repositories["org/name"].files        # what is at main
+        hub.repositories["org/name"].files        # the files at main
 
-It keeps every byte that arrived for each repository, so that a test can search it.
+It keeps all bytes sent to each repository, so that tests can search them.
 """
 
 import base64
@@ -58,7 +58,7 @@ class Repository:
         return self.commits[-1].files
 
     def at(self, revision: str) -> Commit:
-        """A commit by its id, a tag or `main`. Raises _Answer for an unknown revision."""
+        """Return a commit by its id, a tag or `main`. Raises _Answer for an unknown revision."""
         oid = self.commits[-1].oid if revision == "main" else self.tags.get(revision, revision)
         for commit in self.commits:
             if commit.oid == oid:
@@ -122,7 +122,7 @@ class FakeHub:
         self.repositories[repo].add({".gitattributes": b"", **(files or {})})
 
     def download(self, repo: str, out: Path, token: str = READ_TOKEN) -> Path:
-        """What a user of the repository gets."""
+        """Download the repository as a user does."""
         from huggingface_hub import snapshot_download
 
         snapshot_download(
@@ -133,13 +133,13 @@ class FakeHub:
         return out
 
     def public_bytes(self) -> bytes:
-        """Everything that ever arrived for a public repository."""
+        """Return everything that was ever sent to a public repository."""
         return b"\n".join(body for repo in self.repositories.values() if not repo.private for body in repo.arrived)
 
     # -- the API -----------------------------------------------------------------------------------------------------
 
     def _serve(self, asked: Asked) -> tuple[Any, ...] | None:
-        """Status, body and headers of an answer; None where the connection is dropped."""
+        """Return the status, body and headers of a response, or None to drop the connection."""
         path, method = unquote(urlsplit(asked.path).path), asked.method.replace("HEAD", "GET")
         routes = ((name, re.fullmatch(pattern, path)) for of, pattern, name in ROUTES if method == of)
         name, match = next(((name, match) for name, match in routes if match), ("", None))

@@ -1,4 +1,4 @@
-"""HTTP servers in a thread of the test, which end with it."""
+"""HTTP servers in a thread of the test, which stop with it."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ class Quiet(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
-    """A server of this handler while the block lasts."""
+    """Run a server with this handler during the block."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -43,9 +43,9 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServ
 
 @contextmanager
 def answering(answer: Callable[[Asked], tuple[Any, ...] | None]) -> Iterator[str]:
-    """The address of a server while the block lasts. `answer` gives (status, body) or (status, body, headers).
+    """Run a server during the block, and yield its address. `answer` returns (status, body) or (status, body, headers).
 
-    Where it gives None, the connection breaks. A body that is neither bytes nor text is sent as JSON.
+    If it returns None, the connection is dropped. A body that is neither bytes nor text is sent as JSON.
     """
 
     class Handler(Quiet):

@@ -1,4 +1,4 @@
-"""A whole job on a small corpus of our own making, with the scripted model and real re-rankers."""
+"""Make a whole job on a small corpus, with the scripted model and real re-rankers."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ PLACES = ("in northern valleys", "near the coast", "under dry conditions", "afte
 
 
 def make_corpus(path: Path, passages: int) -> None:
-    """A JSONL corpus of sentences about a few topics; equal calls write equal bytes."""
+    """Write a JSONL corpus of sentences about a few topics; equal calls write equal bytes."""
     with path.open("w", encoding="utf-8") as out:
         for number in range(passages):
             random = rng("corpus", number)
@@ -85,7 +85,7 @@ WORDS = {
 
 @pytest.fixture
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A folder with a corpus, its YAML and a pipeline."""
+    """Provide a folder with a corpus, its YAML and a pipeline."""
     text = getattr(request.module, "JOB", PIPELINE)
     if text == PIPELINE and not models.fetched("all-minilm-l6-v2-int8"):
         pytest.skip("airgen fetch tests")
@@ -104,7 +104,7 @@ ANSWERED = {**JUDGE, "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25]"}
 
 @pytest.fixture
 def distinct(folder: Path) -> None:
-    """Each document shares a third of its words with the next one, and nothing with others.
+    """Make documents that share a third of their words with the next document, and none with others.
 
     The scripted model's queries are words of their document, which is then the first to be found, or its neighbour.
     """
@@ -119,7 +119,7 @@ def distinct(folder: Path) -> None:
 
 
 def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a pipeline's settings, with other values at some paths: {"control.recall.top_k": 9}."""
+    """Copy a pipeline's settings with changes at some paths: {"control.recall.top_k": 9}."""
     copy: dict[str, Any] = json.loads(json.dumps(values))
     for path, value in changes.items():
         *parents, last = path.split(".")
@@ -131,13 +131,13 @@ def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def job_of(path: Path, values: dict[str, Any], runs: Path) -> Job:
-    """The job of these settings, which are written to the path."""
+    """Write the settings to the path, and return their job."""
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
     return Job(path, runs)
 
 
 def run_quietly(job: Job, **options: Any) -> RunResult:
-    """Run a job, without a word on the screen."""
+    """Run a job without output."""
     return run_job(job, Display(job.directory / "status.json", Console(quiet=True)), **options)
 
 
@@ -208,7 +208,7 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def model_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Request], Reply | None]], None]:
-    """Let a function answer for the scripted model; where it gives None, the model answers as always."""
+    """Let a function answer for the scripted model; if it returns None, the model answers as usual."""
 
     def replace(answer: Callable[[Request], Reply | None]) -> None:
         send = ScriptedBackend.send
@@ -223,7 +223,7 @@ def model_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Request],
 
 @pytest.fixture
 def asked(model_says: Callable[..., None]) -> list[Request]:
-    """What the model is asked, while it answers as always."""
+    """Record the requests to the model, which answers as usual."""
     requests: list[Request] = []
     model_says(requests.append)  # which gives None
     return requests

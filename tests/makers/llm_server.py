@@ -286,7 +286,7 @@ class Server:
 
 
 def answer(body: Json, key: str, text: str) -> Json:
-    """A deterministic answer, usage included: four characters a token."""
+    """Return a deterministic answer with its usage, at four characters per token."""
     asked = sum(len(message["content"]) for message in body["messages"]) // 4
     message = {"role": "assistant", "content": text or json.dumps({"query": f"what is {key}?"})}
     choice: Json = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -299,7 +299,7 @@ def answer(body: Json, key: str, text: str) -> Json:
 
 
 def thinking(body: Json, found: Json, tokens: int, place: str | None) -> Json:
-    """The answer of a model that thinks first, for so many tokens; cut off where the maximum is reached."""
+    """Return the answer of a model that first thinks for a number of tokens, cut off at the maximum."""
     if not tokens:
         return found
     (choice,), usage = found["choices"], found["usage"]
@@ -343,7 +343,7 @@ EARLY = {
 
 
 async def serve(settings: Json) -> tuple[web.AppRunner, int]:
-    """Start a server in the running loop: what ends it, and its port."""
+    """Start a server in the running loop, and return its stop function and port."""
     server = Server({"batch_seconds": 0.1, **settings})
     app = web.Application(client_max_size=1 << 28)
     app.add_routes(
@@ -365,7 +365,7 @@ async def serve(settings: Json) -> tuple[web.AppRunner, int]:
 
 
 async def die(runner: web.AppRunner) -> None:
-    """As if the server's process were killed: nobody listens, and every connection breaks."""
+    """Act as if the server's process were killed: stop listening, and drop every connection."""
     for site in list(runner.sites):
         await site.stop()
     for connection in runner.server.connections if runner.server else ():

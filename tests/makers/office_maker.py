@@ -1,4 +1,4 @@
-"""Small documents of Word, PowerPoint and LibreOffice, and EPUB books."""
+"""Make small documents for Word, PowerPoint and LibreOffice, and EPUB books."""
 
 import io
 import zipfile
@@ -26,12 +26,12 @@ def _packed(members: Mapping[str, str | bytes]) -> bytes:
 
 
 def run(text: str) -> str:
-    """A run of text."""
+    """Return a run of text."""
     return f"<w:r><w:t xml:space='preserve'>{text}</w:t></w:r>"
 
 
 def word(body: str, parts: Mapping[str, str] | None = None, change: Callable[[str], bytes] = str.encode) -> bytes:
-    """A document with this body. `parts`: {name below word/: XML}, or with `../` another file. `change`: makes
+    """Make a document with this body. `parts` is {name below word/: XML}, or with `../` another file. `change` makes
     the bytes of its main part."""
     rels = f"<Relationship Id='r1' Type='{REL}/officeDocument' Target='word/document.xml'/>"
     inner = f"<Relationship Id='h1' Type='{REL}/aFChunk' Target='../inner.html'/>"
@@ -49,8 +49,8 @@ def word(body: str, parts: Mapping[str, str] | None = None, change: Callable[[st
 def epub(
     chapters: Mapping[str, str | bytes], spine: Sequence[str] = (), locked: Sequence[str] = (), lost: bool = False
 ) -> bytes:
-    """A book of these chapters. `spine`: their order, `NAME:no` for one that is not linear; `locked`: encrypted parts;
-    `lost`: the book names a chapter that it does not have."""
+    """Make a book of these chapters. `spine` is their order, with `NAME:no` for non-linear chapters; `locked` are
+    encrypted parts; with `lost`, a listed chapter is missing."""
     refs = "".join(
         f"<itemref idref='{name.split(':')[0]}'{' linear=' + repr('no') if ':' in name else ''}/>"
         for name in spine or chapters
@@ -79,7 +79,7 @@ SLIDE = f"xmlns:a='{A}' xmlns:p='{P}' xmlns:r='{REL}' xmlns:mc='{MC}'"
 
 
 def shape(text: str, place: str = "") -> str:
-    """A shape of a slide; `place`: the type of its placeholder."""
+    """Return a shape of a slide; `place` is the type of its placeholder."""
     kind = f"<p:nvSpPr><p:nvPr><p:ph type='{place}'/></p:nvPr></p:nvSpPr>" if place else ""
     return f"<p:sp>{kind}<p:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:txBody></p:sp>"
 
@@ -87,8 +87,8 @@ def shape(text: str, place: str = "") -> str:
 def pptx(
     slides: Sequence[Sequence[str]], notes: str = "", table: str = "", more: Mapping[str, str] | None = None
 ) -> bytes:
-    """A presentation: of each slide the title and other texts. notes: below the first one. table: a cell on it. more:
-    {member: XML}, or the XML inside the first slide under "slide"."""
+    """Make a presentation with the title and other texts of each slide. `notes` and `table` (a cell) belong to the
+    first slide. `more` is {member: XML}, or the XML inside the first slide under "slide"."""
     more = dict(more or {})
     extra = more.pop("slide", "")
     ids = "".join(f"<p:sldId id='{n}' r:id='r{n}'/>" for n in range(len(slides)))
@@ -125,7 +125,7 @@ OD_ROOT = " ".join(
 
 
 def odt(body: str, more: Mapping[str, str] | None = None) -> bytes:
-    """A text of LibreOffice. more: {member: XML}."""
+    """Make a LibreOffice text. `more` is {member: XML}."""
     text = f"<office:body><office:text>{body}</office:text></office:body>"
     content = f"<office:document-content {OD_ROOT}>{text}</office:document-content>"
     return _packed({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content, **(more or {})})

@@ -1,4 +1,4 @@
-"""Small PDF files, written by hand, so that a word can stand in any place of one."""
+"""Write small PDF files, with words at any position."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ def pdf(
     title: str = "",
     off: str = "",
 ) -> bytes:
-    """A file of pages of lines.
+    """Return a PDF file.
 
     Args:
-        pages: the lines of each page.
-        field: the value of a field of a form on the first page; without an appearance, as many programs save it.
-        note: the words of a note beside the first page.
-        unseen: words on the first page that are not painted, as those behind a scan.
-        bookmark: the title of an entry of the outline.
-        title: of the file.
-        off: words on the first page, outside of what is shown.
+        pages: The lines of each page.
+        field: The value of a form field on the first page, without an appearance, as many programs save it.
+        note: The text of a note on the first page.
+        unseen: Words on the first page that are not drawn, like those behind a scan.
+        bookmark: The title of an outline entry.
+        title: The title of the file.
+        off: Words on the first page outside the visible area.
     """
     objects: dict[int, bytes] = {}
     first = 10

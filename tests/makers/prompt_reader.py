@@ -1,4 +1,5 @@
-"""What the tests of prompts share: values to render with, hostile ones, and what a person read last."""
+"""Shared parts of the tests of prompts: values for rendering, hostile values, and the versions last read by a
+person."""
 
 from pathlib import Path
 
@@ -41,7 +42,7 @@ ATTACKS = [
 
 
 def as_read(name: str, text: str) -> None:
-    """Compare a rendering with the one that a person read last."""
+    """Compare a rendering with the version last read by a person."""
     golden = GOLDEN / f"{name}.txt"
     # To accept a change after reading it: delete the file, run the tests once, read the new file, commit it.
     if not golden.exists():

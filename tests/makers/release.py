@@ -1,4 +1,4 @@
-"""What a release consists of, made from a tag and tried: `make release`. It publishes nothing.
+"""Build and test the files of a release from a tag, without publishing: `make release`.
 
     python tests/makers/release.py                  # in dist/; the wheel is tried without an extra, and with each alone
     python tests/makers/release.py embedded fast    # ... with these extras only
@@ -61,7 +61,7 @@ for module, packages in sorted(importlib.metadata.packages_distributions().items
 
 
 def call(*words: object, cwd: Path = ROOT, **environment: str) -> str:
-    """Standard output of a program. Whatever it said ends the release if it failed."""
+    """Return the standard output of a program. If it fails, its output ends the release."""
     done = subprocess.run(
         [str(word) for word in words], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -71,13 +71,13 @@ def call(*words: object, cwd: Path = ROOT, **environment: str) -> str:
 
 
 def need(right: object, words: str) -> None:
-    """End the release with these words where something is not right."""
+    """End the release with this message unless the condition holds."""
     if not right:
         sys.exit(f"release: {words}")
 
 
 def tagged_version() -> str:
-    """The version, which the tag and the changes name, of a tree that is what git has."""
+    """Return the version named by the tag and the changelog, for a clean git tree."""
     (version,) = re.findall(r'^__version__ = "(.+)"$', (ROOT / "airgen" / "__init__.py").read_text(), re.MULTILINE)
     need(not call("git", "status", "--porcelain"), "the tree has changes: commit or stash them")
     tags = call("git", "tag", "--points-at", "HEAD").split()
@@ -92,7 +92,7 @@ def tagged_version() -> str:
 
 
 def build(folder: Path) -> dict[str, bytes]:
-    """Wheel and sdist of the commit alone, by name."""
+    """Build the wheel and sdist of the commit, and return them by name."""
     source, epoch = folder / "source", call("git", "log", "-1", "--format=%ct").strip()
     packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -102,7 +102,8 @@ def build(folder: Path) -> dict[str, bytes]:
 
 
 def check_contents(built: dict[str, bytes], version: str) -> list[str]:
-    """Every file of the repository is there once, and no other; the metadata leads nowhere else. Returns the extras."""
+    """Check that the archives contain exactly the files of the repository, and that the metadata is correct. Returns
+    the extras."""
     tracked = set(call("git", "ls-files").splitlines()) - {".ci/run"}
     stem = f"airgen_bench-{version}"
     need(set(built) == {f"{stem}-py3-none-any.whl", f"{stem}.tar.gz"}, f"built {', '.join(built)}")
@@ -126,12 +127,12 @@ def check_contents(built: dict[str, bytes], version: str) -> list[str]:
 
 
 def differ(what: str, found: set[str], wanted: set[str]) -> None:
-    """End the release where two sets of files differ."""
+    """End the release if two sets of files differ."""
     need(found == wanted, f"{what} lacks {sorted(wanted - found)[:5]}, and has {sorted(found - wanted)[:5]} besides")
 
 
 def install(folder: Path, wheel: Path, extra: str) -> Path:
-    """The programs of an environment with nothing but the wheel and one extra; not even pip."""
+    """Create an environment with only the wheel and one extra, without pip, and return its programs."""
     venv.create(folder / "env")
     (folder / "constraint").write_text(CONSTRAINT)
     programs = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
@@ -142,7 +143,7 @@ def install(folder: Path, wheel: Path, extra: str) -> Path:
 
 
 def try_out(folder: Path, programs: Path, extra: str, version: str) -> None:
-    """The first commands of a user, and a whole job of the scripted model on the guide, with an empty cache."""
+    """Run a user's first commands, and a whole job with the scripted model on the guide, with an empty cache."""
     work = folder / "work"
     (work / "notes").mkdir(parents=True)
     for page in (ROOT / "docs").glob("[0-9]*.md"):

@@ -16,7 +16,7 @@ def unpacked(text: str) -> Any:
 
 
 def read_report(page: Path) -> dict[str, Any]:
-    """{name: value} of every chunk of a folder's `index.html`, or of a single HTML file."""
+    """Return {name: value} for every chunk of a folder's `index.html`, or of a single HTML file."""
     found = {name: unpacked(text) for name, text in _BLOCK.findall(page.read_text("utf-8"))}
     for path in sorted((page.parent / "data").rglob("*.js")) if not found else ():
         name, text = _CALL.fullmatch(path.read_text("ascii")).groups()  # type: ignore[union-attr]
@@ -26,19 +26,19 @@ def read_report(page: Path) -> dict[str, Any]:
 
 
 def cells(table: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The rows of a table of a page, as texts."""
+    """Return the rows of a page's table as texts."""
     rows = list(zip(*(column["texts"] for column in table["columns"]), strict=True))
     assert len(rows) == table["size"]
     return rows
 
 
 def column(table: dict[str, Any], title: str) -> dict[str, Any]:
-    """One column of a table of a page: its texts, and what it is sorted by."""
+    """Return a column of a page's table: its texts and sort keys."""
     return next(column for column in table["columns"] if column["title"] == title)
 
 
 def choices(table: dict[str, Any], name: str) -> list[str]:
-    """What each row of a table of a page has in a filter; an empty text for none."""
+    """Return the value of each row of a page's table in a filter, or ""."""
     values = next(
         ([value for value, _ in each["choices"]], each["at"]) for each in table["filters"] if each["name"] == name
     )
@@ -46,7 +46,7 @@ def choices(table: dict[str, Any], name: str) -> list[str]:
 
 
 def lives(data: dict[str, Any], key: str = "d0") -> dict[str, dict[str, Any]]:
-    """{query id: life} of a dataset, in the order of the table."""
+    """Return {query id: history} of a dataset in the order of the table."""
     blocks = [value for name, value in sorted(data.items()) if name.startswith(f"{key}/lives-")]
     every = [life for block in blocks for life in block]
     assert [life["id"] for life in every] == column(data[f"{key}/queries"]["table"], "Query")["ids"]

@@ -1,4 +1,4 @@
-"""A corpus of rows, and the settings of a job that runs without a model."""
+"""Make a corpus from rows, and the settings of a job that runs without a model."""
 
 import random
 from typing import Any
@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = {"language": "en", "clean": {"language": "off", "near_du
 
 
 def rows(count: int = 60) -> list[dict[str, Any]]:
-    """Documents about a few subjects, each of a product and a version."""
+    """Return documents about a few subjects, each with a product and a version."""
     drawn = random.Random(3)
     return [
         {
@@ -38,5 +38,5 @@ def rows(count: int = 60) -> list[dict[str, Any]]:
 
 
 def corpus(**more: Any) -> airgen.Corpus:
-    """The rows as a corpus."""
+    """Return the rows as a corpus."""
     return airgen.Corpus(rows(), **{"id": "url", "title": "name", "text": "body", **PLAIN, **more})

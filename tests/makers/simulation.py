@@ -1,6 +1,6 @@
-"""The engine in simulated time: a clock that jumps to the next timer, a store in memory, a computed server.
+"""Run the engine in simulated time: a clock that jumps to the next timer, an in-memory store and a computed server.
 
-Waiting takes no time, and every figure is exact and repeatable whatever else the machine does.
+Waiting takes no time, and all figures are exact and repeatable on a busy machine.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Jump(selectors.SelectSelector):
-    """Instead of waiting, moves the clock."""
+    """A selector that moves the clock instead of waiting."""
 
     now = 0.0
 
@@ -67,7 +67,7 @@ def simulate(main: Callable[[], Awaitable[T]]) -> T:
 
 
 def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that is a coroutine runs in simulated time."""
+    """Run a coroutine test in simulated time."""
 
     @functools.wraps(test)
     def run(*args: Any, **options: Any) -> None:
@@ -77,7 +77,7 @@ def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine runs in a loop of its own, in real time."""
+    """Run a coroutine test in its own loop, in real time."""
 
     @functools.wraps(test)
     def run(*args: Any, **options: Any) -> None:
@@ -91,7 +91,7 @@ def now() -> float:
 
 
 def set_clock(seconds: float) -> None:
-    """It is this time at once, whatever was to happen before."""
+    """Set the time at once, regardless of pending timers."""
     asyncio.get_running_loop()._jump.now = seconds  # type: ignore[attr-defined]
 
 
@@ -131,7 +131,7 @@ def ask_all(
 
 
 def send(backend: Backend, request: Request) -> Reply:
-    """One attempt."""
+    """Make one attempt."""
 
     async def main() -> Reply:
         try:
@@ -170,7 +170,7 @@ class MemoryStore:
 
     @property
     def spent(self) -> float:
-        """As `airgen.steps.ask.money` counts it."""
+        """Return the amount spent, counted like `airgen.steps.ask.money`."""
         rows = [*self.payments.values(), *(one for key, one in self.reservations.items() if key not in self.payments)]
         return sum(row.usd for row in rows)
 
@@ -243,7 +243,7 @@ async def outcomes_of(
 
 
 def requests(n: int, stage: str = "query", **params: Any) -> list[Request]:
-    """n different requests."""
+    """Make Make n different requests."""
     return [
         Request("m", (Message("user", f"number {i}"),), {"max_tokens": 100, **params}, stage=stage) for i in range(n)
     ]

@@ -1,4 +1,4 @@
-"""A hook of MkDocs: the pages of the site that are made when it is built (`make docs`).
+"""An MkDocs hook that generates pages when the site is built (`make docs`).
 
 `reference/python.md` is the API reference, `reference/settings.md` every setting, and the pages at the top of the
 repository that the guide links to come along. `nav` follows the list of docs/README.md.
@@ -21,7 +21,7 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
 def python_reference() -> str:
-    """The names of `airgen.api`: values first, then the commands by their group."""
+    """Return the reference of `airgen.api`: values first, then the commands by group."""
     groups: dict[str, list[str]] = {}
     for name in api.__all__:
         value = getattr(api, name)
@@ -58,7 +58,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that no file in docs/ holds."""
+    """Add the pages that are not files in docs/."""
     from airgen.pipeline.settings_reference import reference
 
     pages = {"reference/python.md": python_reference(), "reference/settings.md": reference()}
@@ -70,5 +70,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to the top of the repository lead to the pages that came along."""
+    """Point links to the top of the repository to the included pages."""
     return re.sub(rf"\]\(\.\./({'|'.join(OUTSIDE)})", r"](\1", markdown)

@@ -1,4 +1,4 @@
-"""Random models of a few thousand weights: a BERT, a cross-encoder and a T5 over one small vocabulary."""
+"""Make random models with a few thousand weights: a BERT, a cross-encoder and a T5 with one small vocabulary."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ WORDS = _LINE.split()
 
 
 def make_tokenizer(folder: Path) -> int:
-    """A WordPiece tokenizer over `WORDS` and letters; returns the size of its vocabulary."""
+    """Write a WordPiece tokenizer over `WORDS` and letters, and return the size of its vocabulary."""
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -33,14 +33,14 @@ def make_tokenizer(folder: Path) -> int:
 
 
 def make_bert(folder: Path, *, masked_lm: bool = True, ranks: bool = False, hidden: int = 32, seed: int = 0) -> Path:
-    """A folder with a random BERT and its tokenizer.
+    """Write a folder with a random BERT and its tokenizer.
 
     Args:
-        folder: Where it is written.
-        masked_lm: With its masked-language-model head.
+        folder: The folder to write.
+        masked_lm: Whether to include the masked-language-model head.
         ranks: With the head of a cross-encoder instead, and for texts of 512 tokens, as FlagEmbedding gives it.
-        hidden: Dimensions of its vectors.
-        seed: Of its weights.
+        hidden: The dimension of its vectors.
+        seed: The seed of its weights.
     """
     import torch
     import transformers
@@ -59,7 +59,7 @@ def make_bert(folder: Path, *, masked_lm: bool = True, ranks: bool = False, hidd
 
 
 def make_t5(folder: Path) -> Path:
-    """A folder with a random T5 and its tokenizer."""
+    """Write a folder with a random T5 and its tokenizer."""
     import torch
     import transformers
 

@@ -1,4 +1,4 @@
-"""Requests of trainings that take seconds."""
+"""Training requests that take seconds."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ QUICK = {
 
 
 def train_quickly(kind: str, dataset: Path, base: Path, out: Path, *changes: str, **settings: Any) -> Any:
-    """Train a kind on a small dataset; `changes` come after the quick settings of the kind."""
+    """Train a kind on a small dataset; `changes` override the quick settings of the kind."""
     quick = QUICK.get(kind, (*_TRANSFORMER, "learning_rate=2e-3", "epochs=2"))
     if kind == "augment":  # the paper's value, which needs more queries than this test has
         settings = {"recipe": Path("augment-nq"), **settings}

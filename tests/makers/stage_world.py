@@ -1,4 +1,4 @@
-"""Stages run as the runner runs them, against the scripted model with rules of the test's own."""
+"""Run stages like the runner, with the scripted model and the test's own rules."""
 
 import asyncio
 import json
@@ -24,14 +24,14 @@ PROMPTS = PromptSet()
 
 
 class Direct:
-    """The scripted backend as an `Llm`, without the engine's disk; it keeps what it was asked."""
+    """The scripted backend as an `Llm`, without a store; it records its requests."""
 
     def __init__(self, rules: Mapping[str, Rule], faults: Mapping[str, float]) -> None:
         self.backend = ScriptedBackend(rules={**Flow().scripted, **rules}, faults=faults)
         self.requests = list[Request]()
 
     async def ask(self, request: Request) -> Answer:
-        """One answer, or the refusal as the engine would keep it."""
+        """Return an answer, or the refusal as the engine would store it."""
         self.requests.append(request)
         try:
             reply = await self.backend.send(request)
@@ -43,7 +43,7 @@ class Direct:
 
 
 class World:
-    """One document, one pipeline, and a model that answers as the test says."""
+    """A document, a pipeline, and a model whose answers the test sets."""
 
     def __init__(self) -> None:
         self.llm = Direct({}, {})
@@ -61,7 +61,7 @@ class World:
         return self
 
     def fails(self, fault: str) -> "World":
-        """Let every call end in a fault of `airgen.llms.scripted`."""
+        """Make every call end in a fault of `airgen.llms.scripted`."""
         self.llm = Direct({}, {fault: 1.0})
         return self
 
@@ -88,7 +88,7 @@ class World:
         return Lineage(passage, Sample("s" + key, passage.key, "f", 0), tuple(rows))
 
     def run(self, stage: Step, lineage: Lineage | None = None, pipeline: Pipeline | None = None) -> list[Row]:
-        """The rows that the stage makes of the lineage."""
+        """Return the rows that the stage makes from the lineage."""
         pipeline, prompts = pipeline or self.pipeline(), PROMPTS
         fingerprints = {one.name: one.fingerprint(pipeline, prompts) for one in Flow().every}
         tools = Tools(pipeline, prompts, fingerprints, self.llm, self.meaning)
@@ -97,5 +97,5 @@ class World:
 
 @pytest.fixture
 def world() -> World:
-    """A new one for each test."""
+    """Provide a new world for each test."""
     return World()

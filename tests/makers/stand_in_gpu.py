@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 @dataclass
 class StandIn:
-    """What was asked of the GPUs. `emptied`: how often cached memory was given back; `refused`: allocations."""
+    """The recorded use of the GPUs. `emptied` counts releases of cached memory, and `refused` failed allocations."""
 
     asked: list[str] = field(default_factory=list)
     emptied: int = 0
@@ -66,7 +66,7 @@ class _Routed(TorchFunctionMode):
 def stand_in_gpus(
     count: int = 2, *, memory: int = 8 << 30, bf16: bool = True, allocation: int | None = None
 ) -> Iterator[StandIn]:
-    """Have `count` GPUs inside, each with so many bytes of memory, of which one tensor can have `allocation`."""
+    """Simulate `count` GPUs in the block, each with `memory` bytes, of which a tensor can have `allocation`."""
     gpus = StandIn()
 
     def set_device(device: Any) -> None:

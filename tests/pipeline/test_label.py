@@ -115,7 +115,7 @@ def test_files_of_queries(tmp_path: Path, name: str, content: bytes, found: list
         ("q.csv", b"query,count\none,-3\n", "q.csv:2: the count '-3' is not a whole number of 0 or more"),
         ("q.csv", b"query,count\none,1e400\n", "q.csv:2: the count '1e400'"),
         ("q.csv", b"id,query\na,one\na,two\n", "q.csv:3: the id 'a' is that of line 2, too"),
-        ("q.csv", b"id,query\na b,one\n", "q.csv:2: query id 'a b' is empty or contains white space"),
+        ("q.csv", b"id,query\na b,one\n", "q.csv:2: query id 'a b' is empty or contains whitespace"),
         ("q.jsonl", b'{"query": ["a"]}\n', "q.jsonl:1: query is list where text was expected"),
         ("q.jsonl", b'{"query": \n', "q.jsonl:1: not JSON"),
         ("q.txt", b"PK\x03\x04\x00\x00", "is not text .an .xlsx file. save it as CSV"),
@@ -277,7 +277,7 @@ def test_queries_are_drawn_by_how_often_they_were_asked(go: Go, home: Path) -> N
 def test_settings_of_queries(go: Go, home: Path) -> None:
     kept = go({"queries.duplicates": "keep", "queries.other_language": "keep", "queries.max_length": 50})
     assert funnel(kept)["lines of the file"] == (9, 7, {"empty": 1, "too long": 1})
-    with pytest.raises(SettingsError, match=r"levels: has no use beside relevant_from"):
+    with pytest.raises(SettingsError, match=r"levels: cannot be combined with relevant_from"):
         go({"queries.labels": [{"file": "x.csv", "levels": {1: 1}, "relevant_from": 2}]})
     with pytest.raises(DatasetError, match=r"gone.csv: no such file"):
         go({"queries.file": "gone.csv"})
@@ -340,7 +340,7 @@ def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pyte
     (home / "folder").mkdir()
     for said, *wrong in (
         ("log.yaml: already exists with other settings (queries)", "--queries", *words, "--keep-languages"),
-        ("There is no corpus: name one with --corpus", "--queries", "log.csv", "--name", "other"),
+        ("no corpus is given: use --corpus", "--queries", "log.csv", "--name", "other"),
         ("give a pipeline, a job or a suite, or use --queries",),
         ("--corpus needs --queries FILE", "base.yaml", "--corpus", "folder"),
         ("gone.csv: no such file", "--queries", "gone.csv", "base.yaml"),

@@ -58,10 +58,10 @@ def test_the_line() -> None:
     slow = [LocalWork(RERANKERS, CROSS, 4000, 18_000.0), LocalWork(ENCODING, BI, 400, 60.0)]
     assert price_and_time(0.15, 3540.0, slow, load=12.4) == (
         "about $0.15 and 6.0 hours, of which 5.0 for the re-rankers on this machine, which is busy now (12 processes "
-        "for each core)"
+        "per core)"
     )
     assert price_and_time(0.15, 60.0, work, load=1.5) == price_and_time(0.15, 60.0, work)
-    assert price_and_time(None, None, []).startswith("about an unknown price, besides the LLM's own time")
+    assert price_and_time(None, None, []).startswith("about an unknown price, plus the LLM's own time")
     away = [LocalWork(RERANKERS, "BAAI/bge-reranker-large", 4000, None)]
     line = price_and_time(0.0, 30.0, away)
     assert line.startswith("about no money and less than a minute") and line.endswith("BAAI/bge-reranker-large")

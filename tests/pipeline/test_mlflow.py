@@ -99,5 +99,5 @@ def test_a_server_that_accepts_and_never_answers_costs_seconds_and_one_line(
         ended.set()
         thread.join()
     (line,) = result.failed
-    assert line == (f"evaluate.mlflow: {address}: no answer in 0.1 s; run the same command again to log the run")
+    assert line == (f"evaluate.mlflow: {address}: no response within 0.1 s; run the same command again to log the run")
     assert len(result.scores) == 2

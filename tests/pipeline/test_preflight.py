@@ -159,7 +159,7 @@ def test_what_is_missing_is_listed_and_not_raised(folder: Path, monkeypatch: pyt
 def test_labels_are_not_made_with_an_approximate_index(folder: Path) -> None:
     pools = [{"kind": "fuse", "systems": ["bm25", {"kind": "dense", "index": "HNSW32"}]}]
     lines = preflight(job(folder, {"rerankers": ["bm25"], "pools": pools}))
-    assert "control.pools.0.systems.1: labels are made with exact search: leave out `index` here" in lines
+    assert "control.pools.0.systems.1: labels need exact search: remove `index`" in lines
 
 
 def test_a_wrong_systems_file_is_found_before_anything_is_asked(folder: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_small_model_that_gives_levels_is_warned_of(
     assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
     if backend == "scripted" and not warned:
         return
-    assert ("  ! control.judge: levels of a small model" in check_job(found).printed) == warned
+    assert ("  ! control.judge: levels from a small model" in check_job(found).printed) == warned
 
 
 def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
@@ -238,8 +238,10 @@ def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path) -> None:
            "prices": {"gpt-4o-mini": {"input": 1.0, "output": 1.0}}, "budget_usd": 0.0005}  # fmt: skip
     found = job(folder, llm=llm, target=100_000)
     many, costly = estimate(found).problems
-    assert many.startswith("target: 100,000 queries are wanted, and the corpus has ")
-    assert costly.startswith("llm.budget_usd: the job costs about $") and "its budget is $0.00050:" in costly
+    assert many.startswith("target: 100,000 queries are requested, but the corpus has only ")
+    assert (
+        costly.startswith("llm.budget_usd: the job will cost about $") and "more than its budget of $0.00050:" in costly
+    )
     assert len(estimate(found, budget_usd=1e9).problems) == 1
     checked = check_job(found)
     text = checked.printed
@@ -276,4 +278,4 @@ def test_prompts_for_models_of_another_size_are_warned_of(
     assert len(lines) == bool(warned) and all(warned in line for line in lines)
     size = "small" if llm.get("size") == "small" or ("size" not in llm and llm["model"] == "qwen3:1.7b") else "large"
     assert f"{llm['model']}, a {size} model" in profile_words(found.pipeline)
-    assert ("queries in English: a reader called" in check_job(found).printed) == (size == "small")
+    assert ("queries in English: a reader rated" in check_job(found).printed) == (size == "small")

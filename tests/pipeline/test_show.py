@@ -249,7 +249,7 @@ def test_where_the_time_went(done: Run, folder: Path) -> None:
     with job.open_store() as store:
         counts = {"prompt_tokens": 5, "completion_tokens": 1, "cost_usd": 0.25, "counted_here": True}
         store.put([Answer(key, "query", "m", "default", "x", **counts) for key in ("a", "b")])
-    said = "2 answers came without usable token counts: the tokens are counted here, and $0.50 is the most"
+    said = "2 answers came without usable token counts: airgen counted the tokens, and these answers cost at most $0.50"
     assert said in status_study(read_report(job)).text()
 
 

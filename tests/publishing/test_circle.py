@@ -124,7 +124,7 @@ def test_a_refused_submission_says_all_reasons(dataset: Path, tmp_path: Path) ->
         archive.writestr("qa/web/en_x_test.json", json.dumps(value))
     with pytest.raises(RefusedSubmission) as caught:
         score_results(Submission(tmp_path / "a.zip"), load_labels([dataset]))
-    words = ("no labels for qa_law_en", "are of the split 'dev', the labels of 'test'", "of version '24.05'",
+    words = ("no labels for qa_law_en", "are for the split 'dev', but the labels for 'test'", "for version '24.05'",
              "benchmark_version is missing", "score is not a finite number", "hits of query 'q-01'")  # fmt: skip
     for word in words:
         assert sum(word in reason for reason in caught.value.reasons) == 1, word
@@ -148,7 +148,7 @@ def test_results_are_of_the_published_making_of_a_version(tmp_path: Path) -> Non
     (tmp_path / "labels" / "private" / "secret.key").unlink()  # who lost the secret can score all the same
     for fine in ("one", "labels"):
         assert score_results([again], load_labels([tmp_path / fine])).datasets
-    with pytest.raises(DatasetError, match="two datasets that both call themselves version"):
+    with pytest.raises(DatasetError, match="two different datasets, both named version"):
         score_results([again], load_labels([tmp_path / "two"]))
     with pytest.raises(DatasetError, match=r"no split 'tset' \(did you mean 'test'\?\)"):
         of_run("tset")

@@ -472,8 +472,8 @@ def published_before(server: FakeHub, home: Path, layout: str) -> Path:
          r"already holds qrels/test\.tsv"),
         (holding("my-org/qa_law_en", {"README.md": b"---\nconfigs: [1, {a: b}]\n---\n"}), "air-bench",
          "qa_law_en: the configs of its README.md cannot be read: repair or delete"),
-        (partial(published_before, layout="airgen"), "airgen", "published versions do not change, raise the version"),
-        (partial(published_before, layout="air-bench"), "air-bench", r"version 26\.11 is published with another"),
+        (partial(published_before, layout="airgen"), "airgen", "published versions never change, so raise the version"),
+        (partial(published_before, layout="air-bench"), "air-bench", r"version 26\.11 was published with a different"),
     ],
 )  # fmt: skip
 def test_what_is_refused(

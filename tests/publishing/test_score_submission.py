@@ -101,7 +101,7 @@ def test_labels_part_is_enough_and_documents_are_checked_where_they_are(dataset:
     assert whole.unknown_documents == part.unknown_documents == 1
     with pytest.raises(DatasetError, match="no labels of 'dev'"):
         load_labels([tmp_path / "private"], "dev")
-    with pytest.raises(DatasetError, match="are there twice"):
+    with pytest.raises(DatasetError, match="two sets of labels"):
         load_labels([dataset, tmp_path / "private"])
     write_dataset(tmp_path / "law", make_content(info=dataclasses.replace(INFO, domain="law")))
     assert score_results([BASE], load_labels([dataset, tmp_path / "law"])).absent == ("qa_law_en/weather-notes test",)
@@ -135,9 +135,9 @@ HUGE = as_json().replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
     [
         (HUGE, "unpacks to more than"),
         ([(f"{i}.txt", "") for i in range(3000)], "3000 entries, but at most 2000"),
-        ([("../../etc/x.json", "{}")], "points out of the zip"),
-        ([("/etc/x.json", "{}")], "points out of the zip"),
-        ([("qa\\..\\x.json", "{}")], "points out of the zip"),
+        ([("../../etc/x.json", "{}")], "points outside the zip"),
+        ([("/etc/x.json", "{}")], "points outside the zip"),
+        ([("qa\\..\\x.json", "{}")], "points outside the zip"),
         ([("readme.txt", "x")], "contains no search results"),
         ("{", "is not JSON"),
         ("[" * 200_000, "is not JSON"),

@@ -171,7 +171,7 @@ def test_two_groups_can_have_a_dataset_of_one_name(tmp_path: Path, runner: Runne
         said = call("evaluate", place, *arguments)
         assert "qa_law_en_alpha (test)" in said and "qa_science_en_alpha (test)" in said
     folders = [home / key for key in named]
-    with pytest.raises(UsageError, match="are both named 'alpha': evaluate them with two --out"):
+    with pytest.raises(UsageError, match="are both named 'alpha': evaluate them separately"):
         call("evaluate", *folders, *arguments)
 
 

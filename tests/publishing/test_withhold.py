@@ -397,8 +397,8 @@ SECRET_HEX = bytes(range(32)).hex()
     ("make", "kind", "file", "severity", "words"),
     [
         (written, "", "", "", ""),
-        (lambda out: written(out, secret=None), "not-secret", "manifest.json", "warning", "with the corpus: export it"),
-        (without_secret, "lost-secret", "private/secret.key", "error", "is missing: put back secret.key of the job"),
+        (lambda out: written(out, secret=None), "not-secret", "manifest.json", "warning", "its labels: export it"),
+        (without_secret, "lost-secret", "private/secret.key", "error", "is missing: restore secret.key of the job"),
         (with_text("private/secret.key", "00" * 32 + "\n"), "lost-secret", "private/secret.key", "error",
          "is not the secret that this"),
         (with_text("README.md", f"# A\n{SECRET_HEX.upper()}\n"), "leak", "README.md", "error", "holds the secret"),

@@ -44,7 +44,7 @@ def test_a_dataset_with_lineage_and_results(dataset: Path, tmp_path: Path) -> No
     data = read_report(make_report([out], tmp_path / "results-alone"))
     (about,) = data["report"]["datasets"]
     assert about["state"] == "results" and about["systems"] == {"test": ["bm25", "flat"]} and "d0/queries" not in data
-    assert "the dataset is not here" in about["notes"][0]
+    assert "the dataset is not on this machine" in about["notes"][0]
     shutil.rmtree(dataset / "private")
     one = lives(read_report(make_report([dataset], tmp_path / "alone")))["q-00"]
     assert one["scenario"] is None and one["original"] is None and len(one["labels"]) == 3
@@ -114,7 +114,7 @@ def test_words_that_name_nothing(tmp_path: Path, dataset: Path) -> None:
     (tmp_path / "bad.yaml").write_text("name: x\n")  # a pipeline: what it lacks is said
     with pytest.raises(SettingsError, match="corpus"):
         make_report([tmp_path / "bad.yaml"], tmp_path / "report")
-    with pytest.raises(UsageError, match=r"folder of results; name one of those in it: weather-notes$"):
+    with pytest.raises(UsageError, match=r"folder of results; give one of its subfolders:  weather-notes$"):
         make_report([tmp_path], tmp_path / "report")
 
 

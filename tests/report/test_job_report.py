@@ -202,7 +202,7 @@ def test_a_work_directory_whose_pipeline_is_gone(made: tuple[Path, str], tmp_pat
     (directory / "status.json").write_text(json.dumps({**status, "pipeline": str(tmp_path / "gone.yaml")}))
     data = read_report(make_report([directory]))
     (about,) = data["report"]["datasets"]
-    assert about["state"] == "dataset" and "gone.yaml is not there" in about["notes"][0]
+    assert about["state"] == "dataset" and "gone.yaml is missing" in about["notes"][0]
     assert about["systems"] == {"test": ["bm25", "flat"]}
     assert all(life["scenario"] for life in lives(data).values())  # from the private lineage
     shutil.rmtree(directory / "dataset")

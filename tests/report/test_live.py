@@ -170,9 +170,9 @@ def test_states(tmp_path: Path, gone: int) -> None:
 
     assert follow(tmp_path)["state"] == "unknown"
     assert state() == ("running", "")
-    assert state(1061.0) == ("silent", f"process {os.getpid()} has given no sign of life for 61 s")
+    assert state(1061.0) == ("silent", f"process {os.getpid()} has not reported anything for 61 s")
     assert state(pid=gone) == (
-        "died", f"process {gone} is gone and did not say why: run the same command again to continue"
+        "died", f"process {gone} ended without giving a reason: run the same command again to continue"
     )  # fmt: skip
     assert state(pid=None)[0] == "died"
     assert state(ended={"how": "stopped", "why": "budget: $1 is spent"}, pid=gone) == ("stopped", "budget: $1 is spent")

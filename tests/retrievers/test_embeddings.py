@@ -63,7 +63,7 @@ def test_a_number_that_fp16_cannot_hold_is_no_infinity(tmp_path: Path) -> None:
         def encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
             return super().encode(texts, kind) * 1e6
 
-    with pytest.raises(ModelError, match=r"fp16, which holds 65,504 at most: set `similarity: cosine`"):
+    with pytest.raises(ModelError, match=r"fp16, whose maximum is 65,504: set `similarity: cosine`"):
         rows_of(tmp_path, Long(), ["a"])
     assert not file_of(tmp_path, "data.bin").exists()
 

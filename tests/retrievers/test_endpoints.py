@@ -81,7 +81,7 @@ def test_a_dimension_that_changes_in_the_middle(service: Service) -> None:
     ("answer", "words"),
     [
         (lambda body: (200, b"<html>Welcome</html>"), "not JSON: '<html>Welcome"),
-        (lambda body: (200, {"error": "busy"}), "not answer in the form"),
+        (lambda body: (200, {"error": "busy"}), "not respond in the format"),
         (lambda body: (200, {"data": []}), r"embeddings \[\]"),
         (lambda body: (200, {"data": [{"index": 1, "embedding": [1]}]}), "for 1 texts"),
         (lambda body: (200, b'{"data": [{"index": 0, "embedding": [NaN]}]}'), "NaN"),
@@ -184,7 +184,7 @@ def test_reranking(service: Service, form: Answer) -> None:
         ([{"index": 0, "relevance_score": 1.0}, {"index": 7, "relevance_score": 1.0}], "not sent"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 0, "relevance_score": 2.0}], "two scores for one document"),
         ([{"index": 0, "relevance_score": 1.0}, {"index": 1, "relevance_score": float("nan")}], "nan"),
-        ([{"index": 0}, {"index": 1}], "form of a re-ranker"),
+        ([{"index": 0}, {"index": 1}], "format of a re-ranking API"),
     ],
 )
 def test_a_reranker_that_answers_wrongly(service: Service, results: list[Any], words: str) -> None:
@@ -213,7 +213,7 @@ def test_threads_that_ask_first_at_once_share_one_loop(monkeypatch: pytest.Monke
 def test_what_is_no_vector(service: Service, value: object) -> None:
     data = [{"index": 0, "embedding": [1.0, 2.0]}, {"index": 1, "embedding": value}]
     service.answers = [lambda _: (200, {"data": data})]
-    with pytest.raises(ModelError, match=r"returned no vector for the text 'red'|did not answer in the form"):
+    with pytest.raises(ModelError, match=r"returned no vector for the text 'red'|did not respond in the format"):
         HttpEmbedder("m", base_url=service.url).encode(["blue", "red"], "passage")
 
 

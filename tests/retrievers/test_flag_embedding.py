@@ -269,7 +269,9 @@ def test_models_that_are_not_what_they_are_named_as(m3: Path, gemma: Path, tmp_p
     shutil.copytree(m3, plain, ignore=shutil.ignore_patterns("*.pt"))
     assert BgeM3Embedder(str(plain)).encode(["a"], "query").shape == (1, 32)
     assert BgeM3Embedder(str(plain)).beside == frozenset()
-    with pytest.raises(ModelError, match=r"has no colbert_linear.pt and no sparse_linear.pt, so it gives one vector"):
+    with pytest.raises(
+        ModelError, match=r"has no colbert_linear.pt and no sparse_linear.pt, so it only returns one vector"
+    ):
         BgeM3Sparse(str(plain)).encode(["a"], "query")
     with pytest.raises(ModelError, match=r"is not a re-ranker \(its config.json names XLMRobertaModel\)"):
         FlagReranker(str(m3)).score([("a", "b")])

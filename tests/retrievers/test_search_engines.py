@@ -121,7 +121,7 @@ def test_indexing_goes_on_after_a_failure(server):
         (
             "import",
             (200, "[]"),
-            "answered in an unknown format .*: is it typesense, in a version that airgen supports",
+            "responded in an unknown format .*: check that it is typesense, in a version that airgen supports",
         ),
         ("collections", (200, {"name": "x"}), "unknown format .KeyError 'num_documents'"),
         (
@@ -149,5 +149,5 @@ def test_refusals_of_a_search(server):
     with pytest.raises(ModelError, match=r"unknown format .ValueError passage 2300 of 2300"):
         made.search(["odd"], 2000)
     server.collections.clear()
-    with pytest.raises(ModelError, match=r"airgen-\w+: Not found\.: if its index is gone, run again"):
+    with pytest.raises(ModelError, match=r"airgen-\w+: Not found\.: if its index was deleted, run again"):
         made.search(["odd"], 3)

@@ -99,7 +99,7 @@ def test_stopped_resumed_reused_and_lost(name, tmp_path):
         again.search(queries, 3)
     shutil.rmtree(tmp_path / "server")
     with started(name, tmp_path / "server", port) as url:
-        with pytest.raises(ModelError, match="if its index is gone, run again"):
+        with pytest.raises(ModelError, match="if its index was deleted, run again"):
             again.search(queries, 3)
         with counted(again) as sent:
             again.index(CORPUS)

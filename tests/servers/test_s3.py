@@ -238,8 +238,8 @@ def test_a_store_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({}, "there is no such object: check the bucket"),
-        ({"bucket": "nobody-has-it"}, "there is no such object: check the bucket"),
+        ({}, "no such object: check the bucket"),
+        ({"bucket": "nobody-has-it"}, "no such object: check the bucket"),
         ({"AWS_SECRET_ACCESS_KEY": "another"}, "(Forbidden|signature).*: check the keys in the environment$"),
         ({"AWS_ACCESS_KEY_ID": "nobody"}, "(Forbidden|(?i:access key)).*: check the keys in the environment$"),
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "Unable to locate credentials"),

@@ -16,6 +16,6 @@ def test_queries_with_many_relevant_passages(tmp_path: Path) -> None:
     labels.append(("none", "p0", 0))
     dataset = BeirDataset.open(write_beir(tmp_path / "data", corpus, queries, {"test": labels}, name="data"))
     said = broad_queries(dataset, "test")
-    assert said.startswith("2 of 4 queries have more than 10 relevant passages, thirteen the most (13): votes call")
+    assert said.startswith("2 of 4 queries have more than 10 relevant passages, thirteen the most (13): votes label")
     few = write_beir(tmp_path / "few", corpus, queries[:1], {"test": labels[:13]}, name="few")
     assert broad_queries(BeirDataset.open(few), "test") == ""

@@ -306,8 +306,9 @@ def test_a_stop_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [(("bm25", "--relevant-from", "three=1"), UsageError, "no given collection has this name"),
-     (("bm25", "--ignore", "one=none"), UsageError, "give NAME=LABEL"), (("query",), UsageError, "does not judge"),
-     (("bm25", "--relevant-from", "one=3"), DatasetError, "hold no relevant passage")],
+     (("bm25", "--ignore", "one=none"), UsageError, "give NAME=LABEL"),
+     (("query",), UsageError, "is not a judge prompt"),
+     (("bm25", "--relevant-from", "one=3"), DatasetError, "contain no relevant passage")],
 )  # fmt: skip
 def test_wrong_use(folder: Path, words: tuple[str, ...], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):

@@ -333,7 +333,7 @@ def test_beirs_sparta_checkpoint_loads(dataset: Path, bert: Path, tmp_path: Path
             assert found.get(place, 0.0) == pytest.approx(wanted[row, place], rel=1e-4, abs=1e-5)
     facts = system.facts
     assert facts.parameters == sum(weights.numel() for weights in model.parameters()) and facts.device == "cpu"
-    with pytest.raises(ModelError, match="set `bias: 0` beside it"):
+    with pytest.raises(ModelError, match="set `bias: 0`"):
         SpartaEncoder(str(folder)).encode(["a"], "passage")
 
 

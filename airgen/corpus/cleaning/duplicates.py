@@ -255,4 +255,4 @@ class NearDuplicates:
 
 
 CorpusWide = Repeats | NearDuplicates
-"""A cleaner whose result depends on earlier documents, too."""
+"""A cleaner whose result also depends on earlier documents."""

@@ -298,7 +298,7 @@ def judge_text(text: str) -> CleanResult:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     words = text.split()
     if _letters(text) < 0.4 * sum(map(len, words)):
-        return CleanResult(False, "few letters", "less than 40 % of the visible characters are letters")
+        return CleanResult(False, "few letters", "less than 40% of the visible characters are letters")
     if len(lines) >= 5:
         short = sum(len(line) < 40 and not _SENTENCE_END.search(line) and not _is_row(line) for line in lines)
         if short >= 0.8 * len(lines):

@@ -1,4 +1,4 @@
-"""Mask or drop personal data: whatever names or uniquely identifies an individual (paper, A.1).
+"""Mask or drop personal data: anything that names or uniquely identifies an individual (paper, A.1).
 
 >>> mask("Write to ann@example.org or call +49 30 1234567.").text
 'Write to <EMAIL> or call <PHONE>.'
@@ -176,16 +176,14 @@ def _replace(match: str, rule: _Rule, counts: Counter[str]) -> str:
 def what_remains(settings: CorpusSettings, task: Task) -> str:
     """Return a sentence for publishers about which personal data is masked in a corpus's passages and which remains."""
     if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is truncated, not cleaned
-        return "Personal data is not looked for: whatever names or identifies a person stays."
+        return "Personal data is not searched for, and stays in the texts."
     treatment = "masked" if settings.clean.personal_data == "mask" else "a reason to drop the document"
     numbers = "e-mail and IP addresses, telephone numbers and numbers of accounts, cards, passports and identity cards"
     if settings.names == "keep":
         return f"Personal data: {numbers} are {treatment}; names of persons, street addresses and dates of birth stay."
     how = {
-        "ner": "as far as a recogniser finds them"
-        if has_recogniser(settings.language)
-        else "only after a courtesy title",
-        "spacy": "as far as spaCy finds them",
+        "ner": "if a recogniser finds them" if has_recogniser(settings.language) else "only after a courtesy title",
+        "spacy": "if spaCy finds them",
         "titles": "only after a courtesy title",
     }[settings.names]
     if settings.clean.names == "auto" and settings.names == "titles" and (parts := missing(settings.language)):

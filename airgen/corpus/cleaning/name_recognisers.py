@@ -32,7 +32,7 @@ _RECOGNISERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "ja": ("", ("fugashi", "unidic_lite")),
     "zh": ("", ("rjieba",)),
 }
-"""Language -> the model of the catalogue, and the packages, that find names in it."""
+"""Language -> the catalogue model and the packages that find names in it."""
 
 
 class Missing(NamedTuple):

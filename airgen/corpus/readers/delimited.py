@@ -88,7 +88,7 @@ def open_table(
             shown = shown[1:] if shown and shown[0].lower().strip('"').startswith("sep=") else shown
             yield TableFile(table.names, iter(table), table.dialect, encoding=detected, damaged=damaged, above=shown)
         except UnicodeError as error:
-            raise CorpusError(f"{path}: is not in {detected} throughout; set reader.encoding") from error
+            raise CorpusError(f"{path}: not all of it is encoded in {detected}; set reader.encoding") from error
         finally:
             stream.detach()
 

@@ -34,7 +34,7 @@ _PACKINGS = {
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
 }
 _PATH_ADVICE = "; check reader.path, or run `airgen fetch`"
-_ADDRESS_ADVICE = "; an address belongs into `fetch`, and reader.path names the files that it brings"
+_ADDRESS_ADVICE = "; put the URL in `fetch`, and the downloaded files in reader.path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def files(
         matches = [start]
     wanted = [path for path in matches if not path.is_dir()]
     if skipped and not wanted:
-        raise CorpusError(f"{start}: reader.skip ({', '.join(skip)}) leaves out all of it; make it shorter")
+        raise CorpusError(f"{start}: reader.skip ({', '.join(skip)}) leaves out all files; shorten it")
     if not any(path.exists() for path in wanted):
         hint = elsewhere(written, place.root) or (_ADDRESS_ADVICE if "://" in written else _PATH_ADVICE)
         raise CorpusError(

@@ -34,7 +34,7 @@ _MAX_VALUES = 30_000_000  # maximum values in such a file, since each is an obje
 class JsonLinesReader(PathReader):
     """Reads one JSON object per line. A line that is not a JSON object is dropped with a reason.
 
-    A file that has no lines in spite of its name, such as a list or objects printed over several lines, is read whole.
+    A file in a different layout, such as a list or objects that span several lines, is read as a whole.
     """
 
     class Settings(ChosenRows):

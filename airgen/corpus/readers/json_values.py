@@ -17,7 +17,7 @@ from airgen.corpus.readers.delimited import TEXTS, USUAL_NAMES
 from airgen.tables import folded, frame_rows, is_usual
 
 KEY, VALUE = "key", "value"
-"""The columns of rows that are made of an object's members: name and value."""
+"""The columns of rows made from an object's members: name and value."""
 ALL = "*"
 _MAX_DEPTH = 3  # levels of objects that are searched for rows
 _SAMPLE_ROWS = 200

@@ -148,7 +148,7 @@ class LlamaIndexReader:
             name = self.settings.reader
             if isinstance(error, AsksForLogin | EOFError) or "asks for a login" in str(error):
                 raise CorpusError(
-                    f"reader {name} asks for a login: give what it needs as `arguments`, with ${{NAME}} for secrets"
+                    f"reader {name} requires a login: set it in `arguments`, with ${{NAME}} for secrets"
                 ) from None
             raise CorpusError(f"reader {name}: {error_words(error, self._secrets)}") from None
 

@@ -53,7 +53,7 @@ class FilesReader(PathReader):
         def entry_spec(self, entry: Any) -> tuple[Spec, tuple[str, ...]]:
             """Validate an entry of `readers`, and return its reader and file patterns (none for all files)."""
             if not isinstance(entry, str | dict):
-                raise ValueError("each is the name of a reader, or a mapping with `kind` and its settings")
+                raise ValueError("each must be the name of a reader, or a mapping with `kind` and its settings")
             values = {"kind": entry} if isinstance(entry, str) else dict(entry)
             kind, only = values.get("kind"), values.pop("only", [])
             if kind not in endings():
@@ -61,7 +61,7 @@ class FilesReader(PathReader):
                 raise ValueError(f"{kind!r} is not a reader that recognises files by their extension{hint}")
             patterns = only if isinstance(only, list) else [only]
             if not all(isinstance(pattern, str) for pattern in patterns):
-                raise ValueError(f"{kind}: `only` is a pattern or a list of patterns, such as tickets/*.csv")
+                raise ValueError(f"{kind}: `only` must be a pattern or a list of patterns, such as tickets/*.csv")
             if "path" in values:
                 raise ValueError(f"{kind}: give `path` once, above the readers; `only` selects files")
             # This reader's limits and kept fields apply to all readers.

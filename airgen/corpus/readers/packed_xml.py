@@ -38,7 +38,7 @@ class PackedXml:
         data = self._members.read(name)
         self._unread -= len(data)
         if self._unread < 0:
-            raise Unusable("too large", f"{name} and others are named again and again")
+            raise Unusable("too large", f"{name} and others are included repeatedly")
         if b"<!ENTITY" in data or "<!ENTITY".encode("utf-16-le") in data:  # they can read files and grow without end
             raise Unusable("damaged document", f"{name} declares entities")
         if data.count(b"<") > MAX_MARKS:
@@ -47,7 +47,7 @@ class PackedXml:
         level, depth = [root], 0
         while level:
             if depth > _MOST_DEPTH:
-                raise Unusable("nested too deep", f"{name}: more than {_MOST_DEPTH} elements inside each other")
+                raise Unusable("nested too deep", f"{name}: more than {_MOST_DEPTH} levels of nested elements")
             level, depth = [child for element in level for child in element], depth + 1
         return root
 

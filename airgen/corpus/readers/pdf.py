@@ -179,7 +179,7 @@ def _death_reason(code: int, page: int) -> tuple[str, str]:
     if code < 0 and -code in (signal.SIGABRT, getattr(signal, "SIGKILL", 9)):  # PDFium aborts without memory
         return "too large", f"page {page} needs more than {pdf_child.MEMORY >> 20:,} MB of memory"
     if -code == getattr(signal, "SIGXCPU", 24):
-        return "takes too long", f"page {page} is not read after {pdf_child.SECONDS} s of processor time"
+        return "takes too long", f"page {page} was not read within {pdf_child.SECONDS} s of processor time"
     return "damaged PDF", f"PDFium ended its process (code {code}) at page {page}"
 
 

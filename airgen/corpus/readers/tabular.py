@@ -34,7 +34,7 @@ Scalar = str | int | bool
 
 
 ID_COLUMNS = ("_id", "id", "docid")
-"""Where the id of a row is looked for, unless the YAML names its column."""
+"""The possible columns of the id, unless the YAML names its column."""
 
 
 class Fields(Settings):
@@ -125,7 +125,7 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
 def _or_delimiter(known: Collection[str]) -> str:
     """Return advice for a table that was read as one column, whose name looks like several."""
     only = next(iter(known)) if len(known) == 1 else ""
-    return ", or reader.delimiter to what stands between its columns" if re.search(r"\w\W+\w", only) else ""
+    return ", or set reader.delimiter to the separator of its columns" if re.search(r"\w\W+\w", only) else ""
 
 
 def check_text_columns(settings: RowSettings, known: Collection[str], where: object) -> set[str]:

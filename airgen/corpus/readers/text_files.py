@@ -137,7 +137,7 @@ def damage(result: Decoded, identity: str, name: str) -> Dropped:
     """Return a note about invalid bytes in a text: how many there are, and the first lines that contain them."""
     lines = [line.strip() for line in result.text.split("\n") if "\ufffd" in line]
     count = result.text.count("\ufffd")
-    detail = f"{count:,} places are U+FFFD now"
+    detail = f"{count:,} invalid sequences replaced with U+FFFD"
     reason = f"bytes that are not {result.encoding}"
     return left_out(reason, identity=identity, detail=detail, source=name, text="\n".join(lines[:20]))
 

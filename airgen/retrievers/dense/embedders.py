@@ -212,8 +212,8 @@ class TorchModel(Component):
                 raise
             where = devices.first_of(self.settings.device) or ("the GPU" if self.gpu else "this machine")
             raise ModelError(
-                f"{self.name}: out of memory on {where} with a batch of {last}: lower max_length, set dtype: bf16, or "
-                "take a smaller model"
+                f"{self.name}: out of memory on {where} with a batch of {last}: lower max_length, set dtype: "
+                f"bf16, or use a smaller model"
             ) from error
         if used_size < size:
             self._most = used_size
@@ -387,7 +387,7 @@ class SentenceTransformersEmbedder(LibraryModel):
         trained_for = model.similarity_fn_name
         if self.settings.similarity is None and trained_for != ("dot" if self._dot else "cosine"):
             reason = f"{self.name} was trained for the similarity {trained_for!r}"
-            raise ModelError(f"{reason}: set `similarity: dot` or `cosine` beside the model")
+            raise ModelError(f"{reason}: set `similarity: dot` or `cosine` for the model")
         return model
 
     @cached_property

@@ -451,7 +451,7 @@ _SHARD_ROWS = 1 << 16  # minimum size of a shard; a multiple of the rows that a 
 _LOCAL_SCORES = 1 << 28  # with fewer, this process is faster than workers
 
 Shard = tuple[int, int, NDArray[np.int64] | None, int]
-"""First row and the row after the last; the rows of the file, unless these are all of them; a checksum of the ends."""
+"""The first row, the row after the last, the rows of the file (unless all are used), and a checksum of the ends."""
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ def _levels(values: Floats, count: int) -> Floats:
 
 
 Encode = Callable[[Iterable[Sequence[str]]], Iterator[Any]]
-"""Takes batches of passages, gives for each batch a list of arrays (tokens, dim); None for an empty batch."""
+"""A function from batches of passages to a list of arrays (tokens, dim) per batch, or None if it is empty."""
 
 BATCH = 64  # passages given to the model at once
 

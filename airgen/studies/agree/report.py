@@ -199,7 +199,7 @@ class AgreementReport(Shown):
             for gain in self.gains
         ]
         return Study(
-            f"{self.collection}: does {self.pipeline} rank systems as people do?",
+            f"{self.collection}: does {self.pipeline} rank systems like people?",
             [
                 f"{len(self.human.names)} systems by {md(self.measure)}; {self.human.queries} human queries, "
                 f"{self.generated.queries} generated from {_SOURCES.get(self.sources, md(self.sources))}. "

@@ -320,7 +320,7 @@ def _notes(target: int, both: Mapping[str, Side], involved: bool, collection: Pa
         notes.append(f"{count} of {target} queries were generated; the other documents were used up or dropped.")
     ids = [{row.id for row in BeirDataset.open(path).passages()} for path in (collection, dataset)]
     if missing := len(ids[0] - ids[1]):
-        notes.append(f"{missing} documents of the collection have no text that a passage could be made of.")
+        notes.append(f"{missing} documents of the collection have no text for a passage.")
     if any(math.isnan(rankings.split_half(side)) for side in both.values()):
         notes.append("A split-half reliability needs at least two queries per side whose rankings are not constant.")
     return notes

@@ -156,7 +156,7 @@ class ChunkerSettings(Settings):
         if self.overlap * 2 > self.size:
             raise ValueError("overlap must be at most half of size")
         if self.step > self.sentences:
-            raise ValueError("step must be at most sentences, or some sentences are in no chunk")
+            raise ValueError("step must be at most `sentences`; otherwise, some sentences are in no chunk")
         return self
 
 
@@ -236,7 +236,7 @@ MEASURES = ("RR@10", "spans@10", *(f"coverage@{budget}" for budget in BUDGETS))
 _SCORED_CHUNKS = 10
 
 Cut = Callable[[str, int], int]
-"""Takes a text and a number of tokens, and returns how many characters of the text these first tokens hold."""
+"""A function that returns the number of characters in the first tokens of a text."""
 
 
 def is_relevant(chunk: DocumentChunk, span: Span, share: float = 0.5) -> bool:

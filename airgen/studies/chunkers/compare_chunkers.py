@@ -38,7 +38,7 @@ from airgen.text.escaping import md
 from airgen.text.token_counts import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"
-"""The measure by which chunkers are compared: all get the same number of tokens."""
+"""The measure for comparing chunkers, all with the same number of tokens."""
 _HITS_PER_QUERY = 100  # hits per query; a budget of 2,000 tokens holds fewer, except for tiny chunks
 
 Matrix = NDArray[np.float64]

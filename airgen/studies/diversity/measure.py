@@ -81,7 +81,7 @@ def _scripted(request: Request) -> str:
 T = TypeVar("T")
 
 ATTRIBUTES = ("type", "style", "length", "information")
-"""Metadata of generated queries: the properties that the generator was asked for (AIR-Bench A.2.1)."""
+"""Metadata of generated queries: the properties requested from the generator (AIR-Bench A.2.1)."""
 
 NO_SPLIT = "(no labels)"
 _BATCH_PASSAGES = 5000  # passages read at a time

@@ -83,7 +83,7 @@ def own_runs(
         if shipped and any(spec.model for _, spec in system.parts()):
             large = f"the corpus has more than {_MOST_PASSAGES:,} passages" if len(task.corpus) > _MOST_PASSAGES else ""
             why = f"its model is English, the corpus is {task.language}" if task.language != "en" else large
-            lacks += [f"{why} (--systems runs it all the same)"] if why else []
+            lacks += [f"{why} (use --systems to run it anyway)"] if why else []
         lacks += [
             f"{used} is left out"
             for used in system.uses

@@ -112,8 +112,8 @@ def gather(
     pairs = agreement.select_pairs(every, selection.count, seed=selection.seed)
     if not pairs:
         raise DatasetError(
-            f"{folder}: the top {depth} of BM25 and the recall model hold no relevant passage, or only relevant ones: "
-            "try a greater --depth, another --split or another --relevant-from"
+            f"{folder}: the top {depth} of BM25 and the recall model contain no relevant passage, or only "
+            f"relevant ones: try a larger --depth, another --split or another --relevant-from"
         )
     chosen = {pair.query: queries[pair.query] for pair in pairs}
     work = replace(work, queries=chosen)
@@ -238,7 +238,7 @@ def calibrate(
                 f"A passage is relevant if every re-ranker puts it at least {threshold:g} of the way from the query's "
                 f"typical candidate to its source ({names}){few}."
                 if math.isfinite(threshold)
-                else f"One re-ranker is no majority ({names}): only a query's source is relevant."
+                else f"One re-ranker is not a majority ({names}), so only a query's source is relevant."
             )
             opinions = [_by_votes(evidence, pipeline.relevance, len(control.rerankers)) for evidence in every_evidence]
         elif settings is None:
@@ -266,7 +266,7 @@ def _prompt_judge(judge: str, pipeline: Pipeline, prompts: PromptSet) -> JudgeSe
         return None
     prompt = prompts.get(name)
     if set(prompt.inputs) != {"query", "document"}:
-        raise UsageError(f"the prompt {name!r} does not judge: it wants {', '.join(prompt.inputs)}")
+        raise UsageError(f"the prompt {name!r} is not a judge prompt: its inputs are {', '.join(prompt.inputs)}")
     kind, own = kind_of_prompt(prompt), pipeline.control.judge
     values = {"prompt": name, "kind": kind, "llm": own.llm, "threshold": own.threshold}
     return JudgeSettings.model_validate(values)

@@ -223,7 +223,8 @@ class JudgeSimulation(Shown):
             "calls 20 % of the passages that are not relevant relevant, *strict* misses 20 % of the relevant ones. It "
             "sees the passages that more than half of the re-rankers vote for (*votes*), or all that were recalled "
             "(*all*).",
-            f"Systems with a model that recalls or votes, which may rank too high: {md(', '.join(self.shared))}."
+            f"Systems that share a model with recall or votes, so that their ranks may be too high: "
+            f"{md(', '.join(self.shared))}."
             if self.shared
             else "",
         ]

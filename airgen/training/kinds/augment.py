@@ -47,10 +47,10 @@ _WORD_TOKENS = 16  # maximum number of tokens per word, including special tokens
 
 
 ENOUGH = 5000
-"""Training queries from which on the paper's start is the default: it has 58,880, and with hundreds nDCG@10 is 0."""
+"""Minimum number of training queries for the paper's `start`: it has 58,880, and with hundreds nDCG@10 is 0."""
 
 BASELINE = "BM25's"
-"""Before the name of a figure: that of BM25 on the same dev queries."""
+"""Prefix for BM25's figures on the same dev queries."""
 
 
 def below_bm25(figures: Mapping[str, float]) -> str:
@@ -59,8 +59,8 @@ def below_bm25(figures: Mapping[str, float]) -> str:
     if trained is None or baseline is None or trained >= baseline:
         return ""
     return (
-        f"! below BM25, which has dev {WATCHED} {baseline:.4f}: do not use it; take --recipe train-augment, or more "
-        "training queries (airgen train expand, airgen train pairs)"
+        f"! below BM25, which has dev {WATCHED} {baseline:.4f}: do not use it; try --recipe train-augment, or "
+        f"more training queries (airgen train expand, airgen train pairs)"
     )
 
 

@@ -76,7 +76,9 @@ class EncoderRecipe(TransformerRecipe):
     )
     queue_size: int = Field(8192, ge=1, description="vectors kept for extra_negatives; E5: 65,536 and 130,000")
     momentum: float = Field(0.999, ge=0, lt=1, description="of the second encoder of moco, as in its paper")
-    chunk: int = Field(64, ge=1, description="texts encoded at once with gradient caching: less memory, some more time")
+    chunk: int = Field(
+        64, ge=1, description="texts encoded at once with gradient caching, which saves memory but takes longer"
+    )
     freeze_positions: bool = Field(True, description="E5, appendix B: so that longer texts work after training")
 
     @property

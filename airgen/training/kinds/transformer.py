@@ -28,7 +28,7 @@ from airgen.training.task import TrainingTask, shared
 from airgen.training.teachers import Teacher, TeacherSpec
 
 IN_TRAINING = "in training"
-"""The name of an encoder around the model as it is during training, which searches the dev queries."""
+"""The name of the encoder around the model during training, which searches the dev queries."""
 
 
 class TransformerRecipe(Recipe):

@@ -112,7 +112,7 @@ def filter_pairs(
 
 
 _Chunk = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-"""Some lines of a qrels file: the places of queries and passages, and the labels."""
+"""Some lines of a qrels file: positions of queries and passages, and labels."""
 
 
 class _Pairs:
