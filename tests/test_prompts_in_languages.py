@@ -178,7 +178,7 @@ def test_it_is_said_how_good_a_small_models_queries_are_in_a_language() -> None:
     assert READ.keys() <= ONE_CALL_LANGUAGES
     for language, good in READ.items():
         words = reading_words(small, language)
-        assert f"{good} %" in words and language_name(language) in words
+        assert f"{good}%" in words and language_name(language) in words
         assert ("larger model" in words) == (good < 75)
     assert "has not been checked" in reading_words(small, "hi") and "Hindi" in reading_words(small, "hi")
     assert reading_words({"backend": "openai", "model": "gpt-4o-mini"}, "hi") == ""

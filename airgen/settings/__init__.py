@@ -145,8 +145,8 @@ class EvaluateSettings(Settings):
 
 
 RELEVANCE = {
-    "answer": "passages that answer the query, but not passages that are only about the same subject",
-    "subject": "passages about the query's subject, whether or not they answer the query",
+    "answer": "documents that answer the query, but not documents that are only about the same subject",
+    "subject": "documents about the query's subject, whether or not they answer the query",
 }
 """The definitions of relevance, by the value of `relevance`."""
 

@@ -109,7 +109,7 @@ def test_other_labels_and_what_a_format_cannot_hold(folder, tmp_path):
     convert(dataset, "test", "quepid", tmp_path / "soft.csv", variant="soft")
     assert "0.25" in (tmp_path / "soft.csv").read_text()
     for kind in ("trec", "elasticsearch"):
-        with pytest.raises(DatasetError, match=r"'q1', passage 'p1': label 0\.25 is not whole"):
+        with pytest.raises(DatasetError, match=r"'q1', passage 'p1': label 0\.25 is not an integer"):
             convert(dataset, "test", kind, tmp_path / "x", variant="soft")
     with pytest.raises(DatasetError, match="the dataset has soft"):
         convert(dataset, "test", "trec", tmp_path / "x", variant="graded")

@@ -107,7 +107,7 @@ def test_an_address_where_nobody_has_ever_answered_is_given_up_soon(tmp_path: Pa
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = rf"no connection to 127\.0\.0\.1:{port}: {os.strerror(errno.ECONNREFUSED)}\) after 3 tries"
+    words = rf"after 3 tries \(connection: no connection to 127\.0\.0\.1:{port}: {os.strerror(errno.ECONNREFUSED)}\)"
     with pytest.raises(Stopped, match=words):
         ask_all(f"http://127.0.0.1:{port}/v1", tmp_path / "w.duckdb", requests(1))
 

@@ -194,7 +194,7 @@ def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
     found = job(folder, {**WORDS, "rerankers": ["no-such-reranker/model"]}, corpus="small.yaml")
     (folder / "runs").write_text("a file where the folder of jobs would be")
     looked = check_job(found, probe=True)
-    assert looked.code == 1 and "  ! no model was probed, because of the problems above" in looked.printed
+    assert looked.code == 1 and "  ! no model was probed because of the problems above" in looked.printed
 
 
 def test_systems_that_make_their_own_labels_and_votes_that_do_not_know_the_language_are_named(folder: Path) -> None:
