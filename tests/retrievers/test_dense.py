@@ -9,6 +9,7 @@ from encode_once import Kept
 from airgen import models
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
+from airgen.retrievers.dense.embedders import loaded
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.rerank import CrossEncoder
@@ -213,3 +214,19 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     for use in (lambda name: load_embedder(name).encode(["a"], "query"), lambda name: CrossEncoder(name).model):
         with pytest.raises(ModelError, match=r"cannot be loaded .*airgen show models"):
             use(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("kind", ["on the Hub", "a folder"])
+def test_a_hub_that_never_answers_is_given_up_before_its_library_asks(kind, tmp_path, monkeypatch):
+    """The library would retry each of a model's files for half a minute."""
+    asked = []
+    monkeypatch.setattr(models, "give_up_silent_hub", lambda: asked.append("the Hub") or True)
+
+    def library(**settings):
+        asked.append("its library")
+        raise OSError("no such file")
+
+    place = "someone/never-fetched" if kind == "on the Hub" else str(tmp_path)
+    with pytest.raises(ModelError, match="the base model .* cannot be loaded"):
+        loaded("the base model", place, library, pretrained_model_name_or_path=place)
+    assert asked == (["the Hub", "its library"] if kind == "on the Hub" else ["its library"])

@@ -61,8 +61,12 @@ def quiet_transformers() -> Iterator[None]:
 def loaded(role: str, name: str, make: Any, **settings: Any) -> Any:
     """Call `make(**settings)`, and convert its errors to a ModelError that says what to do.
 
-    Out-of-memory errors are raised unchanged.
+    Out-of-memory errors are raised unchanged. If the model is not on this machine, a Hub that does not answer is given
+    up within seconds.
     """
+    places = [value for value in settings.values() if isinstance(value, str | Path)]
+    if not any(Path(place).exists() for place in places) and not models.in_hub_cache(name):
+        models.give_up_silent_hub()
     try:
         with quiet_transformers():
             return make(**settings)
