@@ -227,6 +227,6 @@ def test_a_hub_that_never_answers_is_given_up_before_its_library_asks(kind, tmp_
         raise OSError("no such file")
 
     place = "someone/never-fetched" if kind == "on the Hub" else str(tmp_path)
-    with pytest.raises(ModelError, match="the base model .* cannot be loaded"):
+    with pytest.raises(ModelError, match=r"the base model .* cannot be loaded"):
         loaded("the base model", place, library, pretrained_model_name_or_path=place)
     assert asked == (["the Hub", "its library"] if kind == "on the Hub" else ["its library"])
