@@ -164,7 +164,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     "a function": ({"kind": "failing:function"}, "system bad12: failing.py:19: KeyError: 'id'"),
     "a function's 400 digits": ({"kind": "failing:function", "settings": {"how": "huge"}}, "is not a finite number"),
     "a function's 6,000 digits": ({"kind": "failing:function", "settings": {"how": "digits"}},
-                                  "score of the type int is not a finite number"),
+                                  "score of type int is not a finite number"),
     "a function's text": ({"kind": "failing:function", "settings": {"how": "text"}}, "'high' is not a finite number"),
     "a function's NaN": ({"kind": "failing:function", "settings": {"how": "nan"}}, "nan is not a finite number"),
     "a function's nothing": ({"kind": "failing:function", "settings": {"how": "nothing"}}, "a NoneType"),

@@ -178,7 +178,7 @@ def keywords_pattern(document: str, language: str) -> str | None:
 
 _EDGES = "\"'“”‘’«»‹›„‚,;:!?()[]{}<>…–—*|"
 _ELIDED = re.compile(r"\b(?:[cdjlmnst]|qu)['’](?=\w)", re.IGNORECASE)  # French: l'ingénieur
-_KEYWORD = re.compile(r"(?=.*\w)[\w.+#@/\-]{2,30}")
+_KEYWORD = re.compile(r"(?=[.+#@/\-]{0,29}\w)[\w.+#@/\-]{2,30}")
 
 
 def search_problem(

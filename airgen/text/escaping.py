@@ -27,7 +27,7 @@ from typing import Any
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and emoji need them; they are not printable but harmless
 # What a spreadsheet drops before a formula does not hide one; Japanese ones take the wide signs, too.
-_FORMULA = re.compile(r"[\t\r]|[\s\u00ad\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠]")
+_FORMULA = re.compile(r"\A(?:[\t\r]|[\s\u00ad\u200b-\u200f\u2060\ufeff]*+[=+\-@＝＋－＠])")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 # C0 except tab and line ends, DEL, C1, and characters that change the direction of the following text.

@@ -124,8 +124,8 @@ def labels_by_pair(dataset: Path, folder: str = "qrels") -> dict[tuple[str, str]
 
 
 def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, folder: Path) -> None:
-    path, runs = folder / "job.yaml", folder / "runs"
-    dataset = done("runs", WORDS).directory / "dataset"
+    path, runs, settings = folder / "job.yaml", folder / "runs", {**WORDS, "target: 12": "target: 11"}
+    dataset = done("runs", settings).directory / "dataset"
     job, before = Job(path, runs), labels_by_pair(dataset)
     sample = draw_labels(job, 30, job.directory / "audit")
     answers = answer(job, sample, 2, folder)
@@ -155,8 +155,8 @@ def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, 
         dataset.parent / "versions" / "0.1" / "corpus.jsonl"
     ).read_bytes()
     # The job is finished, and goes on with people's labels in force.
-    assert run("runs", WORDS).already_done
-    more = run("runs", {**WORDS, "target: 12": "target: 13"})
+    assert run("runs", settings).already_done
+    more = run("runs", WORDS)
     assert more.manifest is not None and labels_by_pair(dataset, "qrels-people") == people
     assert more.manifest.info.version == "0.2"
     # The audit still measures the model, whose labels they were.

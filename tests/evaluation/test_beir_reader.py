@@ -102,9 +102,9 @@ def test_broken_qrels_name_the_line(tmp_path, text, message):
     ("line", "message"),
     [
         (b"{", "corpus.jsonl:3: not JSON"),
-        (b"[1]", "corpus.jsonl:3: holds list"),
+        (b"[1]", "corpus.jsonl:3: contains list"),
         (b'{"text": "x"}', "corpus.jsonl:3: no _id"),
-        (b'{"_id": "d1", "text": "x"}', "corpus.jsonl:3: _id 'd1' comes twice"),
+        (b'{"_id": "d1", "text": "x"}', "corpus.jsonl:3: _id 'd1' appears twice"),
         (b'{"_id": "d3"}', "corpus.jsonl:3: no text"),
         (b'{"_id": "d3", "text": ["x"]}', "corpus.jsonl:3: text is list"),
         (b'{"_id": "d3", "text": "\xff"}', "not UTF-8"),

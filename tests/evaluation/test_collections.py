@@ -43,6 +43,8 @@ class Archives(Quiet):
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body) - start))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         self.end_headers()
         self.wfile.write(body[start:][: self.cut])
 

@@ -56,6 +56,6 @@ def test_a_filter_that_no_passage_can_fit_is_an_error(tmp_path: Path) -> None:
 def test_a_filter_that_is_no_object_is_an_error(tmp_path: Path, written: object) -> None:
     query = {"_id": "q1", "text": "pump", "metadata": {"filter": written}}
     write_beir(tmp_path, [{"_id": "d1", "text": "pump"}], [query], {"test": [("q1", "d1", 1)]})
-    with pytest.raises(DatasetError, match=r"query 'q1': the filter .* is no object") as error:
+    with pytest.raises(DatasetError, match=r"query 'q1': the filter .* is not an object") as error:
         _ = DatasetSplit(BeirDataset(tmp_path), "test", "en").filters
     assert str(tmp_path) in str(error.value)

@@ -68,7 +68,9 @@ def test_what_it_does_not_take_fails_the_run_in_one_line(tracked: Path) -> None:
 def test_a_password_in_the_address_and_a_missing_package_are_said(
     tracked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airgen.pipeline.preflight.installed", lambda package, what: [f"{what} needs {package}"])
+    monkeypatch.setattr(
+        "airgen.pipeline.preflight.missing_extras", lambda modules, feature: [f"{feature} needs {modules[0]}"]
+    )
     assert "evaluate.mlflow needs mlflow" in preflight(Job(tracked, tracked.parent / "runs"))
     tracked.write_text(tracked.read_text().replace("mlflow: tracking", "mlflow: 'http://me:secret@host'"))
     with pytest.raises(SettingsError, match="MLFLOW_TRACKING_PASSWORD") as error:

@@ -159,7 +159,7 @@ HUGE = as_json().replace('"doc000"', '"doc000' + "0" * 30_000_000 + '"')
         (as_json().replace("1.0", '"9"'), "not a finite number"),
         (as_json().replace('"doc000": 1.0', '"a": 1, "a": 2'), "'a' appears twice"),
         (as_json(results(hits={"q": {str(i): 1.0 for i in range(1001)}})), "has 1001 hits"),
-        ([(ENTRY, as_json()), ("x/" + ENTRY, as_json())], "holds qa/science/en_weather-notes_test.json twice"),
+        ([(ENTRY, as_json()), ("x/" + ENTRY, as_json())], "contains qa/science/en_weather-notes_test.json twice"),
         ([(ENTRY, as_json()), (LAW, as_json(domain="law", model_name="other"))], "several systems"),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_repeated_key_is_found_in_linear_time(tmp_path: Path) -> None:
 def test_pack_refuses_what_cannot_be(tmp_path: Path) -> None:
     for wrong, words in (
         ([], "no results"),
-        ([BASE, results(domain="law", model="other")], "of one system"),
+        ([BASE, results(domain="law", model="other")], "must contain a single system"),
         ([BASE, BASE], "two results for the same dataset"),
         ([results(dataset="../x")], "cannot be a part of a path"),
         ([results(hits={"q": {"d": float("nan")}})], "not a finite number"),

@@ -114,7 +114,7 @@ def test_words_that_name_nothing(tmp_path: Path, dataset: Path) -> None:
     (tmp_path / "bad.yaml").write_text("name: x\n")  # a pipeline: what it lacks is said
     with pytest.raises(SettingsError, match="corpus"):
         make_report([tmp_path / "bad.yaml"], tmp_path / "report")
-    with pytest.raises(UsageError, match=r"folder of results; give one of its subfolders:  weather-notes$"):
+    with pytest.raises(UsageError, match=r"folder of results; give one of its subfolders: weather-notes$"):
         make_report([tmp_path], tmp_path / "report")
 
 

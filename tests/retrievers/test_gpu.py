@@ -376,7 +376,7 @@ def test_halving_stops_at_one_and_at_other_errors() -> None:
 @contextmanager
 def no_stage(*_: Any) -> Iterator[Any]:
     """A stage of the display that shows nothing."""
-    yield SimpleNamespace(advance=lambda *_, **__: None, encoding=lambda *_: None)
+    yield SimpleNamespace(advance=lambda *_, **__: None, encoding=lambda *_: None, partly=lambda *_, **__: None)
 
 
 def test_one_system_out_of_memory_does_not_end_the_evaluation(
@@ -441,7 +441,7 @@ def test_a_step_of_control_gives_its_models_memory_back(tiny_cross_encoder: Path
         pending: Any = ()
         plan: Any = field(default_factory=dict)
         encoding: Any = None
-        store: Any = field(default_factory=lambda: SimpleNamespace(made=lambda *_: [], put=lambda rows: None))
+        store: Any = field(default_factory=lambda: SimpleNamespace(rows_of=lambda *_: [], put=lambda rows: None))
         display: Any = field(default_factory=lambda: SimpleNamespace(stage=no_stage))
         stopping: Any = field(default_factory=lambda: SimpleNamespace(is_set=lambda: False))
 

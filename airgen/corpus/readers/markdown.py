@@ -37,7 +37,7 @@ _SHOWN = re.compile(
 _TITLED = re.compile(r"""(?<![\w-])(?:title|caption|filename)=(["'])(.*?)\1""")
 _CELL_END = re.compile(r"(?<!\\)\|")
 _CELL = "\x1c"  # stands where a cell of HTML begins
-_ROW_START = re.compile(r"\n\s*\x1c|\A\s*\x1c")
+_SPACES = re.compile(r"\s+")  # to Python, _CELL is a space, too
 # Elements of HTML that begin or end a line.
 _LINES = frozenset((
     "blockquote", "br", "dd", "details", "div", "dt", "figcaption", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li",
@@ -190,7 +190,7 @@ class _Walk:
         elif node.type in ("fence", "code_block"):
             yield "\n".join(filter(None, (_caption(node.info), node.content.rstrip("\n"))))
         elif node.type == "html_block":
-            words = html.unescape(_ROW_START.sub("\n", self._tags(node.content)))
+            words = html.unescape(_SPACES.sub(_start_row, self._tags(node.content)))
             yield words.replace(_CELL, " | ").strip()
         elif node.type == "table":
             rows = (row for part in node.children for row in part.children)
@@ -256,6 +256,13 @@ class _Walk:
                 return "" if match[1] else _CELL
             return "\n" if name in _LINES else ""
         return match[0]
+
+
+def _start_row(spaces: re.Match[str]) -> str:
+    """Return a run of spaces without the marks of cells with which a row of HTML begins."""
+    run = spaces[0]
+    start, last = 0 if not spaces.start() else run.find("\n"), run.rfind(_CELL)
+    return run if not 0 <= start <= last else f"{run[:start]}\n{run[last + 1 :]}"
 
 
 def _caption(info: str) -> str:

@@ -24,7 +24,7 @@ _SIGNATURES = (
     (b"\x89PNG\r\n", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
 )
-_PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+_PAGE = re.compile(rb"\A\s*+<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 
 
 def _other_format(raw: bytes, path: Path, packed: bool) -> str:
