@@ -21,7 +21,7 @@ from airgen.corpus.readers.character_encodings import decoded
 from airgen.corpus.readers.delimited import IDS, TEXTS, TITLES, open_table
 from airgen.corpus.readers.files import lines
 from airgen.corpus.readers.json_records import json_value, rows_over_lines
-from airgen.corpus.readers.json_values import find_rows
+from airgen.corpus.readers.json_rows import find_rows
 from airgen.corpus.readers.tabular import column, text_of
 from airgen.errors import CorpusError
 from airgen.records import storable

@@ -8,7 +8,7 @@ import pytest
 from corpus_maker import corpus, prose
 
 from airgen.corpus import prepare
-from airgen.corpus.readers.json_values import as_rows, at, elsewhere, find_rows, parsed, rows_at
+from airgen.corpus.readers.json_rows import as_rows, at, elsewhere, find_rows, parsed, rows_at
 from airgen.corpus.survey import survey
 from airgen.records import Dropped, Passage
 

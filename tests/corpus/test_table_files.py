@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields
 from airgen.corpus.readers.delimited import open_table
 from airgen.corpus.readers.json_records import JsonLinesReader, JsonReader
-from airgen.corpus.readers.json_values import find_rows
+from airgen.corpus.readers.json_rows import find_rows
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.errors import CorpusError

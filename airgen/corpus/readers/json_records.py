@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from airgen.corpus.readers.character_encodings import decoded, encoding_of, is_wide, wide_lines
 from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
-from airgen.corpus.readers.json_values import as_rows, elsewhere, parsed, rows_at
+from airgen.corpus.readers.json_rows import as_rows, elsewhere, parsed, rows_at
 from airgen.corpus.readers.reader import MAX_BYTES, Place, drop, left_out
 from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
 from airgen.errors import CorpusError
