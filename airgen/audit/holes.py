@@ -48,8 +48,8 @@ from airgen.keys import content_key, fingerprint, row_key, text_key
 from airgen.llms.base import Llm
 from airgen.pipeline.estimate import Estimate, estimate_judgments
 from airgen.prompts import PromptSet
-from airgen.publishing.score_submission import Labels as PrivateLabels
-from airgen.publishing.score_submission import reasons_to_refuse
+from airgen.publishing.scores import Labels as PrivateLabels
+from airgen.publishing.scores import reasons_to_refuse
 from airgen.publishing.submission import Submission, SystemHits, reasons_of
 from airgen.publishing.withhold import pair_of
 from airgen.records import Recall, prompt_text

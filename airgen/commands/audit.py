@@ -347,7 +347,7 @@ def audit_holes(
     from airgen.audit.holes import judge_holes, read_submissions
     from airgen.evaluation.run import read_run
     from airgen.pipeline.show import job_file
-    from airgen.publishing.score_submission import load_labels
+    from airgen.publishing.scores import load_labels
     from airgen.registry import resolve
 
     if judge and pipeline:

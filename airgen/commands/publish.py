@@ -21,7 +21,7 @@ from airgen.study import Rows
 if TYPE_CHECKING:
     from airgen.dataset.verify import DatasetProblem
     from airgen.publishing.publish import Published, Upload
-    from airgen.publishing.score_submission import SystemScore
+    from airgen.publishing.scores import SystemScore
     from airgen.studies.compare_versions import DatasetChange
 
 
@@ -227,7 +227,7 @@ def publish_score(
         DatasetError: The submission is rejected, the labels cannot be read, or the daily limit is reached.
     """
     from airgen.keys import file_sha256
-    from airgen.publishing.score_submission import load_labels, save_score, score_results
+    from airgen.publishing.scores import load_labels, save_score, score_results
     from airgen.publishing.submission import Submission
 
     official = Submission(Path(bm25)) if bm25 else None
@@ -256,7 +256,7 @@ def publish_leaderboard(
         DatasetError: There are no saved scores, or a file of scores is damaged.
     """
     from airgen.publishing.leaderboard import write_leaderboard
-    from airgen.publishing.score_submission import load_scores
+    from airgen.publishing.scores import load_scores
 
     files = list(write_leaderboard(load_scores(Path(scores)), Path(out or scores), title=title))
     return Outcome(files, list(map(str, files)), json=json.loads(files[1].read_text(encoding="utf-8")))

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Protocol
 from airgen.control.judge_examples import shown_to
 from airgen.errors import LlmError
 from airgen.guard import guarded
+from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Request, parse_logprobs
 from airgen.llms.scripted import overlap
-from airgen.llms.structured_answers import corrective, parse_answer
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Answer
 from airgen.registry import names, resolve

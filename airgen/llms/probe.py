@@ -21,9 +21,9 @@ from pydantic import Field
 from airgen.errors import disk_error
 from airgen.json_values import DAMAGE, kept_of, read_json, write_json
 from airgen.keys import content_key
+from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
 from airgen.llms.chat import count_messages
-from airgen.llms.structured_answers import parse_answer
 from airgen.records import Answer
 from airgen.settings import LlmSettings
 from airgen.settings.base import marked

@@ -12,8 +12,8 @@ from airgen.errors import UsageError
 from airgen.generation.query_checks import query_problem
 from airgen.generation.query_pattern import form_pattern
 from airgen.languages import language_name
+from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.llms.structured_answers import parse_answer
 from airgen.paths import RUNS
 from airgen.pipeline.job import Job
 from airgen.prompts import Prompt, PromptSet

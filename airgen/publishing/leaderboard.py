@@ -19,7 +19,7 @@ from airgen.errors import DatasetError
 from airgen.evaluation.significance import rank_bounds
 from airgen.json_values import write_json
 from airgen.publishing import version_order
-from airgen.publishing.score_submission import CLASSES, DIGITS, HEAD, DatasetScore, SystemScore
+from airgen.publishing.scores import CLASSES, DIGITS, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
 from airgen.study import Column, Study, Table
 from airgen.text.escaping import md

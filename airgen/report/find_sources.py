@@ -16,7 +16,7 @@ from airgen.paths import EVALUATION
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import find_job, job_of_directory
 from airgen.publishing.public import public_text
-from airgen.publishing.score_submission import DIGITS
+from airgen.publishing.scores import DIGITS
 from airgen.publishing.suites import dataset_folders
 from airgen.report.source import ReportSource
 from airgen.steps.progress import STATUS

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from airgen.errors import SettingsError, Stopped
 from airgen.keys import content_key
 from airgen.languages import SPACELESS
+from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Llm, Message, Request, Rule, backend_class
 from airgen.llms.batch_file import BatchFile
@@ -27,7 +28,6 @@ from airgen.llms.engine import Engine
 from airgen.llms.health import Health
 from airgen.llms.money import Budget, unknown_price
 from airgen.llms.probe import read_profiles
-from airgen.llms.structured_answers import afresh, corrective, parse_answer
 from airgen.prompts import Prompt
 from airgen.records import Answer, Reservation
 from airgen.settings import LlmSettings, Pipeline

@@ -19,7 +19,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
 from airgen.llms.base import Request
-from airgen.publishing.score_submission import load_labels
+from airgen.publishing.scores import load_labels
 from airgen.publishing.submission import NO_RERANKER, SystemHits, pack
 from airgen.publishing.withhold import public_part
 

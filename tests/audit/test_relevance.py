@@ -222,7 +222,7 @@ def test_wrong_jobs(run: Run, folder: Path) -> None:
 
 
 INIT = (
-    "relevance: answer               # relevant: passages that answer the query, but not passages that are only "
+    "relevance: answer               # relevant: documents that answer the query, but not documents that are only "
     "about the same subject"
 )
 
@@ -234,7 +234,7 @@ INIT = (
         ("task: qa\nrelevance: 'answer' # why\n", "task: qa\nrelevance: subject # why\n"),
         (
             f"task: qa\n{INIT} (or subject)\n",
-            "task: qa\nrelevance: subject               # relevant: passages about the query's subject, whether "
+            "task: qa\nrelevance: subject               # relevant: documents about the query's subject, whether "
             "or not they answer the query (or answer)\n",
         ),
     ],

@@ -15,7 +15,7 @@ from airgen.dataset.layouts import export_layouts
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
-from airgen.publishing.score_submission import load_labels, score_results
+from airgen.publishing.scores import load_labels, score_results
 from airgen.publishing.submission import read_results_tree
 from airgen.publishing.withhold import public_part
 

@@ -17,10 +17,10 @@ from airgen.audit.answers import read_answers
 from airgen.audit.holes import Ledger
 from airgen.errors import AirgenError, LlmError
 from airgen.http import retry_after
+from airgen.llms.answers import parse_json
 from airgen.llms.base import Message, Refused, Reply, Request, Retry
 from airgen.llms.batch import BatchBackend
 from airgen.llms.endpoint import Endpoint
-from airgen.llms.structured_answers import parse_json
 from airgen.publishing.hub import Hub
 
 SCHEMA = {
@@ -47,7 +47,7 @@ PIECES = st.sampled_from(
     | st.lists(PIECES, max_size=80).map("".join)
     | st.text(max_size=60)
 )
-def test_structured_answers(text: str) -> None:
+def test_answers(text: str) -> None:
     try:
         with quick():
             value = parse_json(text, SCHEMA)

@@ -26,7 +26,7 @@ from airgen.pipeline import Job, RunResult
 from airgen.pipeline.run import run_job
 from airgen.pipeline.run_result import result_values
 from airgen.publishing.leaderboard import write_leaderboard
-from airgen.publishing.score_submission import DatasetScore, SystemScore
+from airgen.publishing.scores import DatasetScore, SystemScore
 from airgen.steps.progress import Display
 from airgen.study import Plain, Study, Table, columns
 from airgen.text.escaping import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible

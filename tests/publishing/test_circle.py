@@ -21,7 +21,7 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.pipeline.job import JobSecret
 from airgen.publishing.publish import plan, publish
-from airgen.publishing.score_submission import load_labels, score_results
+from airgen.publishing.scores import load_labels, score_results
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Submission, SystemHits, pack, results_of_run
 from airgen.publishing.withhold import labels_part, public_part
 

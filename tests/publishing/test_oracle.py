@@ -19,7 +19,7 @@ from airgen.dataset.secret import Secret
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing import A_DAY
-from airgen.publishing.score_submission import DatasetScore, Labels, load_labels, save_score, score_results
+from airgen.publishing.scores import DatasetScore, Labels, load_labels, save_score, score_results
 from airgen.publishing.submission import RefusedSubmission, Submission, SystemHits, pack
 from airgen.publishing.withhold import labels_part, public_part
 

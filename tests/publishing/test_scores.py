@@ -15,7 +15,7 @@ from dataset_maker import INFO, make_content
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.publishing.leaderboard import leaderboard, write_leaderboard
-from airgen.publishing.score_submission import (
+from airgen.publishing.scores import (
     DatasetScore,
     SystemScore,
     load_labels,
