@@ -19,7 +19,7 @@ def mine(tmp_path: Path) -> Path:
     (tmp_path / "c.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     (tmp_path / "mine.yaml").write_text(
         "name: mine\nlanguage: en\ndomain: web\nlicence: CC0-1.0\nsource: here\ntokenizer: words\n"
-        "reader: {kind: jsonl, path: c.jsonl}\nclean: {language: off, offensive_share: off}\n"
+        "reader: {kind: jsonl, path: c.jsonl}\nclean: {language: off, names: keep, offensive_share: off}\n"
     )
     return tmp_path / "mine.yaml"
 
