@@ -22,6 +22,10 @@ COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#b
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others have the same width
 _LONGEST_LABEL = 60  # characters of a name
+_MEMBERS = frozenset(
+    "__proto__ constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf "
+    "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__".split()
+)  # of every JavaScript object
 
 AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
 
@@ -38,8 +42,12 @@ def svg_text(specification: dict[str, Any]) -> str:
 
 
 def label(text: object) -> str:
-    """Turn text into a label: one line without control characters, truncated if very long."""
-    return one_line(text, _LONGEST_LABEL)
+    """Turn text into a label: one line without control characters, truncated if very long.
+
+    Vega looks labels up in JavaScript objects, each of which has a member `constructor`. Such a label gets a space.
+    """
+    line = one_line(text, _LONGEST_LABEL)
+    return f"{line}\N{NO-BREAK SPACE}" if line in _MEMBERS else line
 
 
 def chart_names(names: Sequence[str]) -> list[str]:

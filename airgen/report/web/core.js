@@ -16,7 +16,14 @@ const airgen = { pages: [], onQuery: [], waiting: new Map(), values: new Map(), 
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return bare(JSON.parse(await new Response(stream).text()));
+}
+
+/* Objects whose only names are those in the data: an id may be "constructor", which every object has otherwise. */
+function bare(value) {
+  if (value === null || typeof value !== "object") return value;
+  for (const each of Array.isArray(value) ? value : Object.values(value)) bare(each);
+  return Array.isArray(value) ? value : Object.setPrototypeOf(value, null);
 }
 
 function airgenData(name, text) {
@@ -81,7 +88,7 @@ function el(tag, attributes, ...children) {
 
 function safeLink(address) {
   const text = String(address);
-  return text.startsWith("#") || /^(https?|blob):/i.test(text) || text.startsWith("data:image/svg+xml") ? text : "#/";
+  return text.startsWith("#") || /^(https?|blob):/i.test(text) ? text : "#/";
 }
 
 function append(parent, children) {

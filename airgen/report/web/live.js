@@ -13,7 +13,7 @@ async function ask(name, value) {
   const options = value === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) };
   const response = await fetch(name, { credentials: "same-origin", ...options });
   if (!response.ok) throw new Error((await response.text()).trim().slice(0, 500));
-  return response.json();
+  return bare(await response.json());
 }
 
 function duration(seconds) {

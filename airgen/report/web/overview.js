@@ -3,7 +3,7 @@
    of several datasets the systems on each of them. */
 
 (() => {
-  const ROLES = { lt5: "under 5 words", lt10: "5 to 9 words", "10to20": "10 to 19 words", ge20: "20 words or more" };
+  const ROLES = { __proto__: null, lt5: "under 5 words", lt10: "5 to 9 words", "10to20": "10 to 19 words", ge20: "20 words or more" };
 
   function figuresOf(about, facts, dataset) {
     const splits = Object.values(facts.splits || {});

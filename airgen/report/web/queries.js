@@ -209,6 +209,7 @@ function titleOf(life, id) {
 }
 
 const DECISIONS = {
+  __proto__: null,
   keep_query: "positive: the query's own document", add_positive: "positive: retrieved and judged relevant", keep_negative: "negative: judged not relevant",
   drop_negative: "left out: judged relevant", drop_query: "the query was dropped", ignore: "no label",
 };
