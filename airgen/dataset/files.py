@@ -112,7 +112,12 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
         old = out.parent / f".{out.name}.old-{os.getpid()}"  # it is there after a crash between the two renames
         if out.exists():
             out.rename(old)
-        partial.rename(out)
+        try:
+            partial.rename(out)
+        except OSError:
+            if old.exists():
+                old.rename(out)
+            raise
         fsync(out.parent)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:

@@ -23,8 +23,10 @@ _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # vl-convert has the first; the others have the same width
 _LONGEST_LABEL = 60  # characters of a name
 _MEMBERS = frozenset(
-    "__proto__ constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf "
-    "__defineGetter__ __defineSetter__ __lookupGetter__ __lookupSetter__".split()
+    [
+        *("__proto__", "constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString"),
+        *("toString", "valueOf", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
+    ]
 )  # of every JavaScript object
 
 AnyChart = alt.Chart | alt.LayerChart | alt.ConcatChart | alt.FacetChart
