@@ -9,8 +9,6 @@ without seeing its answer, and may give a reason in a sentence. A label is confi
 same relevance, with the judge's cutoff between levels.
 """
 
-import csv
-import io
 import json
 import math
 from collections import Counter
@@ -21,13 +19,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from airgen.audit.answer_table import FilledRow, is_table, level_of, read_answer_table, whole
 from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample, earlier_samples
 from airgen.dataset.human_labels import CONFIRMED
 from airgen.errors import DatasetError, disk_error
 from airgen.json_values import DAMAGE, kept_of, read_json, write_json
 from airgen.paths import locked
 from airgen.study import Shown
-from airgen.text.escaping import figure
+from airgen.text.escaping import figure, one_line
 
 _MOST_CHOSEN_PAIRS = 10_000  # pairs that a person chose by hand
 
@@ -107,27 +106,25 @@ def carry_answers(folder: Path, sample: AuditSample) -> None:
 def answered(path: Path) -> bool:
     """Return whether a file contains answers, unlike a table that has not been filled in."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".csv":
-            return any(row["level"].strip() for row in csv.DictReader(io.StringIO(text)))
-        return bool(json.loads(text)["answers"])
-    except (*DAMAGE, csv.Error):
+        if is_table(path):
+            return any(row.level for row in read_answer_table(path))
+        return bool(json.loads(path.read_text(encoding="utf-8-sig"))["answers"])
+    except (*DAMAGE, DatasetError):
         return True  # `read_answers` reports what is wrong with it
 
 
 def key_in(path: Path) -> str:
     """Return the key of the sample in a file of answers, or ""."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".csv":
-            return next((row["sample"] for row in csv.DictReader(io.StringIO(text)) if row.get("sample")), "")
-        return str(json.loads(text).get("key") or "")
-    except (*DAMAGE, csv.Error):
+        if is_table(path):
+            return next((row.sample for row in read_answer_table(path) if row.sample), "")
+        return str(json.loads(path.read_text(encoding="utf-8-sig")).get("key") or "")
+    except (*DAMAGE, DatasetError):
         return ""
 
 
 def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | None = None) -> PersonsAnswers:
-    """Read a person's answers to a sample from the page's JSON or the filled-in CSV.
+    """Read a person's answers to a sample from the page's JSON or the filled-in table.
 
     Args:
         path: The file.
@@ -140,22 +137,21 @@ def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | N
             are no answers to the sample.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".csv":
-            rows = [row for row in csv.DictReader(io.StringIO(text)) if row["level"].strip()]
-            of = next((row["sample"] for row in rows if row.get("sample")), key)
-            given = {row["number"]: _written(row["level"], levels) for row in rows}
-            why = {row["number"]: words for row in rows if (words := (row.get("why") or "").strip())}
+        if is_table(path):
+            rows = [row for row in read_answer_table(path) if row.level]
+            of = next((row.sample for row in rows if row.sample), key)
+            given = {_number_in(path, row): level_of(path, row, levels) for row in rows}
+            why = {_number_in(path, row): row.why for row in rows if row.why}
             value = {"key": of, "answers": given, "reasons": why}
         else:
-            value = json.loads(text)
+            value = json.loads(path.read_text(encoding="utf-8-sig"))
         answers = kept_of(PersonsAnswers, value)
     except FileNotFoundError:
         raise DatasetError(
             f"{path}: no such file; the audit's page saves it, usually in your downloads folder"
         ) from None
-    except (*DAMAGE, csv.Error) as error:
-        raise DatasetError(f"{path}: not answers to an audit ({str(error)[:200]})") from error
+    except DAMAGE as error:
+        raise DatasetError(f"{path}: not answers to an audit ({one_line(error, 200)})") from error
     if answers.key != key:
         raise DatasetError(f"{path}: answers to another sample ({answers.key}; this sample is {key})")
     _check_numbers(path, answers, items)
@@ -164,13 +160,12 @@ def read_answers(path: Path, key: str, items: int, levels: Mapping[int, str] | N
     return answers
 
 
-def _written(text: str, levels: Mapping[int, str] | None) -> int:
-    """Parse the level that a person wrote in a table."""
-    word = text.strip().casefold()
-    if levels and len(levels) == 2:
-        known = {"yes": max(levels), "y": max(levels), "1": max(levels), "no": min(levels), "n": min(levels)}
-        return known[word] if word in known else int(word)
-    return int(word)
+def _number_in(path: Path, row: FilledRow) -> int:
+    number = whole(row.number)
+    if number is None:
+        written = one_line(row.number, 40)
+        raise DatasetError(f"{path}:{row.line}: {written!r} is not the number of a pair in the sample")
+    return number
 
 
 def _check_numbers(path: Path, answers: PersonsAnswers, items: int) -> None:

@@ -327,4 +327,4 @@ def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[Audi
 
 
 def people_who_answered(answers: Sequence[Path], sample: AuditSample) -> list[given.PersonsAnswers]:
-    return [given.read_answers(path, sample.key, len(sample.items)) for path in answers]
+    return [given.read_answers(path, sample.key, len(sample.items), sample.levels) for path in answers]

@@ -6,8 +6,6 @@
 Texts are inserted into the page only as text nodes, and a content security policy allows only its own script.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airgen.audit.answer_table import COLUMNS, read_answer_table, whole
 from airgen.dataset.files import keep_copy, safe_name, write_text
 from airgen.dataset.human_labels import pair_mark
 from airgen.errors import DatasetError
@@ -179,7 +178,7 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
         [at, item.query_text, item.title, item.text, *filled.get(str(at), ("", "")), sample.key]
         for at, item in enumerate(sample.items, 1)
     ]
-    text = csv_text(["number", "query", "title", "text", "level", "why", "sample"], rows)
+    text = csv_text(COLUMNS, rows)
     if filled or _is_foreign(out / "audit.csv"):
         keep_copy(out / "audit.csv", text)
     write_text(out / "audit.csv", text)
@@ -193,23 +192,21 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
 def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
     """Return {number: (level, why)} from the filled-in table of this sample."""
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
-        return {
-            row["number"]: (row["level"], row.get("why") or "")
-            for row in rows
-            if (row["level"].strip() or (row.get("why") or "").strip()) and row.get("sample", key) == key
-        }
-    except (*DAMAGE, csv.Error):
+        rows = read_answer_table(path)
+    except DatasetError:
         return {}
+    return {
+        str(whole(row.number)): (row.level, row.why)
+        for row in rows
+        if (row.level or row.why) and row.sample in ("", key)
+    }
 
 
 def _is_foreign(path: Path) -> bool:
     """Return whether a file exists that is no longer a table written by airgen."""
     try:
-        return "level" not in next(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))), ["level"])
-    except FileNotFoundError:
-        return False
-    except (*DAMAGE, csv.Error):
+        return path.exists() and path.stat().st_size > 0 and not read_answer_table(path)
+    except DatasetError:
         return True
 
 

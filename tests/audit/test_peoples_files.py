@@ -15,7 +15,15 @@ from job_maker import Run
 from airgen.audit.answers import add_answer, answers_of, read_answers, saved_answers
 from airgen.audit.holes import Ledger
 from airgen.audit.labels import audited_items, draw_labels, score_labels
-from airgen.audit.sample import AuditItem, AuditSample, earlier_samples, load_sample, write_sample
+from airgen.audit.sample import (
+    AuditItem,
+    AuditSample,
+    earlier_samples,
+    four_levels,
+    load_sample,
+    write_sample,
+    yes_or_no,
+)
 from airgen.dataset.files import keep_copy
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
@@ -270,3 +278,82 @@ def test_the_last_line_of_an_editor_without_its_end_is_a_judgment(tmp_path: Path
         '{"query-id": "q", "corpus-id": "p", "score": 1}\n\n{"query-id": "q", "corpus-id": "r", "score": 0}'
     )
     assert len(Ledger(path).judged) == 2 and path.read_text().endswith("0}\n")
+
+
+TABLE = [
+    ["number", "query", "title", "text", "level", "why", "sample"],
+    ["1", 'the "Über" mode', "Größe", "one\nline; and, another", "2", "nennt es; genau", sample(1, 2, 3).key],
+    ["2", "b", "", "text", "", "", sample(1, 2, 3).key],
+    ["3", "c", "", "text", "0", "", sample(1, 2, 3).key],
+]
+
+
+def saved(delimiter: str, number: str = "{}") -> str:
+    """The table as a spreadsheet saves it, with its delimiter and its form of whole numbers."""
+    stream = io.StringIO()
+    rows = [[number.format(cell) if cell.isdigit() and len(cell) == 1 else cell for cell in row] for row in TABLE]
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("answers.csv", saved(",").encode("utf-8-sig")),
+        ("answers.csv", saved(";").encode("cp1252")),
+        ("answers.csv", ("sep=;\r\n" + saved(";")).encode()),
+        ("answers.txt", saved("\t").encode("utf-16")),
+        ("ANSWERS.CSV", saved(",").replace("number,", "Number,").replace("level,", "Level,").encode()),
+        ("answers.tsv", saved("\t").encode()),
+        ("pandas.csv", saved(",", "{}.0").encode()),
+        ("german.csv", saved(";", "{},0").encode("utf-8-sig")),
+    ],
+)
+def test_a_table_from_any_spreadsheet(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    person = read_answers(tmp_path / name, sample(1, 2, 3).key, 3)
+    assert (person.answers, person.reasons) == ({1: 2, 3: 0}, {1: "nennt es; genau"})
+    # What stands in the folder's own table stays when the page is written again.
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "audit.csv").write_bytes(content)
+    write_sample(sample(1, 2, 3), tmp_path / "out")
+    assert read_answers(tmp_path / "out" / "audit.csv", sample(1, 2, 3).key, 3).answers == {1: 2, 3: 0}
+
+
+@pytest.mark.parametrize(
+    ("word", "graded", "binary"),
+    [
+        *[("x", None, None), ("?", None, None), ("Yes", "fails", 2), ("n", "fails", 0), ("1", 1, 2), ("3", 3, 3)],
+        *[("0", 0, 0), ("\u0662", 2, 2), ("Somewhat relevant", 2, "fails"), ("-1", "fails", "fails")],
+        *[
+            ("4", "fails", "fails"),
+            ("1.5", "fails", "fails"),
+            ("9" * 400, "fails", "fails"),
+            ("=1+1", "fails", "fails"),
+        ],
+    ],
+)
+def test_levels_in_words(word: str, graded: Any, binary: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"number,level\n1,{word}\n2,0\n", encoding="utf-8")
+    for levels, expected, advice in ((four_levels(), graded, "0, 1, 2 or 3"), (yes_or_no(2), binary, "yes or no")):
+        if expected == "fails":
+            with pytest.raises(DatasetError, match=rf"a\.csv:2: level .*: write {advice}, or x if you cannot say"):
+                read_answers(path, "key", 2, levels)
+        else:
+            assert read_answers(path, "key", 2, levels).answers == {1: expected, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04\x00\x00", "is not text .*save it as CSV"),
+        (b"number,query\n1,a\n", "no column 'level'"),
+        (b"number,level\none,2\n", "a.csv:2: 'one' is not the number of a pair"),
+        (b"", "no column 'number'"),
+    ],
+)
+def test_a_file_that_is_no_table_of_answers(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(DatasetError, match=message):
+        read_answers(tmp_path / "a.csv", "key", 2)
