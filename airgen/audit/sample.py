@@ -178,7 +178,7 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
         [at, item.query_text, item.title, item.text, *filled.get(str(at), ("", "")), sample.key]
         for at, item in enumerate(sample.items, 1)
     ]
-    text = csv_text(COLUMNS, rows)
+    text = "\ufeff" + csv_text(COLUMNS, rows)  # without the mark, Excel takes the text for a legacy encoding
     if filled or _is_foreign(out / "audit.csv"):
         keep_copy(out / "audit.csv", text)
     write_text(out / "audit.csv", text)

@@ -88,7 +88,7 @@ def test_files_of_a_sample_show_people_no_verdict_and_are_read_back(tmp_path: Pa
     # Texts are data, whatever they hold.
     assert len(blocks) == 2 and data["items"][0]["title"] == EVIL
     assert "<img" not in page and "default-src 'none'" in page
-    table = list(csv.DictReader(io.StringIO((tmp_path / "audit.csv").read_text(encoding="utf-8"))))
+    table = list(csv.DictReader(io.StringIO((tmp_path / "audit.csv").read_text(encoding="utf-8-sig"))))
     assert [(row["number"], row["level"]) for row in table] == [(str(n), "") for n in range(1, 7)]
     assert list(table[0]) == ["number", "query", "title", "text", "level", "why", "sample"]
     assert "hacked" not in (tmp_path / "sample.json").read_text(encoding="utf-8")
