@@ -4,7 +4,7 @@
     judged.systems                     # scores and ranks before and after, with intervals
 
     holes/holes.jsonl                  the pairs, for people: a number as `score` is a label
-    holes/audit.html, audit.csv        the same as a page and for a spreadsheet, with levels 0 to 3
+    holes/audit.html, audit.csv        the same as a page and for a spreadsheet
     holes/judgments.jsonl              every judgment, of people (`by`), of a function and of a model
 
 What people wrote is read before anything is written, and stays in their files. Their labels override any other judgment
@@ -27,7 +27,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airgen.audit.answers import answered, key_in, read_answers
-from airgen.audit.sample import ANSWERS, AuditItem, AuditSample, earlier_samples, load_sample, write_sample
+from airgen.audit.sample import (
+    ANSWERS,
+    GRADED,
+    QUESTION,
+    AuditItem,
+    AuditSample,
+    earlier_samples,
+    four_levels,
+    has_levels,
+    load_sample,
+    write_sample,
+    yes_or_no,
+)
 from airgen.control.judge import judge_pair
 from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.query_set import QuerySet
@@ -329,6 +341,7 @@ def judge_holes(
         texts=texts,
         ledger=ledger,
         relevant_from=least_level,
+        graded=has_levels(dataset),
     )
     if judge is not None:
         for query, passage in left:
@@ -455,6 +468,7 @@ def _write_for_people(
     texts: Mapping[str, str],
     ledger: Ledger,
     relevant_from: int,
+    graded: bool,
 ) -> None:
     """Write the pairs that people should judge, keeping everything that people wrote in the file."""
     path, old = out / HOLES, {}
@@ -489,7 +503,14 @@ def _write_for_people(
             )
             for q, p in asked
         )
-        sample = AuditSample(title, relevant_from, items, {"other, not judged": len(chosen)})
+        sample = AuditSample(
+            title,
+            relevant_from,
+            items,
+            populations={"other, not judged": len(chosen)},
+            levels=four_levels() if graded else yes_or_no(relevant_from),
+            question=GRADED if graded else QUESTION,
+        )
         write_sample(sample, out, note=_NOTE)
 
 

@@ -29,6 +29,7 @@ from airgen.audit.sample import (
     draw,
     earlier_samples,
     four_levels,
+    has_levels,
     load_sample,
     write_sample,
     yes_or_no,
@@ -148,7 +149,7 @@ def draw_labels(source: Job | Path, count: int, out: Path, seed: int = 0, split:
     else:
         dataset = BeirDataset.open(source)
         name, cut = f"{dataset.name} {split}", int(str(dataset.info.get("relevant_from") or 2))
-        graded = (dataset.path / "qrels-graded").is_dir() and not dataset.info.get("levels")
+        graded = has_levels(dataset)
         subject = False
     sample = dataclasses.replace(
         draw(audited_items(source, split), count, dataset=name, relevant_from=cut, seed=seed),

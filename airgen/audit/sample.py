@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.audit.answer_table import COLUMNS, read_answer_table, whole
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import keep_copy, safe_name, write_text
 from airgen.dataset.human_labels import pair_mark
 from airgen.errors import DatasetError
@@ -46,6 +47,11 @@ SUBJECT = "Is the document about what the query asks about?"
 def yes_or_no(relevant_from: int) -> dict[int, str]:
     """Return the levels for a job with binary labels."""
     return {0: "no", relevant_from: "yes"}
+
+
+def has_levels(dataset: BeirDataset) -> bool:
+    """Return whether a dataset's labels are levels rather than yes or no."""
+    return (dataset.path / "qrels-graded").is_dir() and not dataset.info.get("levels")
 
 
 def four_levels() -> dict[int, str]:

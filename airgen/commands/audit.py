@@ -90,7 +90,8 @@ def audit_sample(
     drawn = draw_labels(job or Path(what), count, out=folder, seed=seed, split=split)
     of_split = f" --split {split}" if job is None and split != "test" else ""
     lines = [
-        f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}",
+        f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}"
+        + f", or fill in the levels of {folder / 'audit.csv'}",
         f"then: airgen audit score {what} audit-answers.json{of_split}" + (f" --out {out}" if out else ""),
     ]
     return Outcome(Drawn(folder, len(drawn.items), {"strata": dict(drawn.populations)}), lines)
@@ -399,7 +400,10 @@ def audit_holes(
     )
     for file, reasons in refused.items():
         echo(f"left out: {file}: {'; '.join(reasons)}", err=True)
-    then = f"to label: {folder / 'audit.html'}, or a score in {folder / 'holes.jsonl'}; then the same command again"
+    then = (
+        f"to label: open {folder / 'audit.html'}, or fill in the levels of {folder / 'audit.csv'} or the scores of "
+        f"{folder / 'holes.jsonl'}; then the same command again"
+    )
     if judged.dataset:
         then = f"{judged.dataset}: version {next_version}; rescore the submissions with `airgen publish score`"
     return Outcome(replace(judged, refused=refused), [*judged.lines(), then])

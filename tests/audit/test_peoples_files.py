@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import multiprocessing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def sample(*numbers: int, dataset: str = "toy") -> AuditSample:
     return AuditSample(dataset, 2, tuple(ITEMS[n - 1] for n in numbers), {"positive, level 3": 30})
 
 
-def fill(path: Path, levels: dict[int, int]) -> None:
+def fill(path: Path, levels: Mapping[int, int | str]) -> None:
     """Fill in the table as a spreadsheet does."""
     rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"))))
     for row in rows:
@@ -242,14 +243,15 @@ def test_the_page_and_the_table_of_holes_are_read_back(holes: Any, tmp_path: Pat
     out = tmp_path / "out"
     drawn = load_sample(out / "sample.json")
     assert "Systems retrieved these documents" in (out / "audit.html").read_text("utf-8")
-    fill(out / "audit.csv", {1: 3})
+    assert drawn.levels == {0: "no", 2: "yes"}  # as this dataset's labels
+    fill(out / "audit.csv", {1: "Yes"})
     saved = tmp_path / "audit-answers.json"
     saved.write_text(json.dumps({"key": drawn.key, "answers": {"2": 0, "3": None}}))
     found = holes("--answers", saved)
     assert (found["judged"], found["by_people"], found["relevant"]) == (2, 2, 1)
     judged = Ledger(out / "judgments.jsonl").judged
     one, two = ((item.query, item.document) for item in drawn.items[:2])
-    assert (judged[one].label, judged[one].level, judged[one].by) == (1.0, 3, "people")
+    assert (judged[one].label, judged[one].level, judged[one].by) == (1.0, 2, "people")
     assert (judged[two].label, judged[two].level) == (0.0, 0)
     # Answers are to pairs: they count after the page was drawn for others.
     holes("--depth", 1)
