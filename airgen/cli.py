@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     Always raises SystemExit with one of the exit codes listed in the help.
     """
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a console that lacks a character shows a replacement
             stream.reconfigure(errors="replace")
@@ -63,6 +64,23 @@ def main(arguments: list[str] | None = None) -> None:
         # Python flushes once more at the end, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(_BROKEN_PIPE_EXIT) from None
+
+
+def _open_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller closed (`>&-`, some schedulers).
+
+    Otherwise, the next file that is opened would take its number, and output could end up in a database.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def words_of(name: str) -> dict[str, Callable[..., Any]]:

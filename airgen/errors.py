@@ -4,6 +4,7 @@ it on one line and exits with the error's `exit_code`.
 
 import errno
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class AirgenError(Exception):
@@ -87,9 +88,20 @@ class BudgetSpent(Stopped):
 def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenError:
     """Convert an operating system error into a one-line error that says what failed, where, and what to do."""
     reason = error.strerror or str(error) or type(error).__name__
+    if error.errno == errno.ENOENT and not error.filename and _is_gone():
+        return kind("the current folder no longer exists: change to another one")
     where = f"{error.filename}: " if error.filename else ""
     advice = next((words for codes, words in _ADVICE.items() if error.errno in codes), "")
     return kind(f"{where}{reason}" + (f": {advice}" if advice else ""))
+
+
+def _is_gone() -> bool:
+    """Return whether the current folder was removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -239,8 +239,10 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
         raise SettingsError([f"{path}: no such file"]) from None
     except IsADirectoryError:
         raise SettingsError([f"{path}: is a directory, but a YAML file is needed"]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"{path}: cannot be read: {error}"]) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError([f"{path}: is not in UTF-8 (byte {error.start}): save it in UTF-8"]) from error
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror or error}"]) from error
     return mapping_in(text, str(path))
 
 
