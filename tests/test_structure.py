@@ -23,10 +23,10 @@ PACKAGE = Path(airgen.__file__).parent
 FLOORS = (
     "errors", "mask_secrets", "guard", "keys", "records", "sequences", "languages", "paths", "exact_arithmetic",
     "interruptible", "user_functions", "notebook", "retrying", "yaml_text", "sql_connections", "user_code",
-    "registry", "devices", "http", "openai_client", "downloads", "models", "settings", "compute", "store", "text",
-    "tables", "dataset", "json_values", "study", "llms", "prompts", "corpus", "retrievers", "evaluation",
-    "publishing", "training", "steps", "control", "generation", "pipeline", "studies", "audit", "report", "python",
-    "commands", "api", "cli", "__main__",
+    "registry", "compressed_files", "devices", "http", "openai_client", "downloads", "models", "settings", "compute",
+    "store", "text", "tables", "dataset", "json_values", "study", "llms", "prompts", "corpus", "retrievers",
+    "evaluation", "publishing", "training", "steps", "control", "generation", "pipeline", "studies", "audit",
+    "report", "python", "commands", "api", "cli", "__main__",
 )  # fmt: skip
 # Published files are all that these know: no job, no work database, no LLM.
 FILES_ONLY = {"dataset", "retrievers", "evaluation", "publishing", "training"}

@@ -27,6 +27,7 @@ from airgen.errors import CorpusError
 from airgen.records import storable
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import Role, TableColumn, choose, columns_of
+from airgen.tables.chats import messages_of, rich_text
 
 _SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # rows and bytes read at the beginning of a file
 _MAX_VALUE_CHARACTERS = 4096  # characters per value, because a Parquet file of some kilobytes can hold gigabytes
@@ -147,9 +148,15 @@ def _markup(texts: Sequence[str]) -> str:
 
 def _flat(row: Row, depth: int = 3) -> Row:
     """Return a row with dotted names for nested values, as readers use them: {"body": {"text": ..}}, or a list of such
-    objects, has body.text."""
+    objects, has body.text. A conversation is the text of its messages."""
     flat_row: dict[str, Any] = {}
     for name, value in row.items():
+        if (messages := messages_of(value)) is not None:
+            flat_row[name] = "\n\n".join(message.text for message in messages if message.text)
+            continue
+        if (rich := rich_text(value)) is not None and any(isinstance(item, str) for item in value):
+            flat_row[name] = rich
+            continue
         inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
         if isinstance(value, list) and value and depth and all(isinstance(item, Mapping) for item in value):
             inner = {below: column(row, f"{name}.{below}") for item in value[:20] for below in item}

@@ -9,12 +9,10 @@ per line. Files from Excel may have semicolons, a line `sep=;`, UTF-16 or a lega
 so their size is limited.
 """
 
-import gzip
 import html
 import io
 import json
 import re
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +20,12 @@ from typing import Any
 
 import yaml
 
+from airgen.compressed_files import PARQUET, binary_format, opened
 from airgen.corpus.readers.character_encodings import decoded
 from airgen.errors import DatasetError
 from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
+from airgen.tables.chats import conversation
+from airgen.tables.parquet import parquet_rows
 from airgen.tables.values import VALUE
 
 MAX_BYTES = 256 << 20  # of a file, after inflation
@@ -34,6 +35,7 @@ _TOPICS_FILE = re.compile(r"\A\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<(top|topics|
 _TOPICS_BEGIN = 5000  # characters in which the first topic begins
 _TOPIC = re.compile(r"<top(?:ic)?\b([^<>]*)>(.*?)(?=</top(?:ic)?>|<top(?:ic)?\b|\Z)", re.DOTALL | re.IGNORECASE)
 _FIELD = re.compile(r"<(num|title|query|question|raw_utterance)\b[^>]*>([^<]*)", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
 _LABEL = re.compile(r"\A\s*(number|topic|query)\s*:", re.IGNORECASE)
 _RATED = re.compile(r"\A(\d+(?:\.\d+)?)\s+qid:(\S+)\s+(?:\d+:\S+\s+)*#\s*(\S+)(?:\s+(.*))?")
 _TOPIC_LINE = re.compile(r"(\d{1,6}):(?!//)(.*\S.*)")
@@ -71,15 +73,13 @@ class OwnTable:
 
 def read_text(path: Path, language: str) -> str:
     """Read a text file, gzipped or not, in UTF-8 or the encoding detected from its bytes. Raises DatasetError."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DatasetError(f"{path}: cannot be read: {error}") from error
+    with opened(path, DatasetError) as file:
+        raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise DatasetError(f"{path}: larger than {MAX_BYTES >> 20} MB: use only a part of it")
     if raw[:2] not in _BYTE_ORDER_MARKS and b"\x00" in raw[:4096]:
-        raise DatasetError(f"{path}: is not text (an .xlsx file? save it as CSV)")
+        named = binary_format(raw[:16])
+        raise DatasetError(f"{path}: is {named or 'not text (an .xlsx file?)'}: save it as CSV")
     try:
         return decoded(raw, "", language).text.removeprefix("\ufeff")
     except UnicodeError as error:
@@ -94,6 +94,7 @@ def read_table(
     members: Sequence[str] = (),
     header: bool | None = None,
     absorbing: Sequence[str] = (),
+    chats: bool = False,
 ) -> OwnTable:
     """Read a table. Raises DatasetError, naming the line, if the file cannot be read.
 
@@ -104,14 +105,18 @@ def read_table(
         members: Names of the members of a JSON object that may contain the rows.
         header: Whether there is a header. None detects it.
         absorbing: Usual names of the column to which surplus cells are added. Default: the last column.
+        chats: Whether the rows of conversations are the messages that people wrote in them.
     """
+    if _is_parquet(path):
+        rows = list(enumerate(parquet_rows(path, DatasetError), 1))
+        return (chats and _of_chats(path, "json", rows)) or OwnTable(path, "json", [(n, flat(row)) for n, row in rows])
     text = read_text(path, language)
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    suffix = Path(re.sub(r"\.(?:gz|bz2|zst)\Z", "", path.name)).suffix.lower()
     start = text.lstrip()[:1]
     if suffix in (".yaml", ".yml"):
         return _yaml(path, text, members, known)
     if suffix in (".json", ".jsonl", ".ndjson") or start in ("[", "{"):
-        table = _json(path, text, members, known, sure=suffix in (".json", ".jsonl", ".ndjson"))
+        table = _json(path, text, members, known, sure=suffix in (".json", ".jsonl", ".ndjson"), chats=chats)
         if table is not None:
             return table
     if _TOPICS_FILE.match(text[:_TOPICS_BEGIN]):
@@ -120,7 +125,7 @@ def read_table(
         return OwnTable(path, "table", rated)
     if suffix not in (".csv", ".tsv", ".tab") and (numbered := _numbered(text)):
         return OwnTable(path, "topics", numbered)
-    if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text):
+    if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text) and not _has_header(text, known):
         lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
         if suffix in _DOCUMENTS:
             raise DatasetError(f"{path}: is a document: write one value per line in a .txt file, or a table")
@@ -142,6 +147,11 @@ def read_table(
         notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
     invented = not table_text.dialect.header
     return OwnTable(path, "table", rows, invented=invented, notes=notes, names=all_names)
+
+
+def _is_parquet(path: Path) -> bool:
+    with opened(path, DatasetError) as file:
+        return file.read(4) == PARQUET
 
 
 def _with_members(rows: list[tuple[int, Row]], names: Sequence[str]) -> tuple[list[tuple[int, Row]], Sequence[str]]:
@@ -264,18 +274,34 @@ def _has_tabs(text: str) -> bool:
     return len(counts) == 1 and counts != {0}
 
 
-def _json(path: Path, text: str, members: Sequence[str], known: Collection[str], *, sure: bool) -> OwnTable | None:
+def _has_header(text: str, known: Collection[str]) -> bool:
+    """Return whether the first line consists of usual names of columns, as in a CSV file without its extension."""
+    first = text.lstrip().split("\n", 1)[0]
+    return any(
+        len(cells) > 1 and all(folded(cell) in known for cell in cells)
+        for cells in (first.split(mark) for mark in ",;|")
+    )
+
+
+def _json(
+    path: Path, text: str, members: Sequence[str], known: Collection[str], *, sure: bool, chats: bool
+) -> OwnTable | None:
     """Parse a JSON value or JSON Lines. Returns None for anything else, unless the file name promises JSON."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return _json_lines(path, text, error, sure=sure)
+        return _json_lines(path, text, error, sure=sure, chats=chats)
+    if chats and isinstance(value, list | dict):
+        inner = [member for member in value.values() if isinstance(member, list)] if isinstance(value, dict) else []
+        for rows in (value if isinstance(value, list) else [value], *inner):
+            if (table := _of_chats(path, "json", list(enumerate(rows, 1)))) is not None:
+                return table
     if isinstance(value, dict) and "\n" not in text.strip() and path.name.removesuffix(".gz").endswith("l"):
         return OwnTable(path, "jsonl", [(1, flat(value))])  # JSON Lines of one line
     if not isinstance(value, list | dict):
         if not sure:
             return None
-        return _json_lines(path, text, ValueError("no list"), sure=True)
+        return _json_lines(path, text, ValueError("no list"), sure=True, chats=chats)
     try:
         rows = json_rows(value, members, known)
     except ValueError as error:
@@ -283,7 +309,7 @@ def _json(path: Path, text: str, members: Sequence[str], known: Collection[str],
     return OwnTable(path, "json", list(enumerate(rows, 1)))
 
 
-def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTable | None:
+def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool, chats: bool) -> OwnTable | None:
     rows: list[tuple[int, Row]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -303,8 +329,37 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool) -> OwnTa
             if not sure:
                 return None
             raise DatasetError(f"{path}:{number}: contains {kind} where an object was expected")
-        rows.append((number, flat(row) if isinstance(row, dict) else {VALUE: row}))
-    return OwnTable(path, "jsonl", rows)
+        rows.append((number, row if isinstance(row, dict) else {VALUE: row}))
+    if chats and (table := _of_chats(path, "jsonl", rows)) is not None:
+        return table
+    return OwnTable(path, "jsonl", [(number, flat(row)) for number, row in rows])
+
+
+_ASKED = {"query", "question", "prompt", "userinput", "userquery", "searchquery", "searchterm", "instruction"}
+
+
+def _of_chats(path: Path, form: str, rows: Sequence[tuple[int, Any]]) -> OwnTable | None:
+    """Return the messages that people wrote in conversations, each a row; None if rows hold no conversations, or have
+    a query beside them."""
+    if not rows or not all(isinstance(row, Mapping) for _, row in rows):
+        return None
+    if any(folded(name) in _ASKED and isinstance(value, str) for _, row in rows for name, value in row.items()):
+        return None
+    conversations = [(number, inner) for number, row in rows if (inner := conversation(row)) is not None]
+    if 2 * len(conversations) < len(rows):
+        return None
+    asked = [
+        (number, {"query": message.text}, place)
+        for number, (_, messages) in conversations
+        for place, message in enumerate([message for message in messages if message.is_by_person and message.text])
+    ]
+    later = sum(place > 0 for *_, place in asked)
+    notes = [
+        f"the messages of people in {len(conversations):,} conversations, at {conversations[0][1][0]}",
+        *([f"{later:,} of {len(asked):,} follow an earlier message and may not be clear without it"] if later else []),
+        *([f"{missing:,} rows hold no messages"] if (missing := len(rows) - len(conversations)) else []),
+    ]
+    return OwnTable(path, form, [(number, row) for number, row, _ in asked], notes=notes)
 
 
 def _concatenated(text: str) -> list[tuple[int, Row]]:
@@ -337,6 +392,8 @@ def _topics(path: Path, text: str) -> OwnTable:
             plain = " ".join(_LABEL.sub("", html.unescape(value)).split())
             if plain:
                 row.setdefault(name.lower(), plain)
+        if len(row) < 2 and (own := " ".join(html.unescape(_TAG.sub(" ", match[2])).split())):
+            row["text"] = own  # a topic whose text is in no field
         if row:
             rows.append((text.count("\n", 0, match.start()) + 1, row))
     return OwnTable(path, "topics", rows)

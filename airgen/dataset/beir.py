@@ -1,29 +1,31 @@
-"""Read a BEIR directory: `corpus.jsonl[.gz]`, `queries.jsonl[.gz]`, `qrels/{split}.{tsv,jsonl}`.
+"""Read a BEIR directory: `corpus.jsonl[.gz]`, `queries.jsonl[.gz]`, `qrels/{split}.tsv`.
 
     dataset = BeirDataset.open("scifact")
     for passage in dataset.passages(): ...              # streamed, in file order
     qrels = dataset.qrels("test")                       # {query id: {passage id: label}}
 
-Common variants are accepted: CRLF, a byte order mark, a qrels file without a header, TREC's four columns, AIR-Bench's
-field names. A folder of AIR-Bench's own layout (`airgen.dataset.air_bench`) is opened in place. Anything else (a label
-that is not a number, a line that is not JSON, a repeated id) raises a DatasetError that names the file and line. The
-module needs no work database, so anyone can evaluate a published dataset.
+Common variants are accepted: CRLF, a byte order mark, the field names of AIR-Bench, ir_datasets, Pyserini and
+PyTerrier, files packed with gzip, bzip2 or zstd, and qrels in the formats of `airgen.dataset.scored_pairs`, in `qrels/`
+or beside the corpus. A folder of AIR-Bench's own layout (`airgen.dataset.air_bench`) is opened in place. Anything else
+(a label that is not a number, a line that is not JSON, a repeated id) raises a DatasetError that names the file and
+line. The module needs no work database, so anyone can evaluate a published dataset.
 """
 
-import gzip
 import hashlib
-import io
 import json
 import math
-import zlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+from airgen.compressed_files import opened
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
 from airgen.dataset.content import FILTER
+from airgen.dataset.scored_pairs import LABELS, PASSAGE, QUERY, read_pairs
 from airgen.errors import DatasetError
 from airgen.paths import fetched_collection
 from airgen.registry import closest
@@ -31,9 +33,18 @@ from airgen.text.escaping import one_line
 
 Labels = dict[str, dict[str, float]]
 
-_QUERY = ("query-id", "query_id", "qid", "topic")
-_PASSAGE = ("corpus-id", "corpus_id", "docid", "doc_id")
-_LABEL = ("score", "relevance", "label", "rel")
+_LABEL_FORMATS = ("tsv", "jsonl", "csv", "json", "ndjson", "parquet", "trec", "qrels", "qrel", "txt")  # preferred first
+_OF_LABELS = rf"(?:-\d+-of-(?P<shards>\d+))?\.(?P<format>{'|'.join(_LABEL_FORMATS)})(?:\.(?:gz|bz2|zst))?"
+_LABELS_OF_SPLIT = re.compile(rf"(?!\.)(?P<split>[^/]+?){_OF_LABELS}")
+_LABELS_BESIDE = re.compile(rf"qrels?(?:[._-](?P<split>[a-z0-9_]+))?{_OF_LABELS}", re.IGNORECASE)
+_NO_LABELS = re.compile(r"(?:readme|licen[cs]e|notice|dataset_info|manifest)\b", re.IGNORECASE)
+# The columns of other tools, where BEIR has `_id` and `text`.
+_IDS = ("_id", "id", "docid", "doc_id", "docno", "corpus-id", "qid", "query_id", "query-id")
+_TEXTS = ("text", "contents", "content", "passage", "body", "query", "question")
+_OTHER_LAYOUTS = {
+    "corpus": re.compile(r"(?:corpus|collection|docs|documents|passages)\b", re.IGNORECASE),
+    "queries": re.compile(r"(?:queries|topics|query)\b", re.IGNORECASE),
+}
 _LONGEST_LINE_BYTES = 64 << 20  # bytes after inflation
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed does not know it
 
@@ -150,7 +161,9 @@ class BeirDataset:
             dataset.file(name)
         dataset._refuse_half_a_copy()
         if not dataset.splits and not dataset.withheld:
-            raise DatasetError(f"{path}: contains no qrels/*.tsv or qrels/*.jsonl, so it cannot be evaluated")
+            raise DatasetError(
+                f"{path}: contains no qrels/*.tsv (or .jsonl, .csv, .json, .txt, .parquet), so it cannot be evaluated"
+            )
         return dataset
 
     def _refuse_half_a_copy(self) -> None:
@@ -170,10 +183,12 @@ class BeirDataset:
         """Return the path of `name`.jsonl, gzipped or not. Raises DatasetError if there is neither."""
         if self.air_bench is not None and name == "corpus":
             return self.air_bench.corpus
-        for suffix in (".jsonl", ".jsonl.gz"):
+        for suffix in (".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.zst"):
             if (path := self.path / f"{name}{suffix}").is_file():
                 return path
-        raise DatasetError(f"{self.path}: {name}.jsonl (or {name}.jsonl.gz) is missing")
+        others = sorted(path for path in self.path.glob("*") if _OTHER_LAYOUTS[name].match(path.name))
+        advice = f"; convert {others[0].name} to it: a line for each, with _id and text" if others else ""
+        raise DatasetError(f"{self.path}: {name}.jsonl (or {name}.jsonl.gz) is missing{advice}")
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
@@ -208,9 +223,28 @@ class BeirDataset:
         """Return the names of the qrels files, sorted."""
         if self.air_bench is not None:
             return sorted(self.air_bench.qrels)
-        files = (self.path / "qrels").glob("*")
-        wanted = (path for path in files if path.suffix in {".tsv", ".jsonl"} and not path.name.startswith("."))
-        return sorted({path.stem for path in wanted})
+        return sorted(self._label_files)
+
+    @cached_property
+    def _label_files(self) -> dict[str, Path]:
+        """Return the qrels file of each split: those in `qrels/`, or else those beside the corpus, such as
+        `qrels.dev.tsv`.
+
+        Of several files of a split, the first of the usual formats counts.
+        """
+        files: dict[str, tuple[int, Path]] = {}
+        folder = self.path / "qrels"
+        for path in sorted((folder if folder.is_dir() else self.path).glob("*")):
+            match = (_LABELS_OF_SPLIT if folder.is_dir() else _LABELS_BESIDE).fullmatch(path.name)
+            if match is None or not path.is_file() or _NO_LABELS.match(match["split"] or ""):
+                continue
+            if match["shards"] and int(match["shards"]) > 1:
+                raise DatasetError(f"{path}: is one of {int(match['shards'])} parts: join them in one file")
+            rank = _LABEL_FORMATS.index(match["format"])
+            split = match["split"] or "test"
+            if split not in files or rank < files[split][0]:
+                files[split] = rank, path
+        return {split: path for split, (_, path) in files.items()}
 
     @cached_property
     def withheld(self) -> list[str]:
@@ -271,9 +305,8 @@ class BeirDataset:
             return self.air_bench.qrels[split]
         if (advice := self.where_labels_are(split)) is not None:
             raise DatasetError(f"{self.path}: {advice}")
-        for suffix in (".tsv", ".jsonl"):
-            if (path := self.path / "qrels" / f"{split}{suffix}").is_file():
-                return path
+        if split in self._label_files:
+            return self._label_files[split]
         if split in self.withheld:
             raise DatasetError(
                 f"{self.path}: the labels of {split} are private, so runs cannot be scored on this machine: run "
@@ -328,13 +361,15 @@ class BeirDataset:
             try:
                 with _open(path) as stream:
                     total.update(f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-            except (OSError, EOFError, zlib.error) as error:
+            except OSError as error:
                 raise DatasetError(f"{path}: cannot be read ({error})") from error
         return total.hexdigest()
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Read the labels of a TSV (with or without header), TREC (four columns) or JSONL file.
+    """Read the labels of a TSV (with or without header) or TREC file (four columns), or of another tool's file.
+
+    `airgen.dataset.scored_pairs` reads CSV, JSON, JSON Lines and Parquet.
 
     Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
     """
@@ -356,13 +391,10 @@ def scored_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
     return ((query, passage, number) for _, query, passage, number in _label_rows(path))
 
 
-def _label_rows(path: Path) -> Iterator[tuple[_Place, str, str, float]]:
-    if ".jsonl" in path.suffixes:
-        for where, row in objects(path):
-            values = [next((row[key] for key in keys if key in row), None) for keys in (_QUERY, _PASSAGE, _LABEL)]
-            if None in values:
-                raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {', '.join(sorted(row))}")
-            yield where, str(values[0]), str(values[1]), _label(values[2], where)
+def _label_rows(path: Path) -> Iterator[tuple[_Place | str, str, str, float]]:
+    if (pairs := read_pairs(path, LABELS)) is not None:
+        for pair in pairs:
+            yield pair.where, pair.query, pair.passage, _label(pair.number, pair.where)
         return
     order: tuple[int, ...]
     first, order, where = True, _FORMS[3], _Place(path)
@@ -399,7 +431,8 @@ _SAMPLED_LINES = 1000  # lines
 def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
     """Return the positions of the query, passage, label and iteration columns if the line is a header, in any order."""
     names = [cell.lower() for cell in cells]
-    places = [next((place for place, name in enumerate(names) if name in of), -1) for of in (_QUERY, _PASSAGE, _LABEL)]
+    roles = (QUERY, PASSAGE, LABELS.names)
+    places = [next((place for place, name in enumerate(names) if name in of), -1) for of in roles]
     if places[0] < 0 or places[2] < 0:
         return None
     unnamed = [place for place in range(len(cells)) if place not in places]
@@ -437,7 +470,7 @@ def _is_small(text: str) -> bool:
     return len(text) <= 4 and text.lstrip("-").replace(".", "", 1).isdigit() and -10 <= float(text) <= 10
 
 
-def _label(value: object, where: _Place) -> float:
+def _label(value: object, where: _Place | str) -> float:
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
@@ -452,7 +485,7 @@ def _label(value: object, where: _Place) -> float:
 
 
 def _identifier(row: Mapping[str, Any], where: _Place, seen: IdSet) -> str:
-    value = row.get("_id", row.get("id"))
+    value = next((row[name] for name in _IDS if name in row), None)
     if value is None or value == "" or isinstance(value, dict | list | bool):
         raise DatasetError(f"{where}: no _id")
     key = str(value)
@@ -464,6 +497,8 @@ def _identifier(row: Mapping[str, Any], where: _Place, seen: IdSet) -> str:
 
 def _text(row: Mapping[str, Any], name: str, where: _Place, missing: str | None = None) -> str:
     value = row.get(name)
+    if value is None and missing is None:
+        value = next((row[other] for other in _TEXTS if row.get(other) is not None), None)
     if value is None:
         if missing is None:
             raise DatasetError(f"{where}: no {name}")
@@ -507,7 +542,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DatasetError(f"{path}: no such file") from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: not UTF-8 ({error.reason} at byte {error.start} of a line)") from error
-    except (OSError, EOFError, zlib.error) as error:
+    except OSError as error:
         raise DatasetError(f"{path}: cannot be read ({error})") from error
 
 
@@ -525,5 +560,5 @@ def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, di
         yield str(where), row
 
 
-def _open(path: Path) -> io.BufferedIOBase:
-    return gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> AbstractContextManager[IO[bytes]]:
+    return opened(path, DatasetError) if path.is_file() else path.open("rb")

@@ -11,15 +11,17 @@ score in the upper half, the id in the lower), so that ranking, including ties, 
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import numbered_lines
 from airgen.dataset.files import whole_file
+from airgen.dataset.scored_pairs import SCORES, ScoredPair, read_pairs
 from airgen.errors import DatasetError
 from airgen.retrievers.hits import Hits
 from airgen.sql_connections import in_memory, without_globs
@@ -172,7 +174,10 @@ def run_from_dict(results: Mapping[str, Mapping[str, float]]) -> Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a TREC run file (`query Q0 passage rank score tag`, gzipped or not).
+    """Read a TREC run file (`query Q0 passage rank score tag`), or a run of another tool, compressed or not.
+
+    The other forms are JSON ({query: {passage: score}}), JSON Lines, CSV, TSV and Parquet with named columns, and lines
+    `query passage rank`.
 
     Columns are separated by white space, or by tabs if an id contains spaces. The rank column is ignored: ranks follow
     from the scores, and `notes["unsorted_queries"]` counts the queries whose lines are in another order. Raises
@@ -180,6 +185,8 @@ def read_run(path: str | Path) -> Run:
     passage for a query, or an empty file.
     """
     path = Path(path)
+    if (pairs := read_pairs(path, SCORES)) is not None:
+        return _run_of_pairs(path, pairs)
     if (clean := _read_clean(path)) is not None:
         return clean
     results: dict[str, dict[str, float]] = {}
@@ -192,13 +199,7 @@ def read_run(path: str | Path) -> Run:
             raise DatasetError(
                 f"{where}: {len(cells)} columns, but a line of a run has 6: query Q0 passage rank score tag"
             )
-        query, passage = cells[0], cells[2]
-        try:
-            score = float(cells[4])
-        except ValueError:
-            raise DatasetError(f"{where}: score {cells[4]!r} is not a number") from None
-        if not math.isfinite(score):
-            raise DatasetError(f"{where}: score {cells[4]!r} is not finite")
+        query, passage, score = cells[0], cells[2], _score(cells[4], where)
         hits = results.setdefault(query, {})
         if passage in hits:
             raise DatasetError(f"{where}: passage {passage!r} appears twice for query {query!r}")
@@ -209,6 +210,31 @@ def read_run(path: str | Path) -> Run:
     if not results:
         raise DatasetError(f"{path}: the run is empty")
     return replace(run_from_dict(results), notes={"unsorted_queries": len(unsorted)})
+
+
+def _run_of_pairs(path: Path, pairs: Iterable[ScoredPair]) -> Run:
+    """Build a run from the pairs of another tool's file. Raises DatasetError."""
+    results: dict[str, dict[str, float]] = {}
+    for where, query, passage, number in pairs:
+        hits = results.setdefault(query, {})
+        if passage in hits:
+            raise DatasetError(f"{where}: passage {passage!r} appears twice for query {query!r}")
+        hits[passage] = _score(number, where)
+    if not results:
+        raise DatasetError(f"{path}: the run is empty")
+    return replace(run_from_dict(results), notes={"unsorted_queries": 0})
+
+
+def _score(value: Any, where: str) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        score = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise DatasetError(f"{where}: score {value!r} is not a number") from None
+    if not math.isfinite(score):
+        raise DatasetError(f"{where}: score {value!r} is not finite")
+    return score
 
 
 def _read_clean(path: Path) -> Run | None:

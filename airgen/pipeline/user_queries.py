@@ -43,6 +43,7 @@ from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 RELEVANT = 3  # the level of a relevant label if the settings map no levels: above any relevant_from
 _QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid", "topic", "topicid", "key")
 _DOCUMENTS = (
+    "docno",
     "docid",
     "documentid",
     "doc",

@@ -17,6 +17,8 @@ from airgen.dataset.content import check_id
 from airgen.errors import DatasetError
 from airgen.settings import QueriesSettings
 from airgen.tables import Choice, Role, TableColumn, choose, folded, whole_number
+from airgen.tables.chats import rich_text
+from airgen.tables.values import INNER
 from airgen.text.escaping import one_line
 
 Row = Mapping[str, Any]
@@ -201,7 +203,7 @@ def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLin
     and UsageError for a missing column.
     """
     path = queries_path(path)
-    table = read_table(path, language, known=KNOWN, members=_MEMBERS, absorbing=_TEXTS)
+    table = read_table(path, language, known=KNOWN, members=_MEMBERS, absorbing=_TEXTS, chats=True)
     if len(table.rows) > MAX_LINES:
         raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: use only a part of it")
     if table.form == "lines":
@@ -224,6 +226,8 @@ def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLin
 def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line], str]:
     if not table.rows:
         raise DatasetError(f"{table.path}: contains no query")
+    if all(INNER in row for _, row in table.rows) and not settings.column:
+        raise DatasetError(f"{table.path}: contains labels or scores of pairs, and no queries")
     named = {"query": settings.column, "id": settings.id_column, "count": settings.count_column}
     choice = choose(table.columns(), ROLES, named=named, where=str(table.path))
     lines = [
@@ -242,6 +246,8 @@ def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line]
 
 def _value(row: Row, column: str | None, where: str) -> str:
     value: Any = row.get(column) if column is not None else None
+    if (rich := rich_text(value)) is not None:
+        value = rich
     if isinstance(value, bool | list | dict):
         raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
     return "" if value is None or value != value else str(value)  # NaN, which data frames use for missing values

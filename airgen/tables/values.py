@@ -10,6 +10,7 @@ json_rows({"q1": {"d7": 1}})                                # labels, as pytrec_
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from airgen.tables.choose_columns import folded
 from airgen.tables.frames import frame_rows
 
 Row = dict[str, Any]
@@ -68,6 +69,8 @@ def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = (
         plain = not any(isinstance(item, dict) for items in columns.values() for item in items[:5])
         if plain and (len(columns) > 1 or any(map(str.isdigit, *columns))):  # the relevant documents of each query
             return [{KEY: name, INNER: item} for name, items in columns.items() for item in items]
+    if len(value) == 1 and _are_texts(inner := next(iter(value.values())), known):
+        return json_rows(inner, wanted, known)  # texts by id, in a split
     if value and all(isinstance(member, dict) for member in value.values()):
         return _of_objects(value)
     _, rows = list_of_rows(value)
@@ -80,6 +83,13 @@ def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = (
     if value and all(not isinstance(member, list | dict) for member in value.values()):
         return [{KEY: name, VALUE: member} for name, member in value.items()]
     raise ValueError("has no list of rows")
+
+
+def _are_texts(value: Any, known: Collection[str]) -> bool:
+    """Return whether a value is an object of two texts or more, whose names are no usual names of columns."""
+    if not isinstance(value, dict) or len(value) < 2 or any(folded(name) in known for name in value):
+        return False
+    return all(isinstance(member, str) for member in value.values())
 
 
 def _reading_comprehension(value: Mapping[str, Any]) -> list[Row]:

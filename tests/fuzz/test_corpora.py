@@ -52,12 +52,18 @@ NAMES_OF_TABLES = st.sampled_from(
         "0",
         "1",
         "a.b",
+        "mapping",
+        "message",
+        "messages",
+        "role",
+        "content",
+        "children",
         "*",
         "",
     ]
 )
 TABLES = st.recursive(
-    st.sampled_from(["some words of a text", "a", "id", "text", 0, 1.5, None, True]),
+    st.sampled_from(["some words of a text", "user", "a", "id", "text", 0, 1.5, None, True]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES_OF_TABLES, inner, max_size=4),
     max_leaves=14,
 )

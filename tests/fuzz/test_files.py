@@ -116,6 +116,10 @@ def own_labels(path: Path) -> Any:
     return list(read_labels(LabelFile(file=path.name), path, "en", queries={"q1"}, documents={"d1"}))
 
 
+def read_a_run(path: Path) -> Any:
+    return list(read_run(path).ranked().items())
+
+
 def dpr_file(path: Path) -> Any:
     return convert_dpr({"train": path}, path.parent / "out")
 
@@ -170,6 +174,19 @@ BOOK_XHTML = (
     b"<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/><script src='a'/></head><body>"
     b"<template><p>x</p></template><p>words <span id='p1'/><![CDATA[a & b]]></p><textarea/><svg><title/></svg></body>"
 )
+
+CHAT = (
+    b'[{"title": "T", "mapping": {"a": {"message": null, "children": ["b"]}, "b": {"message": {"author": {"role": '
+    b'"user"}, "content": {"content_type": "text", "parts": ["some words", {"a": 1}]}}, "children": ["c", "b"]}, "c": '
+    b'{"message": {"author": {"role": "assistant"}, "content": {"text": "more", "thinking": "of it all"}}}}}]'
+)
+MESSAGES = (
+    b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "some words"}, "x"]}, {"role": "assistant", '
+    b'"content": null, "attachments": [{"extracted_content": "more"}]}]}\n{"input": {"messages": []}}\n'
+)
+SCORED = b'{"mteb_model_meta": {"a": 1}, "default": {"test": {"q1": {"d1": 1.5, "d2": "0.5"}, "q2": {}}}}'
+HITS = b'{"qid": "q1", "hits": [{"docid": "d1", "score": 1}]}\n{"qid": 2, "hits": [{"docid": 3, "score": "x"}]}\n'
+DATA_FRAME = b'qid,docid,docno,rank,score,query\nq1,0,d1,1,1.5,"a, b"\nq1,1,d2,2,.5,c\n'
 
 TOPICS = b"<top>\n<num> Number: 301\n<title> a ferry\n</top>\n<topic number='302'><query>bread</query></topic>\n"
 GOLDENS = b'{"tests": [{"vars": {"question": "a ferry"}, "id": 1}, {"vars": {"question": "bread"}, "id": 2}]}'
@@ -228,8 +245,14 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("news", b'{"url": "http://a.org", "title": "T", "text": "some words", "language": "en"}\n', dump, ()),
     ("q.tsv", QRELS, read_qrels, ()),
     ("q.jsonl", b'{"query-id": "q", "corpus-id": "a", "score": 1}\n', read_qrels, ()),
-    ("a.run", RUN, lambda path: list(read_run(path).ranked().items()), ()),
-    ("a.run.gz", RUN, lambda path: list(read_run(path).ranked().items()), ()),
+    ("a.run", RUN, read_a_run, ()),
+    ("a.run.gz", RUN, read_a_run, ()),
+    *[("run", seed, read_a_run, ()) for seed in (SCORED, HITS, DATA_FRAME, b"q\td1\t1\nq\td2\t2\n", b"PAR1" + RUN)],
+    *[("qrels", seed, read_qrels, ()) for seed in (SCORED, HITS, DATA_FRAME, b'{"q1": ["d1", 2]}')],
+    ("f.json", CHAT, document, ()),
+    ("f.jsonl", MESSAGES, document, ()),
+    ("log.json", CHAT, own_queries, ()),
+    ("log.jsonl", MESSAGES, own_queries, ()),
     ("j.jsonl", JUDGMENTS, lambda path: Ledger(path).judged, ()),
     ("log.csv", b'sep=;\nquery;count\n"a ""red"" ferry";7\n"never closed;1\n', own_queries, ()),
     ("log.tsv", b'1000\t"a phrase"\n1001\tbread; butter\n', own_queries, ()),

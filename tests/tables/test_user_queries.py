@@ -1,9 +1,13 @@
 """Queries and labels in the forms that people have them: which column is which, by name and by content."""
 
+import bz2
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from airgen.errors import DatasetError, UsageError
@@ -218,3 +222,35 @@ def test_lists_of_answers_are_no_queries(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("".join(f"{text}\t['{n} o clock', 'at {n}']\n" for n, text in enumerate(TWO)))
     found = read_queries(QueriesSettings(file="q.csv"), tmp_path / "q.csv", "en")
     assert [line.text for line in found.lines] == TWO
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv.zst", "a.csv.bz2", "a.csv.gz", "a.json", "topics.xml", "a"])
+def test_queries_in_the_files_of_other_tools(tmp_path: Path, name: str) -> None:
+    table = "qid,query\nq1,how is a lathe oiled\nq2,which belt fits\n"
+    packed = {".zst": _zstd, ".bz2": bz2.compress, ".gz": gzip.compress}
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        rows = {"qid": ["q1", "q2"], "query": ["how is a lathe oiled", "which belt fits"], "__index_level_0__": [0, 1]}
+        pyarrow.parquet.write_table(pyarrow.table(rows), path)
+    elif name.endswith(".json"):
+        path.write_text(json.dumps({"test": {"q1": "how is a lathe oiled", "q2": "which belt fits"}}))
+    elif name.endswith(".xml"):
+        path.write_text(
+            '<topics><topic number="q1">how is a\nlathe oiled</topic><topic id="q2">which belt fits</topic></topics>'
+        )
+    else:
+        path.write_bytes(packed.get(path.suffix, bytes)(table.encode()))
+    lines = read_queries(QueriesSettings(file=name), path, "en").lines
+    assert [(line.id, line.text) for line in lines] == [("q1", "how is a lathe oiled"), ("q2", "which belt fits")]
+
+
+def test_labels_are_no_queries(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"q1": {"d7": 1}, "q2": {"d9": 1}}')
+    with pytest.raises(DatasetError, match="labels or scores of pairs, and no queries"):
+        read_queries(QueriesSettings(file="a.json"), tmp_path / "a.json", "en")
+
+
+def _zstd(raw: bytes) -> bytes:
+    from backports import zstd
+
+    return bytes(zstd.compress(raw))

@@ -4,35 +4,25 @@ A name is the path as written in the YAML: `path: docs` and `path: ../docs` both
 YAML file is. Files with the same name in two folders are therefore two documents.
 """
 
-import bz2
-import gzip
 import os
 import posixpath
-import re
-import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, Any, ClassVar, cast
+from typing import IO, Any, ClassVar
 
+from airgen import compressed_files
 from airgen.corpus.readers.metadata import file_values, metadata_text
 from airgen.corpus.readers.reader import Place, drop, left_out
 from airgen.corpus.readers.unreadable import WITHOUT_TEXT, advice, no_reader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
-from airgen.registry import REGISTRY, load_extra, resolve
+from airgen.registry import REGISTRY, resolve
 from airgen.settings.needs import elsewhere
 
-# The first bytes of packed files. A text that begins with "BZh" is not followed by a block of bzip2.
-_PACKINGS = {
-    "gzip": re.compile(rb"\x1f\x8b"),
-    "bzip2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
-}
 _PATH_ADVICE = "; check reader.path, or run `airgen fetch`"
 _ADDRESS_ADVICE = "; put the URL in `fetch`, and the downloaded files in reader.path"
 
@@ -299,48 +289,12 @@ def _split_pattern(base: Path, pattern: str) -> tuple[Path, str]:
     return root, str(Path(*parts[fixed:])) if fixed < len(parts) else "."
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
     """Open a file, decompressing it if it begins like gzip, bzip2 or zstd.
 
     Raises CorpusError for a damaged file, and MissingExtra if the package for zstd is missing.
     """
-    packing = ""
-    try:
-        with path.open("rb") as raw:
-            head = raw.read(10)
-            raw.seek(0)
-            packing = next((name for name, signature in _PACKINGS.items() if signature.match(head)), "")
-            if not packing:
-                yield raw
-            elif packing == "zstd":
-                with _unpacked_zstd(raw, path) as unpacked:
-                    yield unpacked
-            else:
-                with gzip.open(raw) if packing == "gzip" else bz2.open(raw) as unpacked:
-                    yield cast(IO[bytes], unpacked)
-    except EOFError as error:
-        raise CorpusError(f"{path}: the {packing} ends early; fetch or copy it again") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise CorpusError(f"{path}: damaged gzip ({error}); fetch or copy it again") from error
-    except OSError as error:
-        if packing == "bzip2" and error.errno is None:
-            raise CorpusError(f"{path}: damaged bzip2 ({error}); fetch or copy it again") from error
-        raise CorpusError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-@contextmanager
-def _unpacked_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
-    library = load_extra(
-        "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd", f"reading {path.name}"
-    )
-    # Pushshift's dumps are packed with windows of 2 GB, which the library refuses by default.
-    options = {library.DecompressionParameter.window_log_max: 31}
-    try:
-        with library.ZstdFile(raw, options=options) as unpacked:
-            yield cast(IO[bytes], unpacked)
-    except library.ZstdError as error:
-        raise CorpusError(f"{path}: damaged zstd ({error}); fetch or copy it again") from error
+    return compressed_files.opened(path, CorpusError)
 
 
 def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:

@@ -29,6 +29,7 @@ from airgen.sequences import batched
 from airgen.settings.base import FILE, Settings
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import TableRow
+from airgen.tables.chats import messages_of, rich_text
 
 Scalar = str | int | bool
 
@@ -214,10 +215,16 @@ def row_document(
         metadata: Names of columns to keep besides the text.
     """
     texts = []
+    left: list[tuple[str, str]] = []
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = text_of(column(row, name))
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if (messages := messages_of(value)) is not None:
+            value = "\n\n".join(message.text for message in messages if message.text)
+            left += [("parts of messages that are not text", part) for message in messages for part in message.rest]
+        elif isinstance(value, list) and all(isinstance(item, str) for item in value):
             value = "\n".join(value)
+        elif (rich := rich_text(value)) is not None:
+            value = rich
         if value is not None and not isinstance(value, str):
             detail = f"{name}: {type(value).__name__}"
             yield drop("text is not a string", detail=detail, source=source, position=position, text=_shown(row))
@@ -228,7 +235,6 @@ def row_document(
         detail = f"no column {fields.text!r}"
         yield drop("missing text", detail=detail, source=source, position=position, text=_shown(row))
         return
-    left: list[tuple[str, str]] = []
     try:
         text = "\n\n".join(_plain(value, fields.markup, left) for value in texts)
         title_value = text_of(column(row, fields.title)) if fields.title else None
@@ -292,6 +298,8 @@ def to_documents(
         yield from row_document(row, fields, place, source=source, position=position, metadata=metadata)
         return
     items = column(row, fields.text)
+    if (messages := messages_of(items)) is not None:
+        items = [message.text for message in messages if message.text]
     if not isinstance(items, list):
         detail = f"{fields.text}: {type(items).__name__}"
         yield drop("text is not a list", detail=detail, source=source, position=position, text=_shown(row))

@@ -121,8 +121,8 @@ class _Pairs:
     def __init__(self, path: Path, split: str) -> None:
         self.dataset, self._split = BeirDataset.open(path), split
         for file in (self.dataset.file("corpus"), self.dataset.file("queries")):
-            if file.suffix == ".gz":
-                raise DatasetError(f"{file}: is gzipped, but is copied as it is: unpack it with gunzip")
+            if file.suffix != ".jsonl":
+                raise DatasetError(f"{file}: is compressed, but is copied as it is: unpack it")
         self.columns = DatasetColumns(self.dataset, "")
         self.corpus = self.columns.corpus
         self.kinds = [str(query.metadata.get("kind", "")) for query in self.dataset.each_query()]
@@ -193,7 +193,11 @@ def _copy_rest(dataset: BeirDataset, folder: Path, split: str, queries: set[str]
     for name in dataset.splits:
         if name != split:
             source = dataset.qrels_file(name)
-            shutil.copyfile(source, folder / "qrels" / source.name)
+            if source.parent.name == "qrels":
+                shutil.copyfile(source, folder / "qrels" / source.name)
+            else:  # beside the corpus, where its name is another
+                lines = (f"{query}\t{passage}\t{label:g}\n" for query, passage, label in dataset.label_rows(name))
+                (folder / "qrels" / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
             queries |= set(dataset.qrels(name).labels)
     with (
         dataset.file("queries").open(encoding="utf-8") as rows,

@@ -1,0 +1,367 @@
+"""Read pairs of a query and a passage with a number, labels or scores, in the formats of other tools.
+
+    read_pairs(Path("qrels.csv"), LABELS)       # columns of BEIR, ir_datasets or PyTerrier: CSV, TSV, Parquet, JSONL
+    read_pairs(Path("run.json"), SCORES)        # {"q1": {"d7": 11.5}}, as BEIR, MTEB, ranx and pytrec_eval write it
+    read_pairs(Path("test.tsv"), LABELS)        # None: lines of columns, which the callers read themselves
+
+All are read, compressed or not, without sniffing the names of files.
+"""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from airgen.compressed_files import PARQUET, binary_format, opened
+from airgen.errors import DatasetError
+from airgen.tables import DelimitedTable, folded
+from airgen.tables.parquet import parquet_rows
+from airgen.text.escaping import one_line
+
+QUERY = ("query-id", "query_id", "qid", "q_id", "topic", "topic_id", "queryid", "query")
+PASSAGE = (
+    "corpus-id", "corpus_id", "docno", "docid", "doc_id", "pid", "passage_id", "passageid", "document_id", "documentid",
+    "did", "doc", "document", "passage",
+)  # fmt: skip
+_MAX_BYTES = 1 << 30  # of JSON, which is read as a whole
+_MAX_LEVELS = 3  # of objects around {query: {passage: number}}
+_SHOWN = 8  # columns in an error
+
+
+@dataclass(frozen=True)
+class PairNumbers:
+    """What the number of a pair is: the names of its column, most usual first, and its name in messages.
+
+    Attributes:
+        missing: The number of a pair in a file without such a column; None if the column is required.
+        rank: Name of a column whose smallest number is the best, which is used if there is no other.
+    """
+
+    names: tuple[str, ...]
+    what: str
+    missing: float | None = None
+    rank: str = ""
+
+
+LABELS = PairNumbers(
+    ("score", "relevance", "label", "rel", "rating", "grade", "judgment", "judgement", "qrel", "relevancy"),
+    "label",
+    missing=1.0,
+)
+SCORES = PairNumbers(("score", "scores", "sim", "similarity", "rsv", "relevance_score"), "score", rank="rank")
+
+
+class ScoredPair(NamedTuple):
+    """A pair, with the place in the file for messages. `number` is unchecked."""
+
+    where: str
+    query: str
+    passage: str
+    number: Any
+
+
+def read_pairs(path: Path, numbers: PairNumbers) -> Iterator[ScoredPair] | None:
+    """Read the pairs of a file; None if it consists of lines of columns separated by tabs or white space.
+
+    Raises DatasetError for another format, with what to do.
+    """
+    if not path.is_file():
+        return None  # a pipe can be read once only
+    with opened(path, DatasetError) as stream:
+        head = stream.read(1 << 16)
+    if head.startswith(PARQUET):
+        rows = ((f"{path}: row {number}", row) for number, row in enumerate(parquet_rows(path, DatasetError), 1))
+        return _of_rows(path, rows, numbers)
+    if named := binary_format(head):
+        raise DatasetError(f"{path}: is {named}: save it as TREC, TSV, JSON, JSON Lines, CSV or Parquet")
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DatasetError(f"{path}: is UTF-16: save it in UTF-8")
+    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    line = next((line for line in text.split("\n") if line.strip()), "")
+    if _is_line(line, numbers):
+        return _ranking(path) if numbers.rank and len(line.split()) == 3 else None
+    if text.lstrip()[:1] in ("{", "["):
+        return _json(path, numbers)
+    return _table(path, numbers) if _is_table(line, numbers) else None
+
+
+def _is_line(line: str, numbers: PairNumbers) -> bool:
+    """Return whether a line consists of ids and a number in TREC's or BEIR's order, without commas between them."""
+    places = {6: (4,), 3: (2,)} if numbers.rank else {4: (2, 3), 3: (2,)}
+    for cells in ([cell.strip() for cell in line.split("\t")], line.split()):
+        if len(cells) in places and not all(cell.endswith((",", ";", ":")) for cell in cells[:2]):
+            return any(_is_number(cells[place]) for place in places[len(cells)])
+    return False
+
+
+def _is_table(line: str, numbers: PairNumbers) -> bool:
+    """Return whether a first line needs a parser of tables: a header of many columns or in quotes, or commas."""
+    if "\t" in line:
+        names = {folded(cell) for cell in line.split("\t")}
+        special = len(names) > 4 or '"' in line or numbers.rank != ""
+        return special and all(names & set(map(folded, usual)) for usual in (QUERY, PASSAGE))
+    if len(line.split()) in (3, 4, 6) and not all(word.endswith((",", ";")) for word in line.split()[:2]):
+        return False
+    return max(map(line.count, ",;|")) >= 1
+
+
+def _table(path: Path, numbers: PairNumbers) -> Iterator[ScoredPair]:
+    with opened(path, DatasetError) as raw:
+        lines = io.TextIOWrapper(raw, "utf-8-sig", newline="")
+        try:
+            known = {folded(name) for name in (*QUERY, *PASSAGE, *numbers.names)}
+            table = DelimitedTable(iter(lines), known=known, tabs=".tsv" in path.suffixes)
+            rows = _regular(path, table)
+            if table.dialect.header:
+                yield from _of_rows(path, rows, numbers)
+                return
+            places = {3: (0, 1, 2), 4: (0, 2, 3), 6: (0, 2, 4)}.get(len(table.names))
+            if places is None:
+                count = len(table.names)
+                raise DatasetError(
+                    f"{path}: {count} columns without a header: write query-id, corpus-id and score above them"
+                )
+            for where, cells in rows:
+                values = list(cells.values())
+                yield ScoredPair(where, *(values[place].strip() for place in places))
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{path}: not UTF-8 ({error.reason}): save it in UTF-8") from error
+        finally:
+            lines.detach()
+
+
+def _regular(path: Path, table: DelimitedTable) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the rows. Raises DatasetError for one that has more or fewer cells than the others."""
+    for row in table:
+        if row.ragged:
+            raise DatasetError(f"{path}:{row.line}: does not have the {len(table.names)} columns of the other lines")
+        yield f"{path}:{row.line}", row.cells
+
+
+def _ranking(path: Path) -> Iterator[ScoredPair]:
+    """Yield the pairs of lines `query passage rank`, as for MS MARCO, or `query passage score`.
+
+    The numbers are ranks if they count the passages of each query from 1.
+    """
+    with opened(path, DatasetError) as stream:
+        try:
+            lines = [line.decode("utf-8-sig").split() for line in stream if line.strip()]
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{path}: not UTF-8 ({error.reason}): save it in UTF-8") from error
+    counts = Counter[str]()
+    ranked = True
+    for number, cells in enumerate(lines, 1):
+        if len(cells) != 3:
+            raise DatasetError(f"{path}:{number}: {len(cells)} columns, but earlier lines have 3")
+        counts[cells[0]] += 1
+        ranked = ranked and cells[2] == str(counts[cells[0]])
+    ranked = ranked and max(counts.values()) > 1
+    for number, (query, passage, value) in enumerate(lines, 1):
+        yield ScoredPair(f"{path}:{number}", query, passage, -float(value) if ranked else value)
+
+
+def _of_rows(path: Path, rows: Iterator[tuple[str, Mapping[str, Any]]], numbers: PairNumbers) -> Iterator[ScoredPair]:
+    """Yield the pairs of rows with named columns, whose first row shows which column is which."""
+    columns: _Columns | None = None
+    for where, row in rows:
+        if columns is None or not columns.fit(row):
+            columns = _columns(row, numbers, where)
+        if columns.inner:
+            inner = row[columns.inner]
+            for item in inner if isinstance(inner, list) else ():
+                if not isinstance(item, Mapping):
+                    raise DatasetError(
+                        f"{where}: {columns.inner} has {type(item).__name__} where an object was expected"
+                    )
+                yield columns.pair({**item, columns.query: row[columns.query]}, where)
+        else:
+            yield columns.pair(row, where)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a pair. `inner` is the column with a list of the passages of a query, if there is one."""
+
+    query: str
+    passage: str
+    number: str
+    numbers: PairNumbers
+    inner: str = ""
+
+    def fit(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has the columns."""
+        return all(name in row for name in (self.query, self.inner or self.passage)) and (
+            bool(self.inner) or not self.number or self.number in row
+        )
+
+    def pair(self, row: Mapping[str, Any], where: str) -> ScoredPair:
+        """Return the pair of a row. Raises DatasetError for an id that is missing or no plain value."""
+        number: Any = self.numbers.missing
+        if self.number:
+            number = row.get(self.number)
+            if folded(self.number) == self.numbers.rank:
+                number = _of_rank(number, where)
+        return ScoredPair(where, _plain_id(row.get(self.query), where), _plain_id(row.get(self.passage), where), number)
+
+
+def _columns(row: Mapping[str, Any], numbers: PairNumbers, where: str) -> _Columns:
+    query, passage = _named(row, QUERY), _named(row, PASSAGE)
+    number = _named(row, numbers.names) or (_named(row, (numbers.rank,)) if numbers.rank else "")
+    if query and not passage:
+        for name, value in row.items():
+            if isinstance(value, list) and value and isinstance(value[0], Mapping):
+                inside = _named(value[0], PASSAGE) or _named(value[0], ("_id", "id"))
+                of_inside = _named(value[0], numbers.names)
+                if inside and (of_inside or numbers.missing is not None):
+                    return _Columns(query, inside, of_inside, numbers, inner=name)
+    if query and passage and (number or numbers.missing is not None):
+        return _Columns(query, passage, number, numbers)
+    shown = ", ".join(one_line(str(name), 40) for name in islice(row, _SHOWN)) or "nothing"
+    raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {shown}")
+
+
+def _named(row: Mapping[str, Any], names: Collection[str]) -> str:
+    """Return the column with the most usual of these names, or ""."""
+    by_name = {folded(str(name)): str(name) for name in row}
+    return next((by_name[folded(name)] for name in names if folded(name) in by_name), "")
+
+
+def _plain_id(value: Any, where: str) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas turns 7 into 7.0 if another id is missing
+    if value is None or isinstance(value, bool | float | list | dict) or not str(value).strip():
+        raise DatasetError(f"{where}: {one_line(repr(value), 60)} is no id")
+    return str(value).strip()
+
+
+def _of_rank(rank: Any, where: str) -> float:
+    try:
+        return -float(rank)
+    except (TypeError, ValueError):
+        raise DatasetError(f"{where}: the rank {one_line(repr(rank), 60)} is not a number") from None
+
+
+def _json(path: Path, numbers: PairNumbers) -> Iterator[ScoredPair]:
+    """Yield the pairs of a JSON value, or of JSON Lines. Raises DatasetError."""
+    with opened(path, DatasetError) as stream:
+        yield from _json_lines(path, stream, numbers) if _has_objects(path) else _json_value(path, stream, numbers)
+
+
+def _has_objects(path: Path) -> bool:
+    """Return whether the first line of a file is a whole object with more lines after it, or with a query."""
+    with opened(path, DatasetError) as stream:
+        first = stream.readline(_MAX_BYTES).removeprefix(b"\xef\xbb\xbf")
+        more = bool(stream.read(4096).strip())
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and (more or bool(_named(value, QUERY)))
+
+
+def _json_lines(path: Path, stream: IO[bytes], numbers: PairNumbers) -> Iterator[ScoredPair]:
+    def rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                where = f"{path}:{number}"
+                row = _loaded(line, where)
+                if not isinstance(row, dict):
+                    raise DatasetError(f"{where}: contains {type(row).__name__} where an object was expected")
+                yield where, row
+
+    yield from _of_rows(path, rows(), numbers)
+
+
+def _json_value(path: Path, stream: IO[bytes], numbers: PairNumbers) -> Iterator[ScoredPair]:
+    raw = stream.read(_MAX_BYTES + 1)
+    if len(raw) > _MAX_BYTES:
+        raise DatasetError(f"{path}: more than {_MAX_BYTES >> 30} GB of JSON: save it as JSON Lines or TREC")
+    value = _loaded(raw, str(path))
+    if isinstance(value, list):
+        if not all(isinstance(row, dict) for row in value) or not value:
+            raise DatasetError(f"{path}: a list of objects with query-id, corpus-id and score is needed")
+        yield from _of_rows(path, ((f"{path}: row {number}", row) for number, row in enumerate(value, 1)), numbers)
+        return
+    for query, row in _one_table(path, value, numbers).items():
+        where = f"{path}: query {one_line(repr(query), 60)}"
+        if isinstance(row, Mapping):
+            yield from (ScoredPair(where, query, passage, number) for passage, number in row.items())
+        else:
+            yield from (ScoredPair(where, query, _plain_id(passage, where), numbers.missing) for passage in row)
+
+
+def _one_table(path: Path, value: Mapping[str, Any], numbers: PairNumbers) -> Mapping[str, Any]:
+    """Return the object {query: {passage: number}} in a value, such as MTEB's {subset: {split: ..}}.
+
+    Raises DatasetError if there is none, or more than one.
+    """
+    tables = dict(_tables(value, "", _MAX_LEVELS, _is_nested if numbers.missing is None else _is_nested_or_lists))
+    if len(tables) == 1:
+        return next(iter(tables.values()))
+    if tables:
+        names = ", ".join(list(tables)[:_SHOWN])
+        raise DatasetError(f"{path}: has {len(tables)} tables ({names}): save each in a file of its own")
+    raise DatasetError(
+        f"{path}: contains neither {{query: {{passage: {numbers.what}}}}} nor a list of objects with query-id, "
+        "corpus-id and score"
+    )
+
+
+def _tables(
+    value: Any, name: str, levels: int, is_table: Callable[[Any], bool]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if is_table(value):
+        yield name, value
+    elif isinstance(value, Mapping) and levels:
+        for key, member in value.items():
+            yield from _tables(member, f"{name}.{key}" if name else str(key), levels - 1, is_table)
+
+
+def _is_nested(value: Any) -> bool:
+    """Return whether a value is {query: {passage: number}}; a query may have no passage, but not all of them."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    rows = list(value.values())
+    cells = [cell for row in rows if isinstance(row, Mapping) for cell in row.values()]
+    return bool(cells) and all(isinstance(row, Mapping) for row in rows) and all(map(_is_number, cells))
+
+
+def _is_nested_or_lists(value: Any) -> bool:
+    """Return the same for labels, which may be {query: [relevant passages]}."""
+    if _is_nested(value):
+        return True
+    if not isinstance(value, Mapping) or not value or not all(isinstance(row, list) for row in value.values()):
+        return False
+    items = [item for row in value.values() for item in row]
+    return bool(items) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in items)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _loaded(raw: bytes, where: str) -> Any:
+    """Parse JSON. Raises DatasetError, also for an object that has the same name twice, of which one would be lost."""
+    try:
+        return json.loads(raw.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _object(pairs, where))
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{where}: not JSON ({error})") from error
+
+
+def _object(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise DatasetError(f"{where}: {one_line(repr(twice), 60)} appears twice in an object")
+    return members
