@@ -34,6 +34,16 @@ _MIN_SCORE = 0.2  # the minimum score of a reading
 # bytes.
 _CLEAR_MARGIN, _MIN_EVIDENCE_BYTES = 5.0, 15
 _SUFFICIENT_EVIDENCE_BYTES = 200  # the number of non-ASCII bytes from which a text shows its encoding on its own
+_EBCDIC = frozenset({"cp037", "cp273", "cp424", "cp500", "cp875", "cp1026", "cp1140"})
+_EBCDIC_LETTERS = frozenset(byte for start in (0x81, 0x91, 0xC1, 0xD1) for byte in range(start, start + 9)) | frozenset(
+    byte for start in (0xA2, 0xE2) for byte in range(start, start + 8)
+)
+_EBCDIC_SPACE, _EBCDIC_BREAKS = 0x40, bytes.maketrans(b"\x15", b"\x25")  # the two bytes that end a line
+_MAX_CAPITALS = 0.05  # penalty
+_MIN_UTF7_SCORE, _MIN_UTF7_BYTES = 0.5, 30  # of one sequence; several may be short
+_SHIFTED = re.compile(rb"\+[A-Za-z0-9/+]{3,}")  # UTF-7's sequences of letters that are not ASCII
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x19\x1c-\x1f]")  # in no text of single bytes
+_HZ = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 _ESCAPES = {b"\x1b$B": "iso2022_jp", b"\x1b$@": "iso2022_jp", b"\x1b$)C": "iso2022_kr"}
 
 _ENCODINGS = {
@@ -43,7 +53,8 @@ _ENCODINGS = {
     "cp1251 koi8_u cp866 iso8859_5 mac_cyrillic": "uk",
     "cp1254 cp857": "tr",
     "cp1253 iso8859_7 cp737": "el",
-    "cp1256 iso8859_6": "ar fa",
+    "cp1256 iso8859_6 cp720 mac_arabic": "ar",
+    "cp1256 iso8859_6 mac_farsi": "fa",
     "cp1257 iso8859_13": "lt lv et",
     "gb18030 big5hkscs": "zh",
     "cp932 euc_jp": "ja",
@@ -84,6 +95,7 @@ _PLAIN = frozenset("“”‘’„‚«»‹›–—…•·、。「」『』
 
 
 _QUOTED = re.compile(r"(?<=[^\W\d_])[“”„‚«»‹›…€£©®°§¿¡](?=[^\W\d_])")  # characters that do not occur in words
+_CLOSING = re.compile(r"(?<!\S)[’”‚](?=[а-яё])")  # capital letters of another Cyrillic encoding
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -110,11 +122,11 @@ def decoded(raw: bytes, encoding: str, language: str, usual: str = "") -> Decode
     if name := _marked(raw):
         return _lenient(raw, name)
     if encoding:
-        return Decoded(raw.decode(text_codec(encoding)), encoding)
+        return Decoded(with_line_feeds(raw, text_codec(encoding)).decode(text_codec(encoding)), encoding)
     if name := _wide(raw[:4096]):  # tested before UTF-8, in which many of its bytes are control codes
         return _lenient(raw, name)
     try:
-        return Decoded(raw.decode(_seven_bits(raw) or "utf-8"), "utf-8")
+        return Decoded(raw.decode(_seven_bits(raw) or _utf7(raw, language) or "utf-8"), "utf-8")
     except UnicodeDecodeError:
         pass
     if (
@@ -225,9 +237,10 @@ def browsers_encoding(label: str) -> str:
     if label in _LABELS:
         return _LABELS[label]
     try:
-        return text_codec(label)
+        name = text_codec(label)
     except LookupError:
         return "utf-8"
+    return "utf-8" if name == "utf-7" else name
 
 
 def _if_it_is_not_utf8(raw: bytes, name: str, language: str) -> Decoded:
@@ -244,8 +257,8 @@ def text_codec(name: str) -> str:
     Raises LookupError for anything else, such as `idna`.
     """
     codec = codecs.lookup(name)
-    odd = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem", "utf-7")
-    if not getattr(codec, "_is_text_encoding", True) or codec.name.replace("-", "_") in {*odd, "utf_7"}:
+    odd = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem")
+    if not getattr(codec, "_is_text_encoding", True) or codec.name.replace("-", "_") in odd:
         raise LookupError(f"{name} is not an encoding of text")
     return codec.name
 
@@ -296,7 +309,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
                 odd = sample if not sample.isascii() else piece
                 break
         else:
-            return ("utf-16", False) if (wide := _wide(sample[:4096])) == "utf-16" else (wide or "utf-8", False)
+            return _wide(sample[:4096]) or _utf7(sample, language) or "utf-8", False
     if wide := _wide(sample[:4096]):
         return wide, False
     if _is_broken_utf8(odd):
@@ -307,10 +320,56 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
         raise CorpusError(f"{path}: its encoding is not known: {error}") from None
 
 
+def with_line_feeds(raw: bytes, name: str) -> bytes:
+    """Return bytes with one line ending in an EBCDIC encoding, which has two; bytes in other encodings as they are."""
+    return raw.translate(_EBCDIC_BREAKS) if is_ebcdic(name) else raw
+
+
+def is_ebcdic(name: str) -> bool:
+    """Return whether an encoding is one of mainframes, where the line ending is not that of ASCII."""
+    return name in _EBCDIC
+
+
+def _looks_like_ebcdic(raw: bytes) -> bool:
+    """Return whether bytes are mostly letters and spaces of EBCDIC, and have hardly any of ASCII's spaces."""
+    counts = Counter(raw[:_SAMPLE_BYTES])
+    total = counts.total()
+    letters = sum(count for byte, count in counts.items() if byte in _EBCDIC_LETTERS)
+    return letters > 0.5 * total and counts[_EBCDIC_SPACE] > 0.05 * total > 100 * counts[0x20]
+
+
+def _utf7(raw: bytes, language: str) -> str:
+    """Return "utf-7" if ASCII bytes are valid UTF-7 whose shifted sequences are letters, or ""."""
+    sample = raw[:_SAMPLE_BYTES].rpartition(b"\n")[0] or raw[:_SAMPLE_BYTES]
+    shifted = _SHIFTED.findall(sample)
+    if not sample.isascii() or (len(shifted) < 3 and sum(map(len, shifted)) < _MIN_UTF7_BYTES):
+        return ""
+    try:
+        text = sample.decode("utf-7")
+    except UnicodeDecodeError:
+        return ""
+    letters = Counter(letter for letter in text if letter > "\x7f")
+    if len(letters) < 2 or any(unicodedata.category(letter)[0] not in "LMPSZC" for letter in letters):
+        return ""
+    scripts = Counter[str]()
+    for letter, count in letters.items():
+        scripts[_script(letter)] += count if letter.isalpha() else 0
+    if scripts["DEVANAGARI"] + scripts["BENGALI"] > 0.9 * scripts.total() > 9:
+        return "utf-7"  # scripts without a legacy encoding
+    words = [word for word in _WORD.findall(text) if not word.isascii()][:2000]
+    codes = [language] if language in _LEGACY_ENCODINGS else list(_LEGACY_ENCODINGS)
+    return "utf-7" if max(_score(letters, words, _mixed_case(words), code) for code in codes) >= _MIN_UTF7_SCORE else ""
+
+
 def guessed(raw: bytes, language: str) -> str:
     """Guess the encoding of bytes that are not UTF-8. Raises UnicodeError."""
+    if _looks_like_ebcdic(raw):
+        raise UnicodeError("it looks like EBCDIC; set reader.encoding (cp037, cp500, cp273, ...)")
     readings = _readings(raw, language)
-    if not readings or readings[0][0] < _MIN_SCORE:
+    unclear = not readings or readings[0][0] < _MIN_SCORE
+    if (unclear or _CONTROLS.search(raw[:_SAMPLE_BYTES])) and (name := _wide_words(raw, language)):
+        return name
+    if unclear:
         tried = (
             ", ".join(["utf-8", *_LEGACY_ENCODINGS[language]])
             if language in _LEGACY_ENCODINGS
@@ -347,15 +406,26 @@ def _marked(raw: bytes) -> str:
 
 def _seven_bits(raw: bytes) -> str:
     """Return the encoding indicated by escape sequences in ASCII bytes."""
+    if _HZ.search(raw) and raw.isascii():
+        try:
+            raw.rpartition(b"\n")[0].decode("hz")
+            return "hz"
+        except UnicodeDecodeError:
+            return ""
     if b"\x1b$" not in raw or not raw.isascii():
         return ""
     return next((name for mark, name in _ESCAPES.items() if mark in raw), "")
 
 
 def _wide(head: bytes) -> str:
-    """Detect UTF-16 without a byte order mark, by the zeros next to Latin letters, digits, spaces and line ends."""
+    """Detect UTF-16 without a byte order mark, by the zeros next to Latin letters, digits, spaces and line ends, and
+    UTF-32, by the zeros in each character."""
     if len(head) < 4 or b"\x00" not in head:
         return ""
+    if len(head) >= 8 and len(head) % 4 == 0:
+        for name, high, plane in (("utf-32-le", head[3::4], head[2::4]), ("utf-32-be", head[0::4], head[1::4])):
+            if not any(high) and max(plane) <= 0x10 and 10 * plane.count(0) >= 9 * len(plane) and _fits(head, name):
+                return name
     even, odd = head[0::2].count(0), head[1::2].count(0)
     half = len(head) // 2
     plain = sum(31 < byte < 127 for byte in head)
@@ -364,6 +434,27 @@ def _wide(head: bytes) -> str:
     if odd * 20 >= half and even * 10 < odd:
         return "utf-16-le"
     return "utf-16-be" if even * 20 >= half and odd * 10 < even else ""
+
+
+def _fits(raw: bytes, name: str) -> bool:
+    """Return whether bytes are text in an encoding, without control codes but those of lines."""
+    try:
+        text = raw.decode(name)
+    except UnicodeDecodeError:
+        return False
+    return all(letter.isprintable() or letter.isspace() or unicodedata.category(letter) == "Cf" for letter in text)
+
+
+def _wide_words(raw: bytes, language: str) -> str:
+    """Detect UTF-16 without a byte order mark in scripts without spaces, by their frequent letters; "" for others."""
+    sample = raw[: _SAMPLE_BYTES // 4 & ~1]
+    best = (_MIN_SCORE, "")
+    for code in ("zh", "ja", "ko") if language not in ("zh", "ja", "ko") else (language,):
+        for name in ("utf-16-le", "utf-16-be"):
+            if _fits(sample, name):
+                letters = Counter(letter for letter in sample.decode(name) if letter > "\x7f")
+                best = max(best, (_score(letters, [], 0.0, code), name))
+    return best[1]
 
 
 def _is_broken_utf8(raw: bytes) -> bool:
@@ -407,8 +498,9 @@ def _readings(raw: bytes, language: str) -> list[tuple[float, str, str]]:
                 text = sample.decode(name, "replace")
                 letters = Counter(letter for letter in text if letter > "\x7f")
                 words = [word for word in _WORD.findall(text) if not word.isascii()][:2000]
-                inside = 2.0 * len(_QUOTED.findall(text)) / max(letters.total(), 1)
-                texts[name] = letters, words, _mixed_case(words) + inside
+                odd = 2.0 * len(_QUOTED.findall(text)) + 4.0 * len(_CLOSING.findall(text))
+                inside = odd / max(letters.total(), 1)
+                texts[name] = letters, words, _mixed_case(words) + inside + _capitals(letters)
             score = _score(*texts[name], code) - 0.01 * rank
             readings.append((score, -place, name, code))
     return [(score, name, code) for score, _, name, code in sorted(readings, key=lambda row: (-row[0], -row[1]))]
@@ -449,6 +541,13 @@ def _score(letters: Counter[str], words: list[str], mixed: float, language: str)
 def _is_all_odd(word: str) -> bool:
     inner = [letter for letter in word if letter.isalpha()]
     return len(inner) >= 3 and sum(letter > "\x7f" for letter in inner) * 3 > 2 * len(inner)
+
+
+def _capitals(letters: Counter[str]) -> float:
+    """Return a penalty for text in capitals, which is more likely lower case of another encoding."""
+    upper = sum(count for letter, count in letters.items() if letter.isupper())
+    lower = sum(count for letter, count in letters.items() if letter.islower())
+    return _MAX_CAPITALS * max(0.0, 2 * upper / max(upper + lower, 1) - 1)
 
 
 def _mixed_case(words: list[str]) -> float:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from airgen.corpus.readers.character_encodings import encoding_of
+from airgen.corpus.readers.character_encodings import encoding_of, is_ebcdic, with_line_feeds
 from airgen.corpus.readers.files import opened
 from airgen.errors import CorpusError
 from airgen.tables import DelimitedTable, TableDialect, TableRow, folded
 
 MAX_LINE = 64 * 1024 * 1024  # characters
+_MAX_EBCDIC_BYTES = 512 * 1024 * 1024
 _MAX_PREAMBLE_LINES = 25  # maximum number of lines before a header
 IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
 TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
@@ -75,6 +76,10 @@ def open_table(
     detected, damaged = encoding_of(path, encoding, language)
     above: list[str] = []
     with opened(path) as raw:
+        if is_ebcdic(detected):
+            raw = io.BytesIO(with_line_feeds(raw.read(_MAX_EBCDIC_BYTES + 1), detected))
+            if len(raw.getbuffer()) > _MAX_EBCDIC_BYTES:
+                raise CorpusError(f"{path}: more than {_MAX_EBCDIC_BYTES >> 20} MB in {detected}; convert it to UTF-8")
         stream = io.TextIOWrapper(raw, detected, "replace" if damaged else "strict", newline="")
         try:
             table = DelimitedTable(

@@ -207,6 +207,9 @@ def json_value(path: Path, language: str, most: int = _MAX_JSON_BYTES) -> tuple[
         raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
     try:
         result = decoded(raw, "", language)
+    except UnicodeError as error:
+        raise CorpusError(f"{path}: its encoding is not known: save it in UTF-8") from error
+    try:
         return parsed(result.text), result.damaged
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path}: not JSON: {error}") from error
