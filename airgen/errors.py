@@ -3,6 +3,7 @@ it on one line and exits with the error's `exit_code`.
 """
 
 import errno
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -92,6 +93,10 @@ def disk_error(error: OSError, kind: type[AirgenError] = AirgenError) -> AirgenE
         return kind("the current folder no longer exists: change to another one")
     where = f"{error.filename}: " if error.filename else ""
     advice = next((words for codes, words in _ADVICE.items() if error.errno in codes), "")
+    if error.errno in DISK_FULL and tempfile.tempdir and str(error.filename).startswith(tempfile.tempdir):
+        advice = (
+            f"free some space in {tempfile.tempdir}, or set TMPDIR to another folder, and run the same command again"
+        )
     return kind(f"{where}{reason}" + (f": {advice}" if advice else ""))
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, disk_error
 from airgen.sql_connections import on_disk
 from airgen.text.escaping import json_text
 
@@ -121,7 +121,8 @@ def building(out: Path, marker: str = "manifest.json", *, durable: bool = True) 
         fsync(out.parent)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise DatasetError(f"{out}: cannot be written: {error.strerror or error}") from error
+        written = OSError(error.errno, f"cannot be written: {error.strerror or error}", str(out))
+        raise disk_error(written, DatasetError) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -143,6 +144,10 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield fresh
         fresh.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(fresh)):  # a full disk is noticed while writing, which knows no name
+            error.filename = str(path)
+        raise
     finally:
         fresh.unlink(missing_ok=True)
 
