@@ -108,8 +108,9 @@ def read_table(
         chats: Whether the rows of conversations are the messages that people wrote in them.
     """
     if _is_parquet(path):
-        rows = list(enumerate(parquet_rows(path, DatasetError), 1))
-        return (chats and _of_chats(path, "json", rows)) or OwnTable(path, "json", [(n, flat(row)) for n, row in rows])
+        cells = list(enumerate(parquet_rows(path, DatasetError), 1))
+        of_chats = _of_chats(path, "json", cells) if chats else None
+        return of_chats or OwnTable(path, "json", [(number, flat(row)) for number, row in cells])
     text = read_text(path, language)
     suffix = Path(re.sub(r"\.(?:gz|bz2|zst)\Z", "", path.name)).suffix.lower()
     start = text.lstrip()[:1]

@@ -12,6 +12,7 @@ line. The module needs no work database, so anyone can evaluate a published data
 """
 
 import hashlib
+import io
 import json
 import math
 import re
@@ -20,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from airgen.compressed_files import opened
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
@@ -360,7 +361,8 @@ class BeirDataset:
         ):
             try:
                 with _open(path) as stream:
-                    total.update(f"{name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+                    digest = hashlib.file_digest(cast(io.BufferedReader, stream), "sha256")
+                total.update(f"{name} {digest.hexdigest()}\n".encode())
             except OSError as error:
                 raise DatasetError(f"{path}: cannot be read ({error})") from error
         return total.hexdigest()

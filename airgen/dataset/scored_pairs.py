@@ -361,7 +361,6 @@ def _loaded(raw: bytes, where: str) -> Any:
 def _object(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise DatasetError(f"{where}: {one_line(repr(twice), 60)} appears twice in an object")
     return members

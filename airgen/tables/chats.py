@@ -9,7 +9,7 @@ A message has a role or a sender that chat tools use, and its text in one of sev
 or an object. Its other texts, such as a model's reasoning, are in `rest`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 PEOPLE = frozenset({"user", "human", "prompter", "humanmessage"})
@@ -109,7 +109,7 @@ def _in_order(nodes: Mapping[str, Any]) -> list[Any]:
 
 
 def _children(node: Mapping[str, Any]) -> list[str]:
-    names = next((node[name] for name in _CHILDREN if isinstance(node.get(name), list)), [])
+    names: Sequence[Any] = next((node[name] for name in _CHILDREN if isinstance(node.get(name), list)), [])
     return [name for name in names if isinstance(name, str)]
 
 
