@@ -23,7 +23,8 @@ from airgen.llms.accepted_parameters import Dialect, LearningBackend
 from airgen.llms.base import CallFailed, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
 from airgen.llms.chat import load_json, with_usage
-from airgen.llms.endpoint import LARGEST_ANSWER, Endpoint, error_in, failure
+from airgen.llms.endpoint import LARGEST_ANSWER, Endpoint, failure
+from airgen.llms.error_bodies import error_in
 from airgen.llms.money import Usage
 from airgen.retrying import retrying_async
 

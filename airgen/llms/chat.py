@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from airgen.llms.base import CallFailed, Message, Refused, Reply, Request, Retry
+from airgen.llms.error_bodies import stated_error
 from airgen.llms.money import Usage
 from airgen.text.token_counts import count_tokens
 
@@ -102,11 +103,17 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         text, refusal = message.get("content") or "", message.get("refusal")
         thought = "".join(content for name in _THINKING[:2] if isinstance(content := message.get(name), str))
     except (TypeError, KeyError, IndexError, AttributeError):
-        raise Retry("bad_body", detail="the answer holds no choices[0].message") from None
+        words = stated_error(payload)
+        detail = "the answer holds no choices[0].message" + (f": {words}" if words else "")
+        raise Retry("bad_body", detail=detail) from None
+    if isinstance(text, dict):
+        text = [text]
     if isinstance(text, list):  # some servers send the content in typed parts
-        parts = [part for part in text if isinstance(part, dict)]
-        text = "".join(str(part.get("text", "")) for part in parts if part.get("type") not in _THINKING)
+        parts = [part if isinstance(part, dict) else {"text": part} for part in text]
+        text = "".join(_part_text(part) for part in parts if part.get("type") not in _THINKING)
         thought += "".join(json.dumps(part) for part in parts if part.get("type") in _THINKING)
+    if not text and (words := stated_error(choice.get("error"))):  # of a router whose provider failed meanwhile
+        raise Retry("bad_body", detail=words)
     if not isinstance(text, str):
         raise Retry("bad_body", detail="the message's content is not text")
     if refusal:
@@ -129,6 +136,13 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         # written.
         thinking_tokens=usage.thinking_tokens or min(guess, usage.completion_tokens or guess),
     )
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    """Return the text of a part of the content, which may be in an object of its own."""
+    text = part.get("text", "")
+    text = text.get("value", "") if isinstance(text, dict) else text
+    return text if isinstance(text, str) else ""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

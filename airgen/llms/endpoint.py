@@ -8,7 +8,6 @@ The key is removed from all text that a server returns, including answers.
 """
 
 import importlib
-import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +18,7 @@ from airgen.errors import AirgenError, LlmError
 from airgen.http import HttpClient, Received, TransportError, retry_after, seconds_until
 from airgen.llms.base import Allowance, CallFailed, Refused, Reply, Retry
 from airgen.llms.chat import chat_reply, load_json, masked
+from airgen.llms.error_bodies import LONGEST_ERROR, error_in
 from airgen.llms.money import Usage
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 LARGEST_ANSWER = 1 << 24  # bytes per answer after inflation; 20 alternatives for each of 4,096 tokens take 8 MB
 LARGEST_FILE = 2 << 30  # bytes of a batch's results
-_LONGEST_ERROR = 10_000  # characters of a body that are searched for an error message
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
@@ -155,20 +154,8 @@ def error_of(content: bytes) -> tuple[str, str]:
     try:
         payload = load_json(text)
     except ValueError:
-        return re.sub(r"<[^<>]*>", " ", text[:_LONGEST_ERROR]).strip(), ""
+        return re.sub(r"<[^<>]*>", " ", text[:LONGEST_ERROR]).strip(), ""
     return error_in(payload)
-
-
-def error_in(payload: Any) -> tuple[str, str]:
-    """Return the message and the code in a parsed error body."""
-    error = payload.get("error", payload) if isinstance(payload, dict) else payload
-    try:
-        if isinstance(error, dict):
-            message = error.get("message") or error.get("detail") or json.dumps(error)
-            return str(message)[:_LONGEST_ERROR], str(error.get("code") or error.get("type") or "")[:100]
-        return "" if error is None else str(error)[:_LONGEST_ERROR], ""
-    except RecursionError:
-        return "", ""
 
 
 def failure(

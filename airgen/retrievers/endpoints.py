@@ -6,7 +6,7 @@ response raises a ModelError.
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -64,21 +64,36 @@ class _Endpoint(Remote):
 
     settings: Settings
 
-    def _post(self, url: str, body: Mapping[str, Any]) -> Any:
-        try:
-            return self._client.ask(url, body)
-        except HttpFailure as failure:
-            raise ModelError(f"{url} {failure}{_smaller(failure)}") from None
-
 
 def _smaller(failure: HttpFailure) -> str:
-    """Return a hint if a server refuses the amount of data sent at once."""
-    many = failure.status in (400, 413, 422) and re.search(
-        r"batch|too many|tokens per request|total tokens|max_num_tokens|array.*(?:long|length)",
-        str(failure),
-        re.IGNORECASE,
-    )
+    """Return a hint if a server refuses the amount of data sent at once, or the length of a text."""
+    words = str(failure)
+    if _TOO_LONG.search(words):
+        return " (a smaller max_chars sends shorter texts)"
+    many = failure.status in (400, 413, 422) and _TOO_MANY.search(words)
     return " (a smaller batch_size sends less at once)" if many or failure.status == 413 else ""
+
+
+_TOO_MANY = re.compile(
+    r"batch|too many|tokens per request|total tokens|max_num_tokens|array.*(?:long|length)", re.IGNORECASE
+)
+_TOO_LONG = re.compile(
+    r"maximum context length|context (?:size|length)|physical batch size|max_(?:model|seq|input)_len|input length|"
+    r"input is too (?:large|long)|(?:text|prompt|sequence|document) (?:is )?too long",
+    re.IGNORECASE,
+)
+
+
+def _says(answer: Any) -> str:
+    """Return what a response says is wrong, although its status is 200; "" if it says nothing."""
+    words = next((answer[name] for name in _ERRORS if answer.get(name)), None) if isinstance(answer, dict) else None
+    if isinstance(words, dict):
+        words = words.get("message") or words
+    return f": {one_line(str(words), 200)}" if words else ""
+
+
+_ERRORS = ("error", "message", "detail", "error_msg")
+_MIN_EQUAL = 8  # texts whose results cannot all be equal by chance
 
 
 class HttpEmbedder(_Endpoint):
@@ -132,6 +147,11 @@ class HttpEmbedder(_Endpoint):
                 f"{self._url} returned vectors of zeros for all of {len(vectors):,} texts, which cannot be "
                 f"ranked: check that the model is loaded"
             )
+        if len(set(inputs)) >= _MIN_EQUAL and (vectors == vectors[0]).all():
+            raise ModelError(
+                f"{self._url} returned the same vector for all of {len(vectors):,} texts, which cannot be ranked: "
+                "check the server with one text at a time (batch_size: 1)"
+            )
         return unit_rows(vectors)
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
@@ -153,14 +173,24 @@ class HttpEmbedder(_Endpoint):
         except HttpFailure as failure:
             raise ModelError(f"{self._url} {failure}{_smaller(failure)}") from None
         try:
-            items = sorted(answer["data"], key=lambda item: item["index"])
+            items = _in_order(answer["data"])
             places = [item["index"] for item in items]
             vectors = [_vector(item["embedding"]) for item in items]
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise ModelError(f"{self._url} did not respond in the format of OpenAI's embeddings API") from error
+            hint = (
+                "" if self.settings.base_url.rstrip("/").endswith("/v1") else " (on most servers, base_url ends in /v1)"
+            )
+            raise ModelError(
+                f"{self._url} did not respond in the format of OpenAI's embeddings API{_says(answer) or hint}"
+            ) from error
         if places != list(range(len(texts))):
             raise ModelError(f"{self._url} returned embeddings {places[:5]}... for {len(texts)} texts")
         for text, vector in zip(texts, vectors, strict=True):
+            if vector.ndim == 2 and len(vector) > 1:
+                raise ModelError(
+                    f"{self._url} returned {len(vector)} vectors for the text {one_line(repr(text), 60)}, which is one "
+                    "for each token: set the server's pooling"
+                )
             if vector.ndim != 1 or not vector.size:
                 raise ModelError(f"{self._url} returned no vector for the text {one_line(repr(text), 60)}")
             if self._dim is None:
@@ -181,15 +211,79 @@ class HttpEmbedder(_Endpoint):
 def _vector(value: object) -> NDArray[np.float32]:
     """Parse the vector of an item: a list of numbers, or float32 in base64, which some servers always send."""
     if isinstance(value, str):
-        return np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
+        raw = base64.b64decode(value, validate=True)
+        vector = np.frombuffer(raw, "<f4").astype(np.float32)
+        if _is_plausible(vector) or len(raw) % 8:
+            return vector
+        double = np.frombuffer(raw, "<f8").astype(np.float32)  # some servers pack Python's numbers
+        return double if _is_plausible(double) else vector
     return np.asarray(0.0 if value is None else value, np.float32)
+
+
+def _is_plausible(vector: NDArray[np.float32]) -> bool:
+    """Return whether numbers are those of an embedding: float64 read as float32 has some that are huge or tiny."""
+    sizes = np.abs(vector[vector != 0])
+    return bool(np.isfinite(vector).all() and (sizes < _MAX_COMPONENT).all() and (sizes > 1 / _MAX_COMPONENT**2).all())
+
+
+_MAX_COMPONENT = 1e6
+
+
+def _in_order(items: Any) -> list[dict[str, Any]]:
+    """Return the items of a response by their index. Items without any index are in the order of the texts; one item
+    without an index is the first, as some servers leave zeros out.
+    """
+    missing = [item for item in items if item.get("index") is None]
+    if len(missing) == len(items):
+        return [{**item, "index": place} for place, item in enumerate(items)]
+    if len(missing) == 1 and all(item.get("index") != 0 for item in items):
+        items = [{**item, "index": item.get("index") or 0} for item in items]
+    return sorted(items, key=lambda item: item["index"])
+
+
+_FORMS: dict[str, Callable[[str, list[str], dict[str, str]], dict[str, Any]]] = {
+    "documents": lambda query, documents, model: {
+        "query": query, "documents": documents, "top_n": len(documents), **model,
+    },
+    "texts": lambda query, documents, model: {"query": query, "texts": documents, "truncate": True},
+    "text_1": lambda query, documents, model: {"text_1": query, "text_2": documents, **model},
+    "passages": lambda query, documents, model: {
+        "query": {"text": query}, "passages": [{"text": text} for text in documents], "truncate": "END", **model,
+    },
+    "input": lambda query, documents, model: {"query": query, "input": documents, "top_k": len(documents), **model},
+}  # fmt: skip
+"""The requests by the name of a field that no other has: Jina's and Cohere's, TEI's, that of vLLM's `/score`, NVIDIA's
+and Mixedbread's."""
+_MISSING = re.compile(r"missing|required|must (?:be|have|contain)|expected", re.IGNORECASE)
+
+
+def _missing_field(words: str) -> str:
+    """Return the form of a request whose field a server misses, or ""."""
+    named = [name for name in _FORMS if name != "documents" and re.search(rf"\b{name}\b", words)]
+    return named[0] if named and _MISSING.search(words) else ""
+
+
+def _scored(answer: Any) -> list[dict[str, Any]]:
+    """Return the items (index, score) of a response. A plain list of numbers is in the order of the documents."""
+    items = answer
+    for name in ("output", "results", "data", "rankings", "scores"):
+        if isinstance(items, dict) and items.get(name) is not None:
+            items = items[name]
+    if not isinstance(items, list):
+        raise TypeError("no list")
+    numbers = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
+    return [{"index": place, "score": item} for place, item in enumerate(items)] if numbers else items
+
+
+_SCORES = ("relevance_score", "score", "logit")
 
 
 class HttpReranker(_Endpoint):
     """A re-ranking endpoint, with one request per query and `batch_size` documents.
 
-    Jina, Cohere and vLLM share a format: query and documents in, `results` of (index, relevance_score) out. TEI
-    requires `texts` instead of documents, says so in its error, and returns a plain list of (index, score).
+    Jina, Cohere and vLLM share a format: query and documents in, `results` of (index, relevance_score) out. A server
+    that requires another one (TEI, vLLM's `/score`, NVIDIA, Mixedbread) names a missing field in its error, and is
+    asked again in its own form.
     """
 
     class Settings(_Endpoint.Settings):
@@ -207,7 +301,7 @@ class HttpReranker(_Endpoint):
 
     def set_up(self) -> None:
         self.name = self.settings.model or self.settings.url
-        self._texts = False  # the server is TEI
+        self._form = "documents"
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return one score per pair, shape (n,). Raises ModelError for too few scores, wrong ids and NaN."""
@@ -224,33 +318,43 @@ class HttpReranker(_Endpoint):
         answers = self._client.ask_all(lambda part: self._ask(part[0], [pairs[place][1] for place in part[1]]), parts)
         for (_, places), scores_of_part in zip(parts, answers, strict=True):
             scores[places] = scores_of_part
+        if len(by_query) > 2 and len(set(pairs)) >= 2 * _MIN_EQUAL and (scores == scores[0]).all():
+            raise ModelError(
+                f"{self.settings.url} returned the score {scores[0]:g} for all of {len(pairs):,} pairs, which cannot "
+                "be ranked: check that the model is a re-ranker"
+            )
         return checked_scores(scores, len(pairs), self.name)
 
     def _ask(self, query: str, passages: list[str]) -> list[float]:
         documents = [passage[: self.settings.max_chars] or " " for passage in passages]
         url = self.settings.url
         answer = self._answer(query, documents)
-        items: Any = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
         try:
-            scores = {int(item["index"]): float(item.get("relevance_score", item.get("score"))) for item in items}
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ModelError(f"{url} did not respond in the format of a re-ranking API") from error
+            items = _scored(answer)
+            scores = {
+                int(item["index"]): float(next(item[name] for name in _SCORES if item.get(name) is not None))
+                for item in items
+            }
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, StopIteration) as error:
+            raise ModelError(f"{url} did not respond in the format of a re-ranking API{_says(answer)}") from error
         if len(scores) != len(items) or not set(scores) <= set(range(len(passages))):
             raise ModelError(f"{url} returned scores for documents that were not sent, or two scores for one document")
         if len(scores) != len(passages):
-            raise ModelError(f"{url} returned {len(scores)} scores for {len(passages)} documents")
+            few = f" (if it returns only its best, set batch_size to {len(scores)})" if scores else ""
+            raise ModelError(f"{url} returned {len(scores)} scores for {len(passages)} documents{few}")
         return [scores[place] for place in range(len(passages))]
 
     def _answer(self, query: str, documents: list[str]) -> Any:
         url, model = self.settings.url, {"model": self.settings.model} if self.settings.model else {}
-        if not self._texts:
+        while True:
+            form = self._form
             try:
-                return self._client.ask(url, {"query": query, "documents": documents, "top_n": len(documents), **model})
+                return self._client.ask(url, _FORMS[form](query, documents, model))
             except HttpFailure as failure:
-                if failure.status not in (400, 422) or "texts" not in str(failure):
+                other = _missing_field(str(failure)) if failure.status in (400, 422) and form == "documents" else ""
+                if not other:
                     raise ModelError(f"{url} {failure}{_smaller(failure)}") from None
-                self._texts = True
-        return self._post(url, {"query": query, "texts": documents, "truncate": True})
+                self._form = other
 
     def describe(self) -> Mapping[str, object]:
         """Return the model and maximum length, but not the URL, which does not affect the scores."""

@@ -14,6 +14,7 @@ from simulation import ask_all, openai, requests, send
 from airgen.errors import LlmError, Stopped
 from airgen.http import retry_after
 from airgen.llms.base import Message, Refused, Request, Retry, parse_logprobs
+from airgen.llms.chat import chat_reply
 from airgen.llms.endpoint import error_of, failure, server_limits
 from airgen.store import Store
 
@@ -178,3 +179,39 @@ def test_errors_in_every_form() -> None:
     assert error_of(b"<html><b>Bad  Gateway</b></html>")[0].split() == ["Bad", "Gateway"]
     assert error_of(b"\xff\xfe")[0]
     assert error_of(b"[" * 100_000)[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"detail": "Not Found"}, "Not Found"),
+        ({"object": "error", "message": "The model does not exist.", "code": 404}, "The model does not exist."),
+        ({"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}, "choices": None}, "insufficient"),
+        ([{"error": {"code": 429, "message": "quota exceeded"}}], "quota exceeded"),
+        ({"code": 500, "msg": "no such route", "success": False}, "no such route"),
+        (
+            {"choices": [{"message": {"content": ""}, "error": {"code": 502, "message": "upstream died"}}]},
+            "upstream died",
+        ),
+        ({"model": "m", "message": {"role": "assistant", "content": "hello"}}, "choices"),
+    ],
+)
+def test_what_a_body_without_an_answer_says_is_in_the_reason(body: Any, words: str) -> None:
+    with pytest.raises(Retry, match=words) as error:
+        chat_reply(body)
+    assert "hello" not in error.value.detail
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["yes", ["yes"], ["y", {"text": "es"}], {"type": "text", "text": "yes"}, [{"text": {"value": "yes"}}],
+     [{"type": "thinking", "text": "no?"}, {"type": "output_text", "text": "yes"}]],
+)  # fmt: skip
+def test_a_content_of_any_form_is_its_text(content: Any) -> None:
+    assert chat_reply({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).text == "yes"
+
+
+def test_a_routers_error_says_what_its_provider_says() -> None:
+    raw = {"raw": "the model is rate-limited upstream", "provider_name": "P"}
+    body = {"error": {"message": "Provider returned error", "code": 429, "metadata": raw}}
+    assert error_of(json.dumps(body).encode()) == (f"Provider returned error: {raw['raw']}", "429")

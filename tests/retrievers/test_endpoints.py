@@ -254,3 +254,128 @@ def test_too_much_at_once_names_the_setting(service: Service, status: int, words
     service.answers = [lambda _: (status, {"error": words})]
     with pytest.raises(ModelError, match=r"a smaller batch_size sends less at once"):
         HttpEmbedder("m", base_url=service.url).encode(["blue", "red"], "passage")
+
+
+def of_texts(embedding: Callable[[str], object], **more: object) -> Answer:
+    return lambda body: (
+        200,
+        {"data": [{"index": n, "embedding": embedding(t)} | more for n, t in enumerate(body["input"])]},
+    )
+
+
+def numbers(text: str) -> list[float]:
+    return [(len(text) + place) ** 0.5 / 7 for place in range(12)]
+
+
+UNIT = np.array([numbers("a"), numbers("bb"), numbers("ccc")])
+UNIT /= np.linalg.norm(UNIT, axis=1, keepdims=True)
+
+
+def without_index(places: set[int]) -> Answer:
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        items = [
+            {"embedding": numbers(text)} | ({} if place in places else {"index": place})
+            for place, text in enumerate(body["input"])
+        ]
+        return 200, {"data": items}
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        without_index({0}),  # protobuf leaves zeros out
+        without_index({0, 1, 2}),
+        of_texts(numbers, index_=None, object="embedding"),
+        of_texts(lambda text: base64.b64encode(np.array(numbers(text), "<f4").tobytes()).decode()),
+        of_texts(lambda text: base64.b64encode(np.array(numbers(text), "<f8").tobytes()).decode()),
+    ],
+)
+def test_embeddings_in_the_forms_of_other_servers(service: Service, answer: Answer) -> None:
+    service.answers = [answer]
+    embedder = HttpEmbedder("m", base_url=service.url)
+    assert embedder.encode(["a", "bb", "ccc"], "passage") == pytest.approx(UNIT)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda body: (200, {"error": {"message": "no model is loaded", "code": 500}}), "API: no model is loaded"),
+        (lambda body: (200, {"embedding": []}), "API"),
+        (lambda body: vectors({"input": body["input"][:1]}), r"embeddings \[0\]\.\.\. for 9 texts"),
+        (of_texts(numbers, index=0), "for 9 texts"),
+        (without_index({0, 1}), "API|for 9 texts"),
+        (of_texts(lambda _: [1.0, 2.0]), "the same vector for all of 9 texts"),
+        (of_texts(lambda _: [[1.0, 2.0], [2.0, 1.0]]), "2 vectors for the text .* set the server's pooling"),
+        (of_texts(lambda _: [0.5, None]), "NaN"),
+        (lambda _: (500, "input is too large to process. increase the physical batch size"), "a smaller max_chars"),
+        (lambda _: (400, "This model's maximum context length is 512 tokens"), "a smaller max_chars"),
+        (lambda _: (400, "batch size is invalid, it should not be larger than 10"), "a smaller batch_size"),
+    ],
+)
+def test_embeddings_that_would_rank_nothing_are_named(service: Service, answer: Answer, words: str) -> None:
+    service.answers = [answer]
+    texts = [f"text {'x' * place}" for place in range(9)]
+    with pytest.raises(ModelError, match=words) as error:
+        HttpEmbedder("m", base_url=service.url).encode(texts, "passage")
+    assert "\n" not in str(error.value)
+
+
+def in_form(field: str, results: Callable[[list[float]], Any], *, says: str) -> Answer:
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        if field not in body:
+            return 422, says
+        given = body["text_2"] if field == "text_1" else body[field]
+        texts = [text["text"] if isinstance(text, dict) else text for text in given]
+        return 200, results([len(text) - 2.5 for text in texts])
+
+    return answer
+
+
+def texts_of(scores: list[float]) -> list[dict[str, str]]:
+    return [{"index": str(place), "score": str(score)} for place, score in enumerate(scores)]
+
+
+def items(name: str, place: str = "index") -> Callable[[list[float]], list[dict[str, Any]]]:
+    return lambda scores: [{place: number, name: score} for number, score in enumerate(scores)][::-1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        in_form("text_1", lambda s: {"data": items("score")(s)}, says="text_1: Field required"),
+        in_form("passages", lambda s: {"rankings": items("logit")(s)}, says="passages: field required"),
+        in_form("input", lambda s: {"data": items("score")(s)}, says='{"detail": "input is required"}'),
+        in_form("documents", lambda s: {"results": [i | {"document": None} for i in items("score")(s)]}, says=""),
+        in_form("documents", lambda s: {"output": {"results": items("relevance_score")(s)}}, says=""),
+        in_form("documents", lambda s: {"data": texts_of(s)}, says=""),
+        in_form("documents", lambda s: {"scores": s}, says=""),
+        in_form("documents", lambda s: s, says=""),
+    ],
+)  # fmt: skip
+def test_re_rankers_in_the_forms_of_other_servers(service: Service, answer: Answer) -> None:
+    service.answers = [answer]
+    reranker = HttpReranker(f"{service.url}/rerank", "m", concurrency=1)
+    assert reranker.score([("q", "a"), ("q", "ccc"), ("q", "bb")]) == pytest.approx([-1.5, 0.5, -0.5])
+    asked = len(service.requests)
+    reranker.score([("p", "a")])
+    assert len(service.requests) == asked + 1  # the form is known
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda body: (200, {"message": "no re-ranker is deployed"}), "API: no re-ranker is deployed"),
+        (lambda body: (200, {"results": [{"index": 2, "relevance_score": 0.9}]}), "set batch_size to 1"),
+        (lambda body: (200, {"results": []}), "returned 0 scores for 6 documents$"),
+        (lambda body: (200, [{"text": "a", "score": 1.0}] * 6), "format of a re-ranking API"),
+        (lambda body: (200, {"results": items("relevance_score")([0.0] * 6)}), "score 0 for all of 18 pairs"),
+        (lambda body: (422, "the texts are in no language that we know"), "answered 422"),
+    ],
+)
+def test_re_rankers_that_would_rank_nothing_are_named(service: Service, answer: Answer, words: str) -> None:
+    service.answers = [answer]
+    pairs = [(query, f"d{'x' * place}") for query in ("q1", "q2", "q3") for place in range(6)]
+    with pytest.raises(ModelError, match=words):
+        HttpReranker(f"{service.url}/rerank").score(pairs)
