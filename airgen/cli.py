@@ -161,6 +161,10 @@ def _run(arguments: list[str] | None) -> NoReturn:
         _fail(disk_error(error))
     except MemoryError:
         _fail(AirgenError("there is not enough memory for this: use a machine with more, or smaller inputs"))
+    except RuntimeError as error:
+        if not _lacks_thread(error):
+            raise
+        _fail(AirgenError("the system starts no more threads: raise its limit (ulimit -u, or --pids-limit in Docker)"))
     except KeyboardInterrupt:
         _fail(Stopped(INTERRUPTED))
     except GeneratorExit as error:  # a part can raise it, and no guard can tell that from the end of a generator
@@ -190,6 +194,15 @@ def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return run
+
+
+def _lacks_thread(error: BaseException | None) -> bool:
+    """Return whether Python could not start a thread, which may have led to another error while cleaning up."""
+    while error is not None:
+        if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+            return True
+        error = error.__context__
+    return False
 
 
 def _fail(error: AirgenError) -> NoReturn:

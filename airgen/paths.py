@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from airgen.errors import ModelError
+from airgen.errors import ModelError, UsageError
 
 RUNS = Path("runs")
 """The default folder of the jobs' work directories, relative to `beside`."""
@@ -50,6 +50,14 @@ def cache_dir(part: str = "") -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airgen"
     return root / part if part else root
+
+
+def sibling(path: Path, ending: str) -> Path:
+    """Return the path beside `path` with `ending` added to its name. Raises UsageError for the root folder."""
+    named = path.resolve() if path.name in ("", "..") else path
+    if not named.name:
+        raise UsageError(f"{path}: is the root folder: choose a folder inside it")
+    return named.with_name(f"{named.name}{ending}")
 
 
 @contextmanager

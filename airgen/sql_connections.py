@@ -74,6 +74,10 @@ def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection
     import duckdb
 
     try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise StoreError(f"{path}: DuckDB opens only paths in UTF-8: rename the folder") from None
+    try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -142,8 +142,9 @@ class Store:
         future: asyncio.Future[None] = loop.create_future()
         with self._wake:
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write_groups, name="airgen-writer", daemon=True)
-                self._writer.start()
+                writer = threading.Thread(target=self._write_groups, name="airgen-writer", daemon=True)
+                writer.start()  # if the system refuses, each waiting row hears of it instead of waiting for ever
+                self._writer = writer
             self._queue.append((rows, future, loop))
             if len(self._queue) in (1, GROUP_ROWS):  # the writer waits for a first row, then for a whole group
                 self._wake.notify()

@@ -31,6 +31,7 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent, progress_bar, say
 from airgen.errors import UsageError
 from airgen.json_values import read_json
+from airgen.paths import sibling
 from airgen.study import Column, Plain, Study, Table, columns
 from airgen.text.escaping import md
 from airgen.training import KINDS
@@ -491,7 +492,7 @@ def train_genq(
     if sum(source is not None for source in (model, pipeline, queries)) != 1:
         raise UsageError("give exactly one of --model, --pipeline and --queries")
     home = Path(out)
-    written = Path(queries) if queries is not None else home.with_name(f"{home.name}.queries.jsonl")
+    written = Path(queries) if queries is not None else sibling(home, ".queries.jsonl")
     failed: dict[str, int] = {}
     if queries is None and not written.exists():
         opened = open_source(source, limit)
@@ -506,7 +507,7 @@ def train_genq(
             seed=seed,
             device=device,
         )
-    pairs = home.with_name(f"{home.name}.pairs")
+    pairs = sibling(home, ".pairs")
     summary = expansion_pairs(source, written, pairs, per_passage=count, limit=limit)
     trained = train(
         "encoder",

@@ -15,6 +15,7 @@ from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
 from airgen.llms.scripted import document, keywords
+from airgen.paths import sibling
 from airgen.prompts import PromptSet
 from airgen.records import prompt_text
 from airgen.settings import load_pipeline
@@ -59,7 +60,7 @@ def expand_with_llm(
         return [query for query in queries if query] or "no query in the answer"
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    database, rules = out.with_name(f"{out.name}.answers.duckdb"), {"expand": _scripted}
+    database, rules = sibling(out, ".answers.duckdb"), {"expand": _scripted}
     answers = ask_about(passages, expand, settings, database, budget_usd=budget_usd, progress=progress, rules=rules)
     queries_of = {passage.id: queries for passage, queries in zip(passages, answers, strict=True)}
     rows = [{"_id": id_, "queries": queries} for id_, queries in queries_of.items() if not isinstance(queries, str)]

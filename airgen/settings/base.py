@@ -208,7 +208,8 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
     if mark and not Path(name).is_file():
         return Path(f"{find_yaml(kind, file, folder)}#{part}")
     path = Path(name).expanduser()
-    wanted = path if path.suffix in (".yaml", ".yml") else path.with_name(f"{path.name}.yaml")
+    named = path.suffix in (".yaml", ".yml") or path.name in ("", "..")
+    wanted = path if named else path.with_name(f"{path.name}.yaml")
     inside = Path(*wanted.parts[1:]) if wanted.parts[:1] == (kind,) else wanted
     places = dict.fromkeys([*([folder] if folder is not None else []), Path()])
     candidates = [place / file for place in places for file in (path, wanted, Path(kind) / inside)]
@@ -217,6 +218,10 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
+    if path.is_dir():
+        inside_it = sorted(file.name for file in path.glob("*.y*ml"))[:5]
+        hint = f" ({', '.join(inside_it)})" if inside_it else ""
+        raise SettingsError([f"{path}: is a folder: name a YAML file{hint}"])
     if path.suffix:
         return path if folder is None else folder / path
     folders = (*(place / kind for place in places), data_dir(kind))

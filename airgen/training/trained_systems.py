@@ -22,7 +22,7 @@ from pydantic import Field
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, UsageError
 from airgen.keys import content_key, text_key
-from airgen.paths import cache_dir, fetched_collection, locked
+from airgen.paths import cache_dir, fetched_collection, locked, sibling
 from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
@@ -230,7 +230,7 @@ def _train(
     """Return the card of the model in `home`, training it unless it exists. Interrupted training is continued."""
     local = located(base, folder)
     start = str(local) if local.exists() else base
-    with locked(home.with_name(f"{home.name}.lock"), wait=True):
+    with locked(sibling(home, ".lock"), wait=True):
         if (card := read_card(home)) is None:
             train(
                 kind,
@@ -278,7 +278,7 @@ class _Writing(_Made):
         """Return the file of queries for these passages, generating it unless it exists."""
         name = content_key([self.settings.writer, self.settings.queries, *_texts(corpus, places)])[:16]
         out = _home() / f"queries-{name}.jsonl"
-        with locked(out.with_name(f"{out.name}.lock"), wait=True):
+        with locked(sibling(out, ".lock"), wait=True):
             if not out.is_file():
                 titles = corpus.titles or [""] * len(corpus)
                 passages = (SourcePassage(corpus.ids[place], corpus.texts[place], titles[place]) for place in places)
@@ -355,8 +355,8 @@ class GenQ(_Writing):
         places = sorted(order.tolist())
         file = self.written(corpus, places)
         home = _home() / f"genq-{self.key(text_key(file.name))}"
-        pairs = home.with_name(f"{home.name}.pairs")
-        with locked(home.with_name(f"{pairs.name}.lock"), wait=True):
+        pairs = sibling(home, ".pairs")
+        with locked(sibling(pairs, ".lock"), wait=True):
             if read_card(home) is None and not (pairs / "manifest.json").is_file():
                 about = {"info": {"name": "written queries", "language": corpus.language}}
                 write_pairs(_pairs(corpus, places, file), pairs, about, {})

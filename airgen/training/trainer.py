@@ -31,6 +31,7 @@ from airgen.errors import DatasetError, TrainingError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.guard import is_out_of_memory
 from airgen.keys import content_key
+from airgen.paths import sibling
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import quiet_transformers
 from airgen.training.base_models import base_identity
@@ -64,7 +65,7 @@ def run(
     recipe = recipe.on(device, finished_recipe(request.out))
     parts = {"kind": kind, "recipe": recipe.parts(), "base": dict(base_identity(request.base)), "data": data.digest}
     fingerprint = content_key(parts)[:16]
-    work = request.out.with_name(f"{request.out.name}.training")
+    work = sibling(request.out, ".training")
     finished = read_card(request.out)
     if finished is not None:
         if finished.get("fingerprint") != fingerprint:

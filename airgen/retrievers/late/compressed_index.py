@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError
 from airgen.keys import canonical_json, file_sha256
+from airgen.paths import sibling
 from airgen.retrievers.dense.gpu_search import GpuLists, gpu_for
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.postings import PostingsBuilder, count_postings
@@ -265,7 +266,7 @@ def build_index(
     Raises:
         ModelError: The vectors have different dimensions, or are much longer than 1.
     """
-    partial = folder.with_name(folder.name + ".partial")
+    partial = sibling(folder, ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:

@@ -25,6 +25,7 @@ from airgen.errors import DatasetError, UsageError
 from airgen.exact_arithmetic import log
 from airgen.guard import guarded
 from airgen.keys import rng
+from airgen.paths import sibling
 from airgen.records import flat_text
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import with_tokenizer
@@ -173,7 +174,7 @@ def expand(
     which a later call continues and which is renamed to OUT at the end. `progress` is called with the number of
     finished passages. Raises DatasetError if the file cannot be written, and the model's own errors.
     """
-    partial = out.with_name(f"{out.name}.part")
+    partial = sibling(out, ".part")
     written = number = 0
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
