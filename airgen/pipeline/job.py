@@ -26,7 +26,7 @@ from airgen.dataset.files import is_alive, write_text
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
-from airgen.errors import CorpusError, DatasetError
+from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.generation.flow import Flow
 from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
@@ -38,7 +38,7 @@ from airgen.pipeline.user_queries import OWN_QUERIES, own_accepted
 from airgen.prompts import PromptSet
 from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline
-from airgen.settings.base import answer_settings, find_yaml
+from airgen.settings.base import LARGEST_INT, answer_settings, find_yaml
 from airgen.steps.accepted import Accepted
 from airgen.steps.progress import STATUS, read_status
 from airgen.steps.public_ids import PublicIds
@@ -133,6 +133,8 @@ class Job:
     ) -> None:
         self.path = path = find_yaml("pipelines", path)
         pipeline = pipeline or load_pipeline(path)
+        if target is not None and not 1 <= target <= LARGEST_INT:
+            raise UsageError(f"target: must be a number of queries, at least 1, not {str(target)[:40]}")
         self.pipeline: Pipeline = pipeline.model_copy(update={"target": target}) if target else pipeline
         if corpus is None:
             corpus = load_corpus_settings(self.pipeline.corpus, path.parent)

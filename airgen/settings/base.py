@@ -60,7 +60,8 @@ SERVED = Mark("served")  # names a model that an endpoint runs: nothing is neede
 KEY = Mark("key")  # names environment variables that hold keys: a name, or headers with ${NAME}
 
 
-_LARGEST_INT = 2**63 - 1  # a larger settings number is meaningless, and floats can overflow
+LARGEST_INT = 2**63 - 1
+"""The largest integer in settings. A larger one is meaningless, and floats can overflow."""
 
 
 def _plain_number(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -68,7 +69,7 @@ def _plain_number(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, bool):
         raise PydanticCustomError("no_number", "must be a number")
     number = handler(value)
-    if isinstance(number, int) and abs(number) > _LARGEST_INT:
+    if isinstance(number, int) and abs(number) > LARGEST_INT:
         raise PydanticCustomError("too_large", "is too large for a setting")
     return number
 

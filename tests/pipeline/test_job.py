@@ -282,3 +282,9 @@ def test_exact_splits_have_the_counts_that_are_asked_for(run: Run) -> None:
     after = splits(run(changes={"target: 12": exact["target: 12"].replace("12", "13", 1)}))
     assert Counter(after.values()) == {"dev": 3, "test": 10}
     assert sum(before[query] != after[query] for query in before) <= 2  # of the last block, which has three queries now
+
+
+@pytest.mark.parametrize("target", [0, -1, 10**30])
+def test_a_target_given_beside_the_file_has_the_bounds_of_the_setting(target: int, folder: Path) -> None:
+    with pytest.raises(UsageError, match="target: must be a number of queries, at least 1, not"):
+        Job(folder / "job.yaml", folder / "runs", target=target)
