@@ -22,18 +22,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from airgen import __version__
 from airgen.corpus.readers.character_encodings import browsers_encoding, decoded, decoded_html
 from airgen.corpus.readers.files import endings
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import CorpusError
+from airgen.http import retry_after
 from airgen.interruptible import interruptible
 from airgen.text.escaping import one_line
 
 _LOCATION = re.compile(
-    r"<(?:(?!image|video|news)\w{1,30}:)?loc\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[)?\s*+([^<>\s\]]{1,2000})\s*+(?:\]\]>)?\s*+</",
+    r"<(?:(?!image|video|news)\w{1,30}:)?loc\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[([^<>]{1,2000}+)>|([^<>]{1,2000}+))\s*+</",
     re.IGNORECASE,
 )
 _FEED = re.compile(
@@ -46,6 +47,8 @@ _MAX_SITEMAP_BYTES = 50 << 20  # the limit of the protocol
 _MAX_PAGE_BYTES, _MAX_TOTAL_BYTES = 16 << 20, 4 << 30  # the readers' limits
 _MAX_SITEMAPS = 1000
 _READ_TIMEOUT_SECONDS, _ANSWER_DEADLINE_SECONDS = 20.0, 30.0  # seconds without a byte, and for one answer
+_MAX_ATTEMPTS = 4  # requests for a page while the server is busy
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0  # between them: without a word from the server, and at most
 _MAX_TIMEOUTS_IN_A_ROW = 5  # consecutive timeouts after which no further page is requested
 _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[^\w.-]")
@@ -68,6 +71,8 @@ class FetchedPages:
         done: Number of pages that were saved.
         failed: One line for each page that could not be fetched.
         other: Number of pages without text, such as pictures, by kind.
+        repeated: Number of pages that redirect to a page that was saved before, such as a login, by its URL.
+        elsewhere: Number of pages on other hosts, by host.
         rest: Number of pages that were not requested.
     """
 
@@ -75,6 +80,8 @@ class FetchedPages:
     done: int = 0
     failed: list[str] = field(default_factory=list)
     other: Counter[str] = field(default_factory=Counter)
+    repeated: Counter[str] = field(default_factory=Counter)
+    elsewhere: Counter[str] = field(default_factory=Counter)
     rest: int = 0
     more: bool = False  # sitemaps were left unread
 
@@ -85,6 +92,8 @@ class FetchedPages:
             parts[0] += f" of {'at least ' if self.more else ''}{self.named:,} in the sitemap"
         parts += [f"{len(self.failed):,} failed: {self.failed[0]}"] if self.failed else []
         parts += [f"{count:,} left out: {kind} is not text" for kind, count in self.other.most_common(5)]
+        parts += [f"{count:,} redirect to {one_line(url, 200)}" for url, count in self.repeated.most_common(3)]
+        parts += [f"{count:,} left out: on another host, {host}" for host, count in self.elsewhere.most_common(3)]
         parts += [f"{self.rest:,} not requested (--pages)"] if self.rest else []
         return ", ".join(parts)
 
@@ -94,6 +103,15 @@ class _Answer:
     content: bytes
     kind: str  # the media type
     charset: str
+    url: str = ""  # where redirects led
+
+
+class _BusyError(CorpusError):
+    """The server asks to come back later, in `seconds`."""
+
+    def __init__(self, words: str, seconds: float) -> None:
+        super().__init__(words)
+        self.seconds = seconds
 
 
 class _SlowError(CorpusError):
@@ -115,23 +133,29 @@ def download(
         CorpusError: The sitemap cannot be read or names no page, or no page could be fetched.
     """
     site = _Site(url)
-    pages, more = site.pages(url, most)
+    result = FetchedPages()
+    pages = site.pages(url, most, result)
     if not pages:
-        raise CorpusError(
-            f"{one_line(url, 200)}: it lists no page of {site.host}; check that it is a sitemap (sitemap.xml)"
-        )
-    result, used_paths, in_vain, size = FetchedPages(len(pages), more=more), set[str](), 0, 0
+        others = ", ".join(f"{count:,} of {host}" for host, count in result.elsewhere.most_common(3))
+        advice = f"it lists {others}: use the sitemap at that address" if others else "check that it is a sitemap"
+        raise CorpusError(f"{one_line(url, 200)}: it lists no page of {site.host}; {advice} (sitemap.xml)")
+    result.named = len(pages)
+    used_paths, landed, in_vain, size = set[str](), set[str](), 0, 0
     for number, page in enumerate(pages):
         if result.done == most or in_vain == _MAX_TIMEOUTS_IN_A_ROW or size > _MAX_TOTAL_BYTES:
             result.rest = len(pages) - number
             break
         try:
-            answer = site.get(page, _MAX_PAGE_BYTES)
+            answer = site.get_page(page)
         except CorpusError as error:
-            in_vain = in_vain + 1 if isinstance(error, _SlowError) else 0
+            in_vain = in_vain + 1 if isinstance(error, _SlowError | _BusyError) else 0
             result.failed.append(str(error))
             continue
         in_vain, size = 0, size + len(answer.content)
+        if answer.url in landed:
+            result.repeated[answer.url] += 1
+            continue
+        landed.add(answer.url)
         ending = _ending(page, answer)
         if not ending:
             result.other[one_line(answer.kind or "an unknown kind", 60)] += 1
@@ -156,7 +180,7 @@ class _Site:
     """The host of a sitemap; no other host is contacted."""
 
     def __init__(self, url: str) -> None:
-        self.host = urlsplit(url).netloc
+        self.host = _host(urlsplit(url).netloc)
         self._opener = urllib.request.build_opener(_SameHost(self))
 
     def owns(self, url: str) -> bool:
@@ -165,19 +189,28 @@ class _Site:
             parts = urlsplit(url)
         except ValueError:
             return False
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == self.host.lower()
+        return parts.scheme in ("http", "https") and _host(parts.netloc) == self.host
 
-    def pages(self, url: str, most: int) -> tuple[dict[str, None], bool]:
-        """Return the URLs of pages in order, and whether sitemaps were left unread because there are enough pages."""
+    def pages(self, url: str, most: int, result: FetchedPages) -> dict[str, None]:
+        """Return the URLs of pages in order, and record other hosts, sitemaps that fail, and whether sitemaps were left
+        unread because there are enough pages."""
         waiting, seen, addresses = [url], {url}, dict[str, None]()
         read = 0
         while waiting and len(addresses) <= most and read < _MAX_SITEMAPS:
             place = waiting.pop(0)
-            text = _without_comments(_unpacked(place, self.get(place, _MAX_SITEMAP_BYTES), _MAX_SITEMAP_BYTES))
+            try:
+                answer = self.get(place, _MAX_SITEMAP_BYTES)
+            except CorpusError as error:
+                if place == url:
+                    raise
+                result.failed.append(str(error))  # one of several sitemaps
+                continue
+            text = _without_comments(_unpacked(place, answer, _MAX_SITEMAP_BYTES))
             is_index = bool(_INDEX.search(text[:5000])) or ("<" not in text[:5000] and bool(_ROBOTS.search(text)))
             read += 1
-            for address in [urljoin(place, link) for link in _addresses(text)]:
+            for address in [_resolved(place, link) for link in _addresses(text)]:
                 if not self.owns(address):
+                    result.elsewhere[one_line(_host(_netloc(address)) or "none", 80)] += 1
                     continue
                 if is_index:
                     if address not in seen:
@@ -185,13 +218,28 @@ class _Site:
                         waiting.append(address)
                 elif address != place:
                     addresses[address] = None
-        return addresses, bool(waiting)
+        result.more = bool(waiting or result.failed)
+        return addresses
+
+    def get_page(self, url: str) -> _Answer:
+        """Fetch a page, or the page of this host to which it refers readers at once (`<meta http-equiv=refresh>`)."""
+        answer = self.get(url, _MAX_PAGE_BYTES)
+        target = _refresh_target(answer)
+        return self.get(target, _MAX_PAGE_BYTES) if target and target != answer.url and self.owns(target) else answer
 
     def get(self, url: str, most: int) -> _Answer:
-        """Fetch a URL.
+        """Fetch a URL, and again if the server says that it is busy.
 
         Raises CorpusError if it fails or is not complete in time, whichever part is slow.
         """
+        for _ in range(_MAX_ATTEMPTS - 1):
+            try:
+                return self._get_in_time(url, most)
+            except _BusyError as error:
+                _wait(error.seconds)
+        return self._get_in_time(url, most)
+
+    def _get_in_time(self, url: str, most: int) -> _Answer:
         try:
             return interruptible(lambda: self._get(url, most), seconds=_ANSWER_DEADLINE_SECONDS + 1)
         except TimeoutError as error:
@@ -200,9 +248,8 @@ class _Site:
 
     def _get(self, url: str, most: int) -> _Answer:
         named, end = one_line(url, 200), time.monotonic() + _ANSWER_DEADLINE_SECONDS
-        address = quote(url, safe="%/:=&?~#+!$,;'@()*[]")
         try:
-            request = urllib.request.Request(address, headers={"User-Agent": f"airgen/{__version__}"})
+            request = urllib.request.Request(_canonical(url), headers={"User-Agent": f"airgen/{__version__}"})
             with self._opener.open(request, timeout=_READ_TIMEOUT_SECONDS) as answer:
                 content = bytearray()
                 while piece := answer.read1(_READ_BYTES):
@@ -211,9 +258,14 @@ class _Site:
                         raise CorpusError(f"{named}: more than {most >> 20} MB")
                     if time.monotonic() > end:
                         raise _SlowError(f"{named}: not complete after {_ANSWER_DEADLINE_SECONDS:.0f} s")
-                headers = answer.headers
+                headers, landed = answer.headers, answer.geturl()
         except urllib.error.HTTPError as error:
             error.close()
+            if error.code in (429, 503):
+                seconds = retry_after(dict(error.headers.items()))
+                raise _BusyError(
+                    f"{named}: status {error.code}", _PAUSE_SECONDS if seconds is None else seconds
+                ) from error
             raise CorpusError(f"{named}: status {error.code}") from error
         except TimeoutError as error:
             raise _SlowError(f"{named}: no answer in {_READ_TIMEOUT_SECONDS:.0f} s") from error
@@ -222,11 +274,77 @@ class _Site:
             slow = _SlowError if isinstance(reason, TimeoutError) else CorpusError
             raise slow(f"{named}: cannot be fetched: {one_line(reason, 200)}") from error
         kind = (headers.get_content_type() if headers.get("Content-Type") else "").lower()
-        packed = (headers.get("Content-Encoding") or "").lower()
         body = bytes(content)
-        if "gzip" in packed or "deflate" in packed:
-            body = _inflated(named, body, most)
-        return _Answer(body, kind, str(headers.get_content_charset() or ""))
+        for coding in reversed((headers.get("Content-Encoding") or "").lower().split(",")):
+            body = _uncoded(named, body, coding.strip(), most)
+        return _Answer(body, kind, str(headers.get_content_charset() or ""), _canonical(landed))
+
+
+def _netloc(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
+
+
+def _host(netloc: str) -> str:
+    """Return a host in one form: ASCII, in lower case, without a usual port."""
+    host = re.sub(r":(?:80|443)?\Z", "", netloc.lower()).removesuffix(".")
+    try:
+        return host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return host
+
+
+def _resolved(place: str, link: str) -> str:
+    """Return the canonical URL of a link in a sitemap, which may be relative, or lack its scheme."""
+    host = urlsplit(place).netloc
+    if link.lower().startswith(host.lower() + "/"):
+        link = f"{urlsplit(place).scheme}://{link}"
+    try:
+        return _canonical(urljoin(place, link))
+    except ValueError:
+        return link
+
+
+def _canonical(url: str) -> str:
+    """Return a URL in the form in which it is requested: without a fragment, percent-encoded in one way."""
+    parts = urlsplit(url)
+    path, query = (
+        _ENCODED.sub(_plain, quote(_PERCENT.sub("%25", text), safe="%/:=&?~+!$,;'@()*[]"))
+        for text in (parts.path, parts.query)
+    )
+    return urlunsplit((parts.scheme, _host(parts.netloc), path or "/", query, ""))
+
+
+def _plain(escape: re.Match[str]) -> str:
+    """Return a letter, digit or mark that needs no escape, or an escape in capitals."""
+    letter = chr(int(escape[0][1:], 16))
+    return letter if letter.isascii() and (letter.isalnum() or letter in "-._~") else escape[0].upper()
+
+
+_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
+_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
+_REFRESH = re.compile(
+    r"""<meta\b[^<>]{0,200}http-equiv\s*+=\s*+["']?refresh["']?[^<>]{0,200}"""
+    r"""content\s*+=\s*+["']?\s*+[0-5](?:\.\d)?\s*+[;,]\s*+url\s*+=\s*+["']?([^"'<>\s]{1,2000})""",
+    re.IGNORECASE,
+)
+_MAX_REFRESH_WORDS = 40  # words of a page that only refers to another one
+
+
+def _refresh_target(answer: _Answer) -> str:
+    """Return the URL to which a page of a few words refers readers within five seconds, or ""."""
+    text = answer.content[:_READ_BYTES].decode("utf-8", "replace")
+    match = _REFRESH.search(text[:4096])
+    if match is None or len(re.sub(r"<[^<>]*>", " ", text).split()) > _MAX_REFRESH_WORDS:
+        return ""
+    return _resolved(answer.url, html.unescape(match[1]))
+
+
+def _wait(seconds: float) -> None:
+    """Wait as long as a server asks for, within bounds."""
+    time.sleep(min(seconds, _MAX_PAUSE_SECONDS))
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
@@ -266,7 +384,8 @@ def _addresses(text: str) -> list[str]:
             return list(named)
         lines = (line.split("\t")[0].strip() for line in text.splitlines())
         return [line for line in lines if line.startswith(("http://", "https://")) and len(line) <= 2000]
-    return [html.unescape(match[1]) for match in _LOCATION.finditer(text)]
+    named = (match[1].rstrip("]") if match[1] else match[2] for match in _LOCATION.finditer(text))
+    return [html.unescape(" ".join(name.split())) for name in named if name.strip()]
 
 
 def _unpacked(url: str, answer: _Answer, most: int) -> str:
@@ -277,6 +396,18 @@ def _unpacked(url: str, answer: _Answer, most: int) -> str:
         return decoded(raw, "", "").text
     except UnicodeError:
         return raw.decode("utf-8", "replace")
+
+
+def _uncoded(named: str, raw: bytes, coding: str, most: int) -> bytes:
+    """Undo a content coding; other words in that header mean nothing. Raises CorpusError for one that cannot be undone.
+
+    Some servers name a coding and send the page as it is.
+    """
+    if coding in ("gzip", "x-gzip", "deflate"):
+        return raw if raw.lstrip()[:1] == b"<" else _inflated(named, raw, most)
+    if coding in ("br", "zstd", "compress", "x-compress", "dcb", "dcz") and raw.lstrip()[:1] != b"<":
+        raise CorpusError(f"{named}: is sent compressed with {coding}, which was not asked for")
+    return raw
 
 
 def _inflated(named: str, raw: bytes, most: int) -> bytes:
@@ -294,14 +425,19 @@ def _inflated(named: str, raw: bytes, most: int) -> bytes:
     return bytes(content)
 
 
+_HTML = re.compile(
+    rb"(?:<\?xml[^<>]{0,200}>\s{0,99}+|<!--[^>]{0,500}>\s{0,99}+){0,5}+<(?:!doctype html|html)\b", re.IGNORECASE
+)
+
+
 def _ending(url: str, answer: _Answer) -> str:
     """Return the file extension for a response from its first bytes, media type or URL, or "" if it is not text."""
     known = [suffix for suffixes in endings().values() for suffix in suffixes]
     written = PurePosixPath(unquote(urlsplit(url).path)).suffix.lower()
-    start = answer.content[:1024].lstrip()
+    start = answer.content[:1024].removeprefix(codecs.BOM_UTF8).lstrip()
     if start.startswith(b"%PDF-"):
         return ".pdf"
-    if start[:200].lower().startswith((b"<!doctype html", b"<html")):
+    if _HTML.match(start):
         return written if written in (".htm", ".xhtml") else ".html"
     if answer.kind == "text/plain" and written in known:
         return written

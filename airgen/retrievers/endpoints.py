@@ -75,7 +75,7 @@ def _smaller(failure: HttpFailure) -> str:
 
 
 _TOO_MANY = re.compile(
-    r"batch|too many|tokens per request|total tokens|max_num_tokens|array.*(?:long|length)", re.IGNORECASE
+    r"batch|too many|tokens per request|total tokens|max_num_tokens|array.{0,200}(?:long|length)", re.IGNORECASE
 )
 _TOO_LONG = re.compile(
     r"maximum context length|context (?:size|length)|physical batch size|max_(?:model|seq|input)_len|input length|"

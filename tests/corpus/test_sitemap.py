@@ -43,6 +43,14 @@ FORMS: dict[str, Any] = {
     "old pages in a comment": lambda base: (200, f"<!-- <loc>{base}/old</loc> -->{urls(base, '/a', '/b')}"),
     "RDF": lambda base: (200, f"<rdf:RDF><link>{base}/a</link><item><link>{base}/b</link></item></rdf:RDF>"),
     "RSS with CDATA": lambda base: (200, f"<rss><link><![CDATA[{base}/a]]></link><link>{base}/b</link></rss>"),
+    "spaces around": lambda base: (200, urls(base, "/a", "/b", wrap="\n   {}\n  ")),
+    "CDATA over lines": lambda base: (200, urls(base, "/a", "/b", wrap="\n<![CDATA[\n{}\n]]>\n")),
+    "without a scheme": lambda base: (200, urls(base.removeprefix("http://"), "/a", "/b")),
+    "fragments": lambda base: (200, urls(base, "/a", "/a#part", "/b#x", "/b#y")),
+    "escapes in two forms": lambda base: (200, urls(base, "/%61", "/b", "/a", "/%62").replace("%6", "&#x25;6")),
+    "white space before XML": lambda base: (200, f"\n\n <?xml version='1.0'?>{urls(base, '/a', '/b')}"),
+    "said to be packed": lambda base: (200, urls(base, "/a", "/b"), {"Content-Encoding": "gzip"}),
+    "alternates": lambda base: (200, urls(base, "/a", "/b").replace("</url>", f"<x:link href='{base}/c'/></url>")),
     "lines with dates": lambda base: (200, f"\ufeff{base}/a\t2026-01-02\n{base}/b\t2026-01-03\n"),
 }  # fmt: skip
 
@@ -178,3 +186,61 @@ def test_slow_pages_are_given_up_after_some(tmp_path: Path, monkeypatch: pytest.
     with answering(answer) as site:
         found = download(f"{site}/s.xml", tmp_path)
     assert (found.done, len(found.failed), found.rest) == (1, 5, 35)
+
+
+def test_what_is_left_out_of_a_sitemap_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(sitemap, "_wait", waited.append)
+    busy = iter([429, 503, 200])
+    pages: dict[str, tuple[Any, ...]] = {
+        "/a": (200, PAGE), "/members": (302, "", {"Location": "/login?next=members"}), "/login": (200, "<html>Log in"),
+        "/account": (302, "", {"Location": "/login?next=members"}), "/login?next=members": (200, "<html>Log in"),
+        "/stub": (200, '<meta http-equiv="refresh" content="0; url=/new/page"><p>This page has moved.'),
+        "/new/page": (200, PAGE.replace("seven", "eight")), "/br": (200, b"\x0b\x02\x80x", {"Content-Encoding": "br"}),
+        "/caf%C3%A9%20noir": (200, PAGE.replace("seven", "nine")),
+        "/xhtml": (200, "<?xml version='1.0'?><!-- x --><html>a", {"Content-Type": "application/xml"}),
+        "/marked": (200, b"\xef\xbb\xbf<!DOCTYPE html><p>a"),
+    }  # fmt: skip
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        base = f"http://{asked.headers['Host']}"
+        if asked.path == "/sitemap.xml":
+            maps = urls(base, "/map.xml", "/dead.xml").replace("url>", "sitemap>").replace("urlset", "sitemapindex")
+            return 200, maps
+        if asked.path == "/map.xml":
+            names = ["/a", "/members", "/account", "/stub", "/br", "/café noir", "/xhtml", "/marked", "/later"]
+            return 200, urls(base, *names) + urls("https://blog.example.com", "/1", "/2")
+        if asked.path == "/later":
+            return next(busy), PAGE.replace("seven", "ten"), {"Retry-After": "7"}
+        return pages.get(asked.path, (404, ""))
+
+    with answering(answer) as site:
+        result = download(f"{site}/sitemap.xml", tmp_path)
+    assert waited == [7.0, 7.0]
+    assert saved(tmp_path) == [
+        "a.html", "café_noir.html", "later.html", "marked.html", "members.html", "stub.html", "xhtml.html",
+    ]  # fmt: skip
+    assert "eight" in (tmp_path / "stub.html").read_text()
+    words = result.words()
+    assert "7 pages fetched of at least 9 in the sitemap, 2 failed: " in words and "dead.xml: status 404" in words
+    assert any("is sent compressed with br" in line for line in result.failed)
+    assert (
+        f"1 redirect to {site}/login?next=members" in words and "2 left out: on another host, blog.example.com" in words
+    )
+
+
+def test_a_sitemap_of_another_host_names_it(tmp_path: Path) -> None:
+    with (
+        answering(lambda asked: (200, urls("https://www.example.com", "/a", "/b"))) as site,
+        pytest.raises(CorpusError, match=r"it lists 2 of www\.example\.com: use the sitemap at that address"),
+    ):
+        download(f"{site}/sitemap.xml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("bücher.example", "xn--bcher-kva.example"), ("Example.COM", "example.com"), ("example.com:443", "example.com."),
+     ("example.com:80", "example.com")],
+)  # fmt: skip
+def test_a_host_in_two_forms_is_one(one: str, other: str) -> None:
+    assert sitemap._host(one) == sitemap._host(other)
