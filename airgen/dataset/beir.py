@@ -36,7 +36,7 @@ Labels = dict[str, dict[str, float]]
 
 _LABEL_FORMATS = ("tsv", "jsonl", "csv", "json", "ndjson", "parquet", "trec", "qrels", "qrel", "txt")  # preferred first
 _OF_LABELS = rf"(?:-\d+-of-(?P<shards>\d+))?\.(?P<format>{'|'.join(_LABEL_FORMATS)})(?:\.(?:gz|bz2|zst))?"
-_LABELS_OF_SPLIT = re.compile(rf"(?!\.)(?P<split>[^/]{1, 250}?){_OF_LABELS}")
+_LABELS_OF_SPLIT = re.compile(rf"(?!\.)(?P<split>[^/]{{1,250}}?){_OF_LABELS}")
 _LABELS_BESIDE = re.compile(rf"qrels?(?:[._-](?P<split>[a-z0-9_]+))?{_OF_LABELS}", re.IGNORECASE)
 _NO_LABELS = re.compile(r"(?:readme|licen[cs]e|notice|dataset_info|manifest)\b", re.IGNORECASE)
 # The columns of other tools, where BEIR has `_id` and `text`.
