@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,9 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("f.ipynb", SHEETS, document, ("selectolax",)),
     ("f.eml", MESSAGE, document, ("selectolax",)),
     ("f.mhtml", MESSAGE, document, ("selectolax",)),
+    ("f.eml", MESSAGE.replace(b"boundary=x", b"boundary=y"), document, ("selectolax",)),
+    ("f.eml", b"Subject: T\n\n" + b64encode(b"some words of it, and more of them for a line of base64"), document, ()),
+    ("f.html", b"<div></div><noscript>" + b"some words " * 20 + b"</noscript>", document, ("selectolax",)),
     ("f.mbox", MBOX, document, ("selectolax",)),
     ("f.pptx", pptx([["T", "some words"]], notes="more", table="x"), document, ()),
     ("f.odt", odt("<text:h text:outline-level='1'>T</text:h><text:p>some<text:s/>words</text:p>"), document, ()),

@@ -79,7 +79,7 @@ class EmailReader(FileReader):
 
     def _message(self, raw: bytes, name: str, anchor: str) -> Iterator[Document | Dropped]:
         try:
-            message = email.message_from_bytes(raw.removeprefix(b"\xef\xbb\xbf"), policy=_POLICY)
+            message = _with_parts(email.message_from_bytes(raw.removeprefix(b"\xef\xbb\xbf"), policy=_POLICY))
             title = storable(" ".join(str(_header(message, "Subject")).split()))
             page = self._page(message)
             headers = [f"{key}: {value}" for key in _HEADERS if (value := _header(message, key))]
@@ -143,7 +143,9 @@ class EmailReader(FileReader):
         left = [("damaged base64, read as far as it goes", mended)] if mended else []
         charset = str(part.get_content_charset() or "")
         try:
-            if charset or kind in _PAGES:
+            if charset.lower() in _UTF7 and kind not in _PAGES:
+                result = Decoded(raw.decode("utf-7"), "utf-7")
+            elif charset or kind in _PAGES:
                 result = decoded_html(raw, "", self.place.language, charset)
             else:
                 result = decoded(raw, "", self.place.language)
@@ -159,7 +161,10 @@ def _payload(part: Message) -> tuple[bytes, str]:
     """Return the bytes of a part, and the beginning of its base64 where that is damaged."""
     raw = part.get_payload(decode=True)
     raw = raw if isinstance(raw, bytes) else b""
-    if str(part.get("Content-Transfer-Encoding") or "").strip().lower() != "base64":
+    coding = str(part.get("Content-Transfer-Encoding") or "").strip().lower()
+    if not coding and (text := _unmarked_base64(raw)):
+        return text, ""
+    if coding != "base64":
         return raw, ""
     written = part.get_payload()
     if not isinstance(written, str):
@@ -170,10 +175,47 @@ def _payload(part: Message) -> tuple[bytes, str]:
     return base64.b64decode(letters[: len(letters) // 4 * 4]), written[:200]
 
 
+_UTF7 = ("utf-7", "utf7", "unicode-1-1-utf-7", "x-unicode-2-0-utf-7")
+
+
+def _unmarked_base64(raw: bytes) -> bytes:
+    """Return the text of a part that is base64 although no header says so; nothing for another part."""
+    if len(raw) < _MIN_BASE64_BYTES or not _BASE64.fullmatch(raw):
+        return b""
+    try:
+        text = base64.b64decode(raw.translate(None, _SPACES), validate=True)
+        return text if b" " in text and not _CONTROLS.search(text.decode("utf-8")) else b""
+    except ValueError:
+        return b""
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]")
+_MIN_BASE64_BYTES = 60
+_BASE64 = re.compile(rb"\s*+(?:[A-Za-z0-9+/]{60,76}\r?\n)*+[A-Za-z0-9+/]{1,76}={0,2}\s*+")
+_BOUNDARY = re.compile(r"^--(\S{1,70})[ \t]{0,9}\r?\nContent-[A-Z]", re.MULTILINE | re.IGNORECASE)
+
+
+def _with_parts(message: Message) -> Message:
+    """Return a message with its parts: one whose header names another boundary is parsed with that of its body."""
+    payload = message.get_payload()
+    if message.get_content_maintype() != "multipart" or message.is_multipart() or not isinstance(payload, str):
+        return message
+    if (boundary := _BOUNDARY.search(payload)) is None:
+        return message
+    kind = message.get_content_subtype()
+    head = f'Content-Type: multipart/{kind}; boundary="{boundary[1]}"\n'
+    others = "".join(f"{name}: {value}\n" for name, value in message.raw_items() if name.lower() != "content-type")
+    whole = f"{head}{others}\n{payload}".encode("utf-8", "surrogateescape")
+    return email.message_from_bytes(whole, policy=_POLICY)
+
+
 def _around(message: Message) -> str:
     """Return what is before and after the parts of a message, which programs do not show."""
     words = "\n".join(filter(None, (message.preamble, message.epilogue))).strip()
-    return "" if "multi-part message in MIME format" in words and len(words) < 200 else words
+    return _USUAL_PREAMBLE.sub("", words).strip()
+
+
+_USUAL_PREAMBLE = re.compile(r"\AThis is a multi-?part message in MIME format\.*", re.IGNORECASE)
 
 
 def _header(message: Message, name: str) -> str:

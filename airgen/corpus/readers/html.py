@@ -276,6 +276,13 @@ def html_page(
     Raises Unusable for too much markup, and MissingExtra for a missing package."""
     html = bounded(_as_shown(html))
     title, entries, left = _parse_blocks(html, content, remove)
+    if (
+        not entries
+        and any(len(text.split()) >= _MIN_NOSCRIPT_WORDS for _, text in left)
+        and "<noscript" in html.lower()
+    ):
+        # What a page that scripts fill shows without them. A few words only ask for scripts.
+        title, entries, left = _parse_blocks(_NOSCRIPT.sub(r"<\1div", html), content, remove)
     if extract == "trafilatura":
         entries, more = _by_trafilatura(html, entries)
     elif extract == "main":
@@ -297,6 +304,8 @@ def _letters(text: str) -> str:
 
 _TEMPLATE = re.compile(r"<(/?)template\b([^<>]*)>", re.IGNORECASE)
 _TEMPLATE_KIND = re.compile(r"template|markdown|handlebars|mustache|text/(?:html|plain)")  # of a script with text
+_NOSCRIPT = re.compile(r"<(/?)noscript\b", re.IGNORECASE)
+_MIN_NOSCRIPT_WORDS = 30
 _NOFRAMES = re.compile(r"</?noframes\b[^<>]*>", re.IGNORECASE)
 
 
@@ -323,7 +332,9 @@ def _as_shown(html: str) -> str:
             pieces += [html[at:start], words]
             at = end + 3
         html = "".join([*pieces, html[at:]])
-    if (start := html.lower().find("<frameset")) >= 0 and len(parts := _NOFRAMES.split(html[start:])) > 1:
+    low = html.lower()
+    start = low.find("<frameset")
+    if start >= 0 and "<body" not in low[:start] and len(parts := _NOFRAMES.split(html[start:])) > 1:
         html = "\n".join(parts[1::2])
     return html
 
