@@ -115,7 +115,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ADVICE = {
     DISK_FULL: "free some space and run the same command again",
     (errno.EROFS,): "this file system is read-only: choose another folder",
-    (errno.EACCES, errno.EPERM): "permission denied: change the permissions, or choose another folder",
+    (errno.EACCES, errno.EPERM): "change the permissions, or choose another folder",
     (errno.ENOTDIR, errno.EEXIST): "a file is in the way of the folder: choose another folder",
     (errno.EISDIR,): "a folder is in the way of the file: move it away",
     (errno.EMFILE,): "too many files are open: raise the limit with `ulimit -n`",

@@ -132,10 +132,12 @@ class Survey:
     def lines(self, corpus: Path) -> list[str]:
         """Format the result for a terminal. `corpus` is the YAML file written for it."""
         total = sum(fmt.files for fmt in self.formats) + self.others.total()
-        rows = [
-            (f"  {fmt.kind}", fmt.files, _size(fmt.bytes), f"left out: {fmt.left_out}" if fmt.left_out else "")
-            for fmt in self.formats
-        ]
+        kinds = Counter(fmt.kind for fmt in self.formats)
+        rows = []
+        for fmt in self.formats:
+            notes = [_few([path.name for path in fmt.paths])] if kinds[fmt.kind] > 1 else []
+            notes += [f"left out: {fmt.left_out}"] if fmt.left_out else []
+            rows.append((f"  {fmt.kind}", fmt.files, _size(fmt.bytes), "; ".join(notes)))
         if self.others:
             endings = ", ".join(f"{count} {ending}" for ending, count in self.others.most_common(4))
             rows.append(("  others", self.others.total(), "", f"not read: {endings}"))
@@ -161,22 +163,20 @@ class Survey:
         lines += [f"  ! {times:,} not readable: {reason}" for reason, times in self.dropped.most_common(3)]
         if self.dropped:
             lines.append(f"    which ones: airgen show corpus {corpus} --dropped --reason reader")
-        for reader in readers:
-            if "fields" in reader:
-                fields = {name: column for name, column in reader["fields"].items() if column is not None}
-                named = {
-                    "queries" if column == self.question_column else name: column for name, column in fields.items()
-                }
-                lines.append("columns: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
-                identity = (
-                    f"the column {fields['id']}" if "id" in fields else ("hashes, as no column identifies every row")
-                )
-                lines.append(f"ids: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
-        for names in (fmt.unread for fmt in self.formats if fmt.unread and not fmt.left_out):
-            shown = ", ".join(one_line(name, 40) for name in names[:_MAX_NAMED_TABLES])
-            lines.append(
-                f"not read: {shown} (metadata: [NAME] in the reader of {corpus} keeps a column for scores and filters)"
-            )
+        tables = [reader for reader in readers if "fields" in reader]
+        for reader in tables:
+            of = f" of {_few(reader['only'])}" if len(tables) > 1 and reader.get("only") else ""
+            fields = {name: column for name, column in reader["fields"].items() if column is not None}
+            named = {"queries" if column == self.question_column else name: column for name, column in fields.items()}
+            lines.append(f"columns{of}: " + ", ".join(f"{name} = {column}" for name, column in named.items()))
+            identity = f"the column {fields['id']}" if "id" in fields else "hashes, as no column identifies every row"
+            lines.append(f"ids{of}: {identity} (fields: {{id: COLUMN}} in {corpus} takes another)")
+        unread = [fmt for fmt in self.formats if fmt.unread and not fmt.left_out]
+        for fmt in unread:
+            of = f" of {_few([path.name for path in fmt.paths])}" if len(unread) > 1 else ""
+            shown = ", ".join(one_line(name, 40) for name in fmt.unread[:_MAX_NAMED_TABLES])
+            kept = f"metadata: [NAME] in the reader of {corpus} keeps a column for scores and filters"
+            lines.append(f"not read{of}: {shown} ({kept})")
         return lines
 
     @property
@@ -184,6 +184,11 @@ class Survey:
         """Return the column of questions if there is a single table of questions and answers, such as a FAQ, or ""."""
         name = str(self.reader.get("fields", {}).get("title") or "")
         return name if self.path.is_file() and is_question(name) else ""
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return the first of several files, and the number of the others."""
+    return one_line(names[0], 60) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _size(count: int) -> str:
