@@ -349,7 +349,7 @@ def test_levels_in_words(word: str, graded: Any, binary: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PK\x03\x04\x00\x00", "is not text .*save it as CSV"),
+        (b"PK\x03\x04\x00\x00", "is a ZIP archive .*save it as CSV"),
         (b"number,query\n1,a\n", "no column 'level'"),
         (b"number,level\none,2\n", "a.csv:2: 'one' is not the number of a pair"),
         (b"", "no column 'number'"),

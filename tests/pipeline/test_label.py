@@ -118,7 +118,7 @@ def test_files_of_queries(tmp_path: Path, name: str, content: bytes, found: list
         ("q.csv", b"id,query\na b,one\n", "q.csv:2: query id 'a b' is empty or contains whitespace"),
         ("q.jsonl", b'{"query": ["a"]}\n', "q.jsonl:1: query is list where text was expected"),
         ("q.jsonl", b'{"query": \n', "q.jsonl:1: not JSON"),
-        ("q.txt", b"PK\x03\x04\x00\x00", "is not text .an .xlsx file. save it as CSV"),
+        ("q.txt", b"PK\x03\x04\x00\x00", "is a ZIP archive .*save it as CSV"),
         ("q.csv", b"", "contains no query"),
         ("labels.csv", b"query,docid,rating\nq,d,good\n", "labels.csv:2: the rating 'good' is not a number"),
         ("labels.csv", b"query,rating\nq,1\n", "which column is the document's id"),
