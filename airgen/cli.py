@@ -167,14 +167,16 @@ def _run(arguments: list[str] | None) -> NoReturn:
         _fail(AirgenError("the system starts no more threads: raise its limit (ulimit -u, or --pids-limit in Docker)"))
     except KeyboardInterrupt:
         _fail(Stopped(INTERRUPTED))
-    except GeneratorExit as error:  # a part can raise it, and no guard can tell that from the end of a generator
-        from airgen.guard import failure
-
-        _fail(failure(error, "a part ended the work"))
     except SystemExit as end:
         if end.code == _INTERRUPTED_EXIT:
             _fail(Stopped(INTERRUPTED))
         raise
+    except Exception:
+        raise  # a fault of airgen, which its traceback explains
+    except BaseException as error:  # GeneratorExit or CancelledError of a part, which a guard lets pass in a loop
+        from airgen.guard import failure
+
+        _fail(failure(error, "a part ended the work"))
     raise SystemExit(0)
 
 

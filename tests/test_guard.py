@@ -14,7 +14,7 @@ import pytest
 from beir_folder import write_beir
 
 from airgen.cli import main
-from airgen.errors import CorpusError, ModelError, Stopped
+from airgen.errors import AirgenError, CorpusError, ModelError, Stopped
 from airgen.guard import failure, guarded, guarded_rows, is_out_of_memory
 
 MODULE = '''
@@ -199,20 +199,94 @@ def test_what_ends_the_work_passes() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
-    for error in (KeyboardInterrupt(), GeneratorExit(), Stopped("stopped")):
+
+    async def closed() -> None:
+        with guarded("a part"):
+            raise GeneratorExit
+
+    with pytest.raises(GeneratorExit):
+        asyncio.run(closed())
+    for error in (KeyboardInterrupt(), Stopped("stopped")):
         with pytest.raises(type(error)), guarded("a part"):
             raise error
 
 
 def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
-    for error in (asyncio.CancelledError(), concurrent.futures.CancelledError()):
-        with pytest.raises(ModelError, match=r"^a part: tests/test_guard\.py:\d+: CancelledError$"), guarded("a part"):
+    for error in (asyncio.CancelledError(), concurrent.futures.CancelledError(), GeneratorExit()):
+        name = type(error).__name__
+        with pytest.raises(ModelError, match=rf"^a part: tests/test_guard\.py:\d+: {name}$"), guarded("a part"):
             raise error
 
 
 def test_a_full_disk_is_said_in_words_also_where_the_file_is_unknown() -> None:
     with pytest.raises(ModelError, match=r"^a part: No space left on device: free some space"), guarded("a part"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def error_class(bases: tuple[type[BaseException], ...], **methods: object) -> type[BaseException]:
+    return type("Odd", bases, methods)
+
+
+def raising(error: BaseException) -> Callable[..., str]:
+    def method(*_: object) -> str:
+        raise error
+
+    return method
+
+
+class Mute:
+    """An object that cannot be shown."""
+
+    __str__ = __repr__ = __format__ = raising(ValueError("mute"))  # type: ignore[assignment]
+
+
+class Text(str):
+    """A text whose methods fail."""
+
+    lower = __len__ = __getitem__ = __str__ = raising(ValueError("no text"))  # type: ignore[assignment]
+
+
+class Nameless(type):
+    __name__ = property(raising(ValueError("nameless")))  # type: ignore[assignment]
+
+
+BASES = [(Exception,), (BaseException,), (OSError,), (RuntimeError,), (AirgenError,), (SyntaxError,), (SystemExit,)]
+METHODS = {
+    "str raises": {"__str__": raising(KeyError("x"))},
+    "str exits": {"__str__": raising(SystemExit(0))},
+    "str stops": {"__str__": raising(KeyboardInterrupt())},
+    "str of no text": {"__str__": lambda _: None},
+    "str of a text of its own": {"__str__": lambda _: Text("x")},
+    "a long str": {"__str__": lambda _: "x" * (1 << 20)},
+    "lines": {"__str__": lambda _: "a\nb\x1b[2J\u202e"},
+    "another class": {"__class__": property(lambda _: KeyboardInterrupt)},
+    "no class": {"__class__": property(raising(ValueError()))},
+    "no attribute": {"__getattribute__": raising(ValueError("none"))},
+    "mute attributes": dict.fromkeys(("filename", "errno", "strerror", "code", "lineno"), Mute()),
+    "attributes that raise": dict.fromkeys(("filename", "errno", "strerror", "code"), property(raising(ValueError()))),
+    "a name of lines": {"__qualname__": "a\nb", "__module__": Text("m")},
+}
+
+
+@pytest.mark.parametrize("methods", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("bases", BASES, ids=lambda bases: bases[0].__name__)
+def test_an_error_of_any_class_is_one_line(bases: tuple[type[BaseException], ...], methods: dict[str, object]) -> None:
+    named = [error_class(bases, **methods), Nameless("Odd", bases, methods), type("A\nB" * 500, bases, methods)]
+    for error in named:
+        for arguments in ((), (Mute(), Mute()), (10**5000,), ("x" * (1 << 20), "y")):
+            with pytest.raises(AirgenError) as raised, guarded("a part"):
+                raise error(*arguments)
+            words = str(raised.value)  # one of airgen's own that can be shown passes
+            assert issubclass(error, AirgenError) or (words.isprintable() and len(words) < 900), words
+
+
+def test_the_path_of_code_and_groups_of_errors_are_one_line() -> None:
+    code = compile("raise ExceptionGroup('two', [KeyError(1)])", "a\nb\x1b[2J", "exec")
+    with pytest.raises(ModelError) as raised, guarded("a part"):
+        exec(code, {})
+    assert str(raised.value).isprintable()
+    with pytest.raises(ModelError, match=r"BaseExceptionGroup: two \(2 sub-exceptions\)$"), guarded("a part"):
+        raise BaseExceptionGroup("two", [KeyboardInterrupt(), SystemExit(3)])
 
 
 def test_rows_are_asked_for_under_the_guard_and_used_outside_of_it() -> None:
