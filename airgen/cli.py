@@ -173,7 +173,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
         raise
     except Exception:
         raise  # a fault of airgen, which its traceback explains
-    except BaseException as error:  # GeneratorExit or CancelledError of a part, which a guard lets pass in a loop
+    except BaseException as error:  # noqa: BLE001  # GeneratorExit or CancelledError of a part, raised in a loop
         from airgen.guard import failure
 
         _fail(failure(error, "a part ended the work"))

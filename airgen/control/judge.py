@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from airgen.control.judge_examples import shown_to
 from airgen.errors import LlmError
@@ -26,6 +26,7 @@ from airgen.settings.base import answer_settings
 from airgen.settings.user_function import PYTHON
 from airgen.steps.ask import ask_until
 from airgen.steps.step import Problem, Tools
+from airgen.text.escaping import one_line
 from airgen.user_code import own_code
 
 # A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`, but not part of a date, a range or a larger number.
@@ -34,6 +35,7 @@ _LEVEL = re.compile(
     r"(?:\s*\(?(?:/|out of|of)\s*3(?:[.,]0+)?\)?)?(?![.,]?\d|\s*/)"
 )
 # The scale, which says nothing about the passage; also full-width digits and slashes.
+_HIGHEST_LEVEL = 3
 _LEVEL_IN_JSON = re.compile(r"""["']level["']\s*:\s*["']?(-?\d+)""")
 _SCALE = re.compile(r"(?<!\d)0\s*(?:-|–|to|through|\.\.)\s*3(?!\d)", re.IGNORECASE)
 _PLAIN = str.maketrans("０１２３⁄∕／", "0123///")
@@ -164,7 +166,7 @@ class OwnJudge:
             if "level" in value:
                 return Verdict(int(value["level"]))
             probability = float(value["probability"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return malformed("no level or probability")
         return Verdict(level_of_probability(probability, threshold), probability)
 
@@ -269,13 +271,38 @@ async def _ask(tools: Tools, judge: OneJudge, query: str, document: str) -> Verd
 
     def read(answer: Answer) -> Verdict | Problem:
         with guarded(f"judge {judge.kind}", LlmError):
-            return kind.read(answer, prompt, judge.threshold)
+            verdict = kind.read(answer, prompt, judge.threshold)
+        return _checked(verdict, judge.kind)
 
     result = await ask_until(tools.llm, request, read, again, attempts=2)
     verdict = result if isinstance(result, Problem) else result[0]
     if len(tools.pipeline.control.judge.members) > 1:
         tools.watch(f"judgment by {judge.prompt} of {llm.model}", verdict)
     return verdict
+
+
+def _checked(verdict: Any, kind: str) -> Verdict | Problem:
+    """Return the result of a judge's `read`, which may be a user's.
+
+    A level or probability outside its range is a problem of the answer. Raises LlmError for anything of another type.
+    """
+    if isinstance(verdict, Problem):
+        return verdict
+    if not issubclass(type(verdict), Verdict):
+        raise LlmError(
+            f"judge {kind}: read returned {one_line(type(verdict).__name__, 80)}, but must return a Verdict or Problem"
+        )
+    level, probability = verdict.level, verdict.probability
+    is_number = isinstance(probability, int | float | None)
+    if type(level) is not int or not is_number or not isinstance(verdict.reason, str):
+        raise LlmError(
+            f"judge {kind}: a Verdict needs an int as its level, a float as its probability, a str as its reason"
+        )
+    if not 0 <= level <= _HIGHEST_LEVEL:
+        return malformed(f"no level from 0 to {_HIGHEST_LEVEL}")
+    if probability is not None and not 0 <= probability <= 1:
+        return malformed("no probability from 0 to 1")
+    return cast(Verdict, verdict)
 
 
 def scripted_judge(request: Request) -> str:

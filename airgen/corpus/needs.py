@@ -47,13 +47,22 @@ def open_reader(settings: CorpusSettings) -> Reader:
     return opened
 
 
+_TEXTS = ("id", "text", "title", "source", "position", "licence")
+
+
 def read_documents(reader: Reader) -> Iterator[Document | Dropped]:
     """Return the documents of a reader, in order.
 
     Raises CorpusError for any exception in the reader, which may be the user's own.
     """
     kind = type(reader)
-    return guarded_rows(reader.read, f"reader {kind.__module__}:{kind.__qualname__}", CorpusError)
+    name = f"reader {kind.__module__}:{kind.__qualname__}"
+    for row in guarded_rows(reader.read, name, CorpusError):
+        if not isinstance(row, Document | Dropped):
+            raise CorpusError(f"{name}: read yielded {type(row).__name__:.80}, but must yield a Document or Dropped")
+        if isinstance(row, Document) and not all(isinstance(getattr(row, field), str) for field in _TEXTS):
+            raise CorpusError(f"{name}: read yielded a Document whose {', '.join(_TEXTS)} are not all texts")
+        yield row
 
 
 def source_digest(settings: CorpusSettings) -> str:

@@ -11,9 +11,9 @@ import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from airgen.errors import AirgenError, LlmError
 from airgen.guard import guarded
@@ -22,6 +22,7 @@ from airgen.llms.money import FREE, Price, Usage, price_in
 from airgen.records import Answer
 from airgen.registry import resolve
 from airgen.settings.llm import LlmSettings
+from airgen.text.escaping import one_line
 
 _LOG = logging.getLogger(__name__)
 
@@ -277,9 +278,26 @@ def _guarded_call(method: Callable[..., Awaitable[Any]], name: str) -> Callable[
     async def call(*args: Any, **kwargs: Any) -> Any:
         # A timeout is a call without an answer, which the engine repeats.
         with guarded(name, LlmError, passing=(TimeoutError,)):
-            return await method(*args, **kwargs)
+            result = await method(*args, **kwargs)
+        return _checked(result, name) if method.__name__ == "send" else result
 
     return call
+
+
+def _checked(reply: Any, name: str) -> Reply:
+    """Return a reply whose fields have the right types. Token counts of other types count as not reported.
+
+    Raises LlmError if a backend returned no reply, or a reply without a text.
+    """
+    if not issubclass(type(reply), Reply):
+        raise LlmError(f"{name}: send returned {one_line(type(reply).__name__, 80)}, but must return a Reply")
+    if not isinstance(reply.text, str) or not isinstance(reply.finish_reason, str):
+        raise LlmError(f"{name}: the text and the finish_reason of a Reply must be texts")
+    counts = (reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens, reply.thinking_tokens)
+    if all(type(count) is int for count in counts):
+        return cast(Reply, reply)
+    unknown = dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens", "thinking_tokens"), 0)
+    return replace(cast(Reply, reply), **unknown, estimated=True)  # type: ignore[arg-type]
 
 
 def answer_key(request: Request, settings: Mapping[str, Any]) -> str:

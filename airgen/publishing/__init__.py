@@ -1,5 +1,7 @@
 """Share datasets: suites and their versions, private labels, the Hub, submissions and leaderboards."""
 
+import re
+
 
 def dataset_key(task: str, domain: str, language: str, name: str) -> str:
     """Return the key of a dataset in suites, submissions and scores, which is also its folder in a suite.
@@ -10,13 +12,14 @@ def dataset_key(task: str, domain: str, language: str, name: str) -> str:
     return f"{task}_{domain}_{language}/{name}"
 
 
-def version_order(version: str) -> tuple[list[int], str]:
+def version_order(version: str) -> tuple[list[tuple[int, str]], str]:
     """Return the sort key of a version, oldest first.
 
     >>> sorted(["26.11", "AIR-Bench_24.05", "26.9"], key=version_order)
     ['AIR-Bench_24.05', '26.9', '26.11']
     """
-    return [int(part) for part in version.replace("_", ".").split(".") if part.isdigit()], version
+    parts = [part.lstrip("0") for part in re.split(r"[._]", version) if part.isascii() and part.isdigit()]
+    return [(len(part), part) for part in parts], version  # a number may have any number of digits
 
 
 A_DAY = 3

@@ -6,6 +6,7 @@
 A version is built from pipelines, one by one, with one budget. Existing datasets are not rebuilt.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +23,10 @@ from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.publishing import dataset_key, version_order
 from airgen.publishing.withhold import secrecy_problems
 from airgen.settings.suite import Suite
-from airgen.text.escaping import dollars
+from airgen.text.escaping import dollars, one_line
 
 SUITE = "suite.json"
+_KEY = re.compile(r"[A-Za-z0-9][\w.+-]{0,200}/[A-Za-z0-9][\w.+-]{0,200}", re.ASCII)  # two folders below the suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,9 @@ def datasets_of(home: Path) -> dict[str, Manifest]:
         raise DatasetError(
             f"{home / SUITE}: datasets is {type(named).__name__}, but must be an object: collect it again"
         )
+    for key in named:
+        if not _KEY.fullmatch(key):
+            raise DatasetError(f"{home / SUITE}: {one_line(repr(key), 100)} is not a dataset of it: collect it again")
     manifests = {key: load_manifest(home / key) for key in named}
     for key, manifest in manifests.items():
         if key_of(manifest) != key:

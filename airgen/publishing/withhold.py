@@ -27,7 +27,7 @@ from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, 
 from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
 from airgen.dataset.write import seal
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, disk_error
 from airgen.json_values import DAMAGE
 from airgen.keys import text_key
 from airgen.publishing.public import (
@@ -296,8 +296,11 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         marks = marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated) if generated else ()
         habits = [DatasetProblem("habits", "corpus.jsonl", str(mark), "warning") for mark in marks]
         return [*_secret_in_public(dataset, manifest), *_ids(dataset, manifest), *_order(dataset), *habits]
-    except (*DAMAGE, DatasetError) as error:  # `verify` reports what is wrong with the files
-        return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error!r}")]
+    except DatasetError as error:
+        return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {error}")]
+    except DAMAGE as error:  # `verify` reports what is wrong with the files
+        reason = str(disk_error(error)) if isinstance(error, OSError) else "a row has an unexpected form"
+        return [DatasetProblem("unreadable", "manifest.json", f"secrecy cannot be checked: {reason}")]
 
 
 def _secret_in_public(dataset: Path, manifest: Manifest) -> Iterator[DatasetProblem]:

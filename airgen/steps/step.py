@@ -32,6 +32,7 @@ from airgen.settings.base import answer_settings
 from airgen.steps.lineage import Lineage, R
 from airgen.steps.progress import Display
 from airgen.store import Store
+from airgen.text.escaping import one_line
 
 Plan = Mapping[str, str]
 """The fingerprint of every step. Rows with other fingerprints belong to other settings and are not read."""
@@ -285,9 +286,13 @@ class Step:
         """
         with guarded(f"stage {self.name}", AirgenError):
             rows = await cast(Work, self.work)(parent, tools)
-        if isinstance(rows, list):
-            return rows
-        return [skip(self.name, parent.parent_key(self.reads), tools, rows)]
+        if isinstance(rows, Problem):
+            return [skip(self.name, parent.parent_key(self.reads), tools, rows)]
+        if not isinstance(rows, list) or not all(isinstance(row, Row) for row in rows):
+            raise AirgenError(
+                f"stage {self.name}: work returned {_kinds(rows)}, but must return a list of rows or a Problem"
+            )
+        return rows
 
     def batches(self, whole: Whole, model: Any) -> Iterator[RowBatch]:
         """Yield the rows of a whole step in batches."""
@@ -354,6 +359,12 @@ def make_row(
     """
     fp = tools.plan[stage]
     return kind(row_key(stage, parent, fp, ordinal), parent, fp, ordinal, *values, **fields)
+
+
+def _kinds(value: object) -> str:
+    """Return the class of a value and, for a list, of its elements."""
+    inside = ", ".join(dict.fromkeys(type(item).__name__ for item in value)) if isinstance(value, list) else ""
+    return one_line(f"{type(value).__name__}{f' of {inside}' if inside else ''}", 80)
 
 
 def skip(stage: str, parent: str, tools: Tools, problem: Problem) -> Skip:
