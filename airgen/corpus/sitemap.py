@@ -380,8 +380,8 @@ def _addresses(text: str) -> list[str]:
     if any(start in head for start in ("<rss", "<feed", "<rdf:rdf")):
         return [html.unescape(match[1] or match[2]) for match in _FEED.finditer(text)]
     if "<" not in head:
-        if named := _ROBOTS.findall(text):
-            return list(named)
+        if sitemaps := _ROBOTS.findall(text):
+            return list(sitemaps)
         lines = (line.split("\t")[0].strip() for line in text.splitlines())
         return [line for line in lines if line.startswith(("http://", "https://")) and len(line) <= 2000]
     named = (match[1].rstrip("]") if match[1] else match[2] for match in _LOCATION.finditer(text))
