@@ -132,3 +132,22 @@ def test_paths_and_values() -> None:
     assert parsed('{"a": 1} [{"a": 2}],{"a": 3}') == [{"a": 1}, {"a": 2}, {"a": 3}]
     with pytest.raises(ValueError, match="column 10"):
         parsed('{"a": 1} x')
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl"])
+def test_a_name_that_comes_twice_loses_no_text(tmp_path: Path, kind: str) -> None:
+    line = '{"id": 1, "text": "the first words", "text": "the last words", "n": 1, "n": 2}'
+    (tmp_path / f"f.{kind}").write_text(f"[{line}]" if kind == "json" else f"{line}\n")
+    rows = list(prepare(corpus(tmp_path, {"kind": kind, "path": f"f.{kind}"}), "qa"))
+    assert [row.text for row in rows if isinstance(row, Passage)] == ["the last words"]
+    assert [row.text for row in rows if isinstance(row, Dropped)] == ["the first words"]
+
+
+def test_appended_files_and_breaks_inside_a_text_are_read(tmp_path: Path) -> None:
+    text = '\ufeff{"id": 1, "text": "some words"}\n\ufeff{"id": 2, "text": "more\twords"}\n'
+    (tmp_path / "f.jsonl").write_text(text, encoding="utf-8")
+    rows = list(prepare(corpus(tmp_path, {"kind": "jsonl", "path": "f.jsonl"}), "qa"))
+    assert [row.text for row in rows if isinstance(row, Passage)] == ["some words", "more words"]
+    (tmp_path / "f.json").write_text('[{"id": 1, "text": "some\nwords"}]', encoding="utf-8")
+    rows = list(prepare(corpus(tmp_path, {"kind": "json", "path": "f.json"}), "qa"))
+    assert [row.text for row in rows if isinstance(row, Passage)] == ["some\nwords"]

@@ -219,6 +219,12 @@ FILES: list[tuple[str, bytes, Callable[[Path], Any], tuple[str, ...]]] = [
     ("f.jsonl", b'{"_id": 1.0, "text": "\\ud800 a"}\n{"_id": 2, "title": "no text"}\n', document, ()),
     *[("f.json", seed, document, ()) for seed in (FRAME, TABLE, BY_COLUMN, LISTS, NESTED)],
     ("f.jsonl", OVER_LINES, document, ()),
+    (
+        "f.jsonl",
+        b'\xef\xbb\xbf{"id": 1, "text": "a\tb", "text": "c"}\n\xef\xbb\xbf{"id": 2, "text": "d"}\n',
+        document,
+        (),
+    ),
     ("f.csv", b"id^title^text\na^T^some words\nb^T^more: words\n", document, ("duckdb",)),
     ("f.html", BOOK_XHTML, document, ("selectolax",)),
     ("f.epub", epub({"a": BOOK_XHTML}), document, ("selectolax",)),

@@ -7,6 +7,7 @@ reader: {kind: datasets, path: allenai/c4, config: en}       # from the Hub, or 
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydantic import Field, model_validator
 
 from airgen.corpus.readers.character_encodings import decoded, encoding_of, is_wide, wide_lines
 from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
-from airgen.corpus.readers.json_rows import as_rows, elsewhere, parsed, rows_at
+from airgen.corpus.readers.json_rows import as_rows, elsewhere, one_row, parsed, rows_at
 from airgen.corpus.readers.reader import MAX_BYTES, Place, drop, left_out
 from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
 from airgen.errors import CorpusError
@@ -26,6 +27,7 @@ from airgen.registry import load_extra
 from airgen.sequences import batched
 from airgen.settings.base import FILE
 
+REPEATED = "value of a name that comes again in the same object"
 _PART_BYTES = 1 << 20  # bytes
 _MAX_JSON_BYTES = 512 * 1024 * 1024
 _MAX_VALUES = 30_000_000  # maximum values in such a file, since each is an object in memory
@@ -83,20 +85,24 @@ class JsonLinesReader(PathReader):
             if line is None:
                 yield drop("too large", detail=f"more than {limit} bytes", **where)
                 continue
-            line = line.lstrip(b"\x1e")  # the separator in a sequence of JSON texts (RFC 7464)
+            # The separator in a sequence of JSON texts (RFC 7464), and the mark of a file that was appended.
+            line = line.lstrip(b"\x1e").removeprefix(codecs.BOM_UTF8)
             if not line.strip():
                 continue
             words = self._text(line, raw.path)
             if words is None:
                 yield drop("broken UTF-8", text=line[:200].decode("utf-8", "replace"), **where)
                 continue
+            repeated: list[str] = []
             try:
-                row = json.loads(words.rstrip().removesuffix(","))
+                row = one_row(words.rstrip().removesuffix(","), repeated)
             except (ValueError, RecursionError) as error:
                 text = line[:200].decode("utf-8", "replace")
                 yield drop("not JSON", detail=str(error)[:200], text=text, **where)
                 continue
             yield from self.settings.documents(row, seen, self.place, **where)
+            if repeated:
+                yield left_out(REPEATED, text="\n".join(repeated), **where)
 
     def _text(self, line: bytes, path: Path) -> str | None:
         """Decode a line as UTF-8 or in the legacy encoding detected for the file; None if it is neither."""
@@ -175,7 +181,8 @@ class JsonReader(PathReader):
 
     def read_file(self, path: Path) -> Iterator[Document | Dropped]:
         seen = SeenColumns(self.settings.named())
-        value, damaged = json_value(path, self.place.language)
+        repeated: list[str] = []
+        value, damaged = json_value(path, self.place.language, repeated=repeated)
         rows = rows_at(value, self.settings.rows, self._has_text)
         if rows is None:
             raise CorpusError(f"{path}: no list of rows at {self.settings.rows or 'the top'!r}; set reader.rows")
@@ -183,6 +190,8 @@ class JsonReader(PathReader):
             yield from self.settings.documents(row, seen, self.place, source=path.name, position=f"row {number}")
         if others := elsewhere(value, self.settings.rows):
             yield _elsewhere(others, path.name)
+        if repeated:
+            yield left_out(REPEATED, source=path.name, text="\n".join(repeated))
         if damaged:
             yield left_out("bytes that are not in the file's encoding", source=path.name)
         if rows != [value]:  # of a file for each document, one may lack a column
@@ -194,8 +203,12 @@ class JsonReader(PathReader):
         return any(column(row, name) not in (None, "", []) for name in names)
 
 
-def json_value(path: Path, language: str, most: int = _MAX_JSON_BYTES) -> tuple[Any, bool]:
+def json_value(
+    path: Path, language: str, most: int = _MAX_JSON_BYTES, repeated: list[str] | None = None
+) -> tuple[Any, bool]:
     """Return the value of a JSON file, and whether bytes of it are not in its encoding.
+
+    `repeated` receives texts that are not read, because their name comes again in the same object.
 
     Raises CorpusError for a file that is not JSON, and for one of more than `most` bytes.
     """
@@ -210,7 +223,7 @@ def json_value(path: Path, language: str, most: int = _MAX_JSON_BYTES) -> tuple[
     except UnicodeError as error:
         raise CorpusError(f"{path}: its encoding is not known: save it in UTF-8") from error
     try:
-        return parsed(result.text), result.damaged
+        return parsed(result.text, repeated), result.damaged
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path}: not JSON: {error}") from error
 

@@ -11,6 +11,7 @@ ways: see `airgen.tables.frame_rows`, and below.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from airgen.corpus.readers.delimited import TEXTS, USUAL_NAMES
@@ -27,23 +28,43 @@ _MIN_WORDS = 3  # of a text elsewhere: shorter ones are names and states
 Row = dict[str, Any]
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str, repeated: list[str] | None = None) -> Any:
     """Return the value of a JSON text; of several values one after the other, as jq and loggers write them, the list.
+
+    Tabs and line breaks inside a text, which JSON requires to be escaped, are read as they are.
+
+    Args:
+        text: The JSON text.
+        repeated: Receives the texts of members whose name comes again in the same object, of which only the last is
+            read.
 
     Raises ValueError, which names the place.
     """
     text = text.lstrip("\ufeff \t\r\n")
+    # Python handles Ctrl-C between two calls of the hook.
+    decoder = json.JSONDecoder(object_pairs_hook=partial(_object, repeated), strict=False)
     try:
-        # Python handles Ctrl-C between two calls of the hook.
-        return json.loads(text, object_pairs_hook=lambda pairs: dict(pairs))
+        return decoder.decode(text)
     except json.JSONDecodeError as error:
         if not error.msg.startswith("Extra data"):
             raise
-        return _several(text)
+        return _several(text, decoder)
 
 
-def _several(text: str) -> list[Any]:
-    decoder, place, values = json.JSONDecoder(), 0, list[Any]()
+def one_row(text: str, repeated: list[str]) -> Any:
+    """Return the value of a line of JSON Lines; see `parsed`. Raises ValueError."""
+    return json.JSONDecoder(object_pairs_hook=partial(_object, repeated), strict=False).decode(text)
+
+
+def _object(repeated: list[str] | None, pairs: list[tuple[str, Any]]) -> Row:
+    members = dict(pairs)
+    if repeated is not None and len(members) < len(pairs):
+        repeated += [value for name, value in pairs if isinstance(value, str) and value != members[name]]
+    return members
+
+
+def _several(text: str, decoder: json.JSONDecoder) -> list[Any]:
+    place, values = 0, list[Any]()
     while place < len(text):
         value, place = decoder.raw_decode(text, place)
         values += value if isinstance(value, list) else [value]
