@@ -138,6 +138,8 @@ def read_table(
     names = {folded(name): name for name in table_text.names}
     table_text.absorbing = next((names[name] for name in absorbing if name in names), table_text.absorbing)
     rows = [(row.line, row.cells) for row in table_text]
+    if chats and (table := _of_chats(path, "table", rows)) is not None:
+        return table
     rows, all_names = _with_members(rows, table_text.names)
     notes = []
     if table_text.dialect.skipped:
@@ -346,7 +348,8 @@ def _of_chats(path: Path, form: str, rows: Sequence[tuple[int, Any]]) -> OwnTabl
         return None
     if any(folded(name) in _ASKED and isinstance(value, str) for _, row in rows for name, value in row.items()):
         return None
-    conversations = [(number, inner) for number, row in rows if (inner := conversation(row)) is not None]
+    held = [(number, inner) for number, row in rows if (inner := conversation(row)) is not None]
+    conversations = [pair for pair in held if any(message.is_by_person for message in pair[1][1])]
     if 2 * len(conversations) < len(rows):
         return None
     asked = [

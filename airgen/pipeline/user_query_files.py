@@ -83,7 +83,15 @@ _COUNTS = (
 _MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "examples", "samples", "rows", "data")
 
 
+_ANSWERS = {"output", "response", "answer", "completion", "reply", "generation", "prediction"}
+_ASKED = {"query", "question", "prompt", "input"}
+
+
 def _is_text(column: TableColumn) -> bool:
+    if "id" in column.words and column.several_words < 0.2:
+        return False  # prompt_id
+    if column.words & _ANSWERS and not column.words & _ASKED:
+        return False  # outputs.text
     return column.letters >= 0.5 and not column.like_ids and not _holds_lists(column)
 
 

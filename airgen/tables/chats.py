@@ -9,6 +9,7 @@ A message has a role or a sender that chat tools use, and its text in one of sev
 or an object. Its other texts, such as a model's reasoning, are in `rest`.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,13 @@ _ROLES = PEOPLE | {
     "assistant", "system", "developer", "gpt", "chatgpt", "bot", "ai", "model", "tool", "function", "observation",
     "aimessage", "systemmessage", "toolmessage", "bing", "bard", "claude",
 }  # fmt: skip
-_ROLE_MEMBERS = ("role", "from", "sender", "author", "speaker", "type")
+_ROLE_MEMBERS = ("role", "from", "sender", "author", "speaker", "id", "type")
 _TEXT_MEMBERS = ("content", "text", "value", "parts", "body", "data", "kwargs", "message", "result", "input_text")
 _CHILDREN = ("children", "childrenIds")
 _ATTACHED = "extracted_content"
 _MAX_DEPTH = 6  # of parts inside parts
 _MIN_WORDS = 3  # of a text beside the messages: shorter ones are names and states
+_MAX_CELL_CHARACTERS = 1 << 20  # of a conversation in one cell
 _LEVELS = 3  # of objects around a conversation
 
 
@@ -41,8 +43,10 @@ class ChatMessage(NamedTuple):
 
 def messages_of(value: Any) -> list[ChatMessage] | None:
     """Return the messages of a list of messages, or of a tree of nodes by id, in its order; None for anything else."""
+    if isinstance(value, str):
+        value = _written(value)
     if isinstance(value, list):
-        items = value
+        items = value[0] if len(value) == 1 and isinstance(value[0], list) else value  # a batch of one
     elif isinstance(value, Mapping) and len(value) > 0 and all(map(_is_node, value.values())):
         items = _in_order(value)
     else:
@@ -85,6 +89,16 @@ def rich_text(value: Any) -> str | None:
     return ("" if any(isinstance(item, str) for item in value) else "\n").join(texts)  # type: ignore[arg-type]
 
 
+def _written(text: str) -> Any:
+    """Return the list that a cell holds as JSON; None for another text."""
+    if not (text.startswith("[{") and text.endswith("}]")) or len(text) > _MAX_CELL_CHARACTERS:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _has_message(item: Any) -> bool:
     return isinstance(item, Mapping) and "message" in item and isinstance(item["message"], Mapping | None)
 
@@ -116,9 +130,11 @@ def _children(node: Mapping[str, Any]) -> list[str]:
 def _role(item: Mapping[str, Any]) -> str:
     for name in _ROLE_MEMBERS:
         value = item.get(name)
+        if name == "id" and isinstance(value, list) and value:  # LangChain's: the path of a class
+            value = value[-1]
         if isinstance(value, Mapping):
             value = value.get("role") or value.get("name")
-        if isinstance(value, str) and (value.lower() in _ROLES or name != "type"):
+        if isinstance(value, str) and (value.lower() in _ROLES or name not in ("type", "id")):
             return value.lower()
     return ""
 

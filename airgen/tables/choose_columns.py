@@ -245,7 +245,10 @@ def choose(
         places = [(place, column) for column in free if (place := column.named(spec.names)) is not None]
         usual = [column for _, column in sorted(places, key=lambda pair: (pair[0], pair[1].place))]
         best = next((column for column in usual if column.plain and spec.fits(column)), None)
-        best = best or spec.guess(free, chosen) or (usual[0] if usual and spec.needed else None)
+        # A name that only contains a usual word, such as prompt_id, does not outweigh contents that do not fit.
+        by_name_alone = [column for place, column in places if place < 2 * len(spec.names)]
+        by_name_alone.sort(key=usual.index)
+        best = best or spec.guess(free, chosen) or (by_name_alone[0] if by_name_alone and spec.needed else None)
         if best is not None:
             chosen[role] = best
         elif spec.needed:

@@ -8,6 +8,7 @@ import pytest
 from airgen.corpus.guess_columns import guess_fields
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import Fields, row_document
+from airgen.errors import UsageError
 from airgen.pipeline.user_query_files import read_queries
 from airgen.records import Document
 from airgen.settings import QueriesSettings
@@ -65,6 +66,22 @@ FORMS = {
             {"from": "human", "value": ASKED}, {"from": "gpt", "value": ANSWERED}, {"from": "human", "value": AGAIN},
             {"from": "gpt", "value": LAST},
         ],
+    },
+    "LangChain's classes": {
+        "id": "r7", "outputs": {"generations": "an answer that is no query of anybody"},
+        "inputs": {
+            "messages": [[
+                {"lc": 1, "id": ["langchain", "schema", f"{kind}Message"], "kwargs": {"content": said}}
+                for kind, said in (("Human", ASKED), ("AI", ANSWERED), ("Human", AGAIN), ("AI", LAST))
+            ]]
+        },
+    },
+    "written in a cell": {
+        "id": 7,
+        "messages": json.dumps([
+            {"role": role, "content": said}
+            for role, said in (("user", ASKED), ("assistant", ANSWERED), ("user", AGAIN), ("assistant", LAST))
+        ]),
     },
     "a trace": {
         "id": "t7", "output": "an answer that is no query of anybody",
@@ -133,3 +150,14 @@ def test_a_row_with_a_question_of_its_own_is_no_conversation(tmp_path: Path) -> 
     assert [line.text for line in read_queries(QueriesSettings(file="log.jsonl"), path, "en").lines] == [
         "how is a lathe cleaned"
     ]
+
+
+def test_answers_and_ids_are_no_queries(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"prompt_id": "ab", "outputs": {"text_out": "It is the thermal switch."}}) + "\n")
+    with pytest.raises(UsageError, match="which column is the query's text"):
+        read_queries(QueriesSettings(file="log.jsonl"), path, "en")
+    tree = {"message_tree_id": "x", "prompt": {"text": ASKED, "role": "prompter", "replies": [
+        {"text": ANSWERED, "role": "assistant"}]}}  # fmt: skip
+    path.write_text(json.dumps(tree) + "\n")
+    assert [line.text for line in read_queries(QueriesSettings(file="log.jsonl"), path, "en").lines] == [ASKED]
