@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from beir_folder import write_beir
@@ -237,7 +238,7 @@ def raising(error: BaseException) -> Callable[..., str]:
 class Mute:
     """An object that cannot be shown."""
 
-    __str__ = __repr__ = __format__ = raising(ValueError("mute"))  # type: ignore[assignment]
+    __str__ = __repr__ = __format__ = raising(ValueError("mute"))
 
 
 class Text(str):
@@ -247,7 +248,7 @@ class Text(str):
 
 
 class Nameless(type):
-    __name__ = property(raising(ValueError("nameless")))  # type: ignore[assignment]
+    __name__ = property(raising(ValueError("nameless")))
 
 
 BASES = [(Exception,), (BaseException,), (OSError,), (RuntimeError,), (AirgenError,), (SyntaxError,), (SystemExit,)]
@@ -271,7 +272,11 @@ METHODS = {
 @pytest.mark.parametrize("methods", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("bases", BASES, ids=lambda bases: bases[0].__name__)
 def test_an_error_of_any_class_is_one_line(bases: tuple[type[BaseException], ...], methods: dict[str, object]) -> None:
-    named = [error_class(bases, **methods), Nameless("Odd", bases, methods), type("A\nB" * 500, bases, methods)]
+    named: list[Any] = [
+        error_class(bases, **methods),
+        Nameless("Odd", bases, methods),
+        type("A\nB" * 500, bases, methods),
+    ]
     for error in named:
         for arguments in ((), (Mute(), Mute()), (10**5000,), ("x" * (1 << 20), "y")):
             with pytest.raises(AirgenError) as raised, guarded("a part"):

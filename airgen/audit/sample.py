@@ -180,12 +180,8 @@ def write_sample(sample: AuditSample, out: Path, *, note: str = "") -> None:
     )
     write_text(out / "audit.html", page)
     filled = _filled(out / "audit.csv", sample.key)
-    rows = [
-        [at, item.query_text, item.title, item.text, *filled.get(str(at), ("", "")), sample.key]
-        for at, item in enumerate(sample.items, 1)
-    ]
-    text = "\ufeff" + csv_text(COLUMNS, rows)  # without the mark, Excel takes the text for a legacy encoding
-    if filled or _is_foreign(out / "audit.csv"):
+    text = _table(sample, filled)
+    if _differs(out / "audit.csv", _table(sample, {})):  # it may hold answers to another sample
         keep_copy(out / "audit.csv", text)
     write_text(out / "audit.csv", text)
     value = {"key": sample.key, **plain(sample)}
@@ -208,12 +204,17 @@ def _filled(path: Path, key: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def _is_foreign(path: Path) -> bool:
-    """Return whether a file exists that is no longer a table written by airgen."""
-    try:
-        return path.exists() and path.stat().st_size > 0 and not read_answer_table(path)
-    except DatasetError:
-        return True
+def _table(sample: AuditSample, filled: Mapping[str, tuple[str, str]]) -> str:
+    rows = [
+        [at, item.query_text, item.title, item.text, *filled.get(str(at), ("", "")), sample.key]
+        for at, item in enumerate(sample.items, 1)
+    ]
+    return "\ufeff" + csv_text(COLUMNS, rows)  # without the mark, Excel takes the text for a legacy encoding
+
+
+def _differs(path: Path, text: str) -> bool:
+    """Return whether the file has content, and other content than this."""
+    return path.is_file() and path.read_bytes() not in (b"", text.encode("utf-8", "surrogatepass"))
 
 
 def question_page(

@@ -91,6 +91,16 @@ def test_a_table_that_is_no_table_any_more_is_copied(tmp_path: Path) -> None:
         assert (text in copies) == bool(text)
 
 
+def test_answers_to_another_sample_are_copied_before_the_table_is_written(tmp_path: Path) -> None:
+    write_sample(sample(1, 2), tmp_path / "other")
+    fill(tmp_path / "other" / "audit.csv", {1: 3})
+    write_sample(sample(3, 4), tmp_path / "audit")
+    answered = (tmp_path / "other" / "audit.csv").read_bytes()
+    (tmp_path / "audit" / "audit.csv").write_bytes(answered)
+    write_sample(sample(3, 4), tmp_path / "audit")
+    assert (tmp_path / "audit" / "audit.1.csv").read_bytes() == answered
+
+
 def _answer(path: str, which: int) -> None:
     for number in range(1, 7):
         if number % 2 == which:

@@ -36,7 +36,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(old: Path, new: Path) -> str:
     """Read a version in every way; whatever fails must fail in words."""
-    said = []
+    said: list[str] = []
     for action in (
         lambda: [str(problem) for problems in verify_directory(new).values() for problem in problems],
         lambda: sorted(map(str, dataset_folders(new).values())),

@@ -247,7 +247,7 @@ def test_what_commands_say_as_pages(job: Path, tmp_path: Path, look: Any, monkey
     query = json.loads((dataset / "queries.jsonl").read_text("utf-8").splitlines()[0])["_id"]
     values = [
         airgen.api.show(job, query, runs=runs), airgen.api.show(job, queries=True, runs=runs),
-        airgen.api.show_corpus(job.parent / "small.yaml"), airgen.api.check(job, runs=runs, stages=True),
+        airgen.api.show_corpus(str(job.parent / "small.yaml")), airgen.api.check(job, runs=runs, stages=True),
         airgen.api.study_diversity([str(dataset)]), airgen.api.study_stats(dataset),
         airgen.api.publish_verify([dataset]),
         airgen.api.study_inspect(dataset, systems=job.parent / "systems.yaml", out=tmp_path / "inspect"),
@@ -261,7 +261,7 @@ def test_what_commands_say_as_pages(job: Path, tmp_path: Path, look: Any, monkey
 def test_charts(tmp_path: Path, look: Any) -> None:
     """An SVG file that is opened on its own may run scripts."""
     names = chart_names(PAYLOADS)
-    bars = alt.Chart(alt.Data(values=[{"name": name, "share": 1} for name in names])).mark_bar()
+    bars = alt.Chart({"values": [{"name": name, "share": 1} for name in names]}).mark_bar()
     save_svg(titled(bars.encode(x="share:Q", y="name:N", color=colours("name", names)), EVIL), tmp_path / "c.svg")
     assert PAYLOADS[0] in look(tmp_path / "c.svg")
 
