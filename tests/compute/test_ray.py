@@ -53,8 +53,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             )
             found.add_node(num_cpus=1, object_store_memory=STORE)
             ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
-        except (OSError, RuntimeError, TimeoutError) as error:
-            pytest.skip(f"Ray cannot start here: {error}")
+        except Exception as error:  # noqa: BLE001  # Ray's own errors of a start are of many classes, gRPC's among them
+            reason = f"Ray cannot start on this machine ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
+            print(f"\nNO TEST OF A RAY CLUSTER RUNS: {reason}", file=sys.__stderr__, flush=True)
+            pytest.skip(f"{reason}: run `pytest -m nightly tests/compute/test_ray.py` when it is less busy")
         yield found
         ray.shutdown()
         found.shutdown()

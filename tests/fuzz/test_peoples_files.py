@@ -3,8 +3,10 @@
 Also: whichever local file of a user's module is edited, the score that it had before is not used.
 """
 
+import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from airgen.audit.holes import judge_holes
 from airgen.audit.sample import AuditItem, AuditSample, load_sample, write_sample
 from airgen.errors import AirgenError
 from airgen.evaluation.run import run_from_dict
+from airgen.user_code import code_digest
 
 RUN = run_from_dict({"q1": {"d3": 3.0, "d1": 2.0, "d2": 1.0}, "q2": {"d2": 2.0, "d3": 1.0}})
 FILES = ["holes.jsonl", "audit.csv", "audit-answers.json", "judgments.jsonl", "sample.json"]
@@ -119,5 +122,56 @@ def test_labels(name: str, data: st.DataObject, outcome: Any) -> None:
                         assert {**(before.get(field) or {}), **after[field]} == after[field]
                     assert all(other in after["others"] for other in before.get("others") or [])
             assert name == "sample.json" or content in contents(out), action
+
+    outcome(act)
+
+
+NAMES = ["code_a", "code_b", "code_c", "code_p.deep", "code_p.other", "code_p.sub.leaf"]
+MODULES = ["code_m", *NAMES]
+FORMS = [
+    "import {0}", "import {0} as x", "from {0} import value", "from {0} import *", "import json, {0}",
+    "import importlib; importlib.import_module('{0}')", "__import__('{0}')",
+    "from importlib import import_module; import_module('{0}')",
+    "def f():\n    import {0}\nf()", "try:\n    import {0}\nexcept ImportError:\n    pass",
+    "if 1:\n    from {1} import {2}", "class A:\n    import {0}",
+]  # fmt: skip
+
+
+@few
+@given(data=st.data())
+def test_every_file_that_an_import_reads_counts(data: st.DataObject, outcome: Any) -> None:
+    """The oracle is Python: what it has imported for a module is in the module's digest."""
+    forms = st.sampled_from(FORMS)
+    imports_of = st.lists(st.tuples(forms, st.sampled_from(NAMES)), max_size=3)
+    trees = {name: data.draw(imports_of) for name in MODULES}
+
+    def act(folder: Path) -> None:
+        top = folder / "code"
+        for name, imports in trees.items():
+            path = top / f"{name.replace('.', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A module imports only those after it, so that no circle changes what is read.
+            later = [(form, other) for form, other in imports if MODULES.index(other) > MODULES.index(name)]
+            lines = [form.format(other, *(other.rpartition(".")[::2] if "." in other else ("json", "loads")))
+                     for form, other in later]  # fmt: skip
+            path.write_text("\n".join(["value = 1", *lines, ""]))
+        for package in ("code_p", "code_p/sub"):
+            (top / package / "__init__.py").write_text("")
+        sys.path.insert(0, str(top))
+        importlib.invalidate_caches()
+        try:
+            importlib.import_module("code_m")
+            read = {name: Path(str(sys.modules[name].__file__)) for name in sys.modules if name.startswith("code_")}
+        finally:
+            sys.path.remove(str(top))
+            for name in [name for name in sys.modules if name.startswith("code_")]:
+                del sys.modules[name]
+        first = code_digest("code_m", top)
+        for name, path in read.items():
+            before = path.read_text()
+            path.write_text(f"{before}\n# edited\n")
+            assert code_digest("code_m", top) != first, (name, {file: text for file, text in trees.items() if text})
+            path.write_text(before)
+        assert code_digest("code_m", top) == first
 
     outcome(act)
