@@ -180,7 +180,10 @@ _UTF7 = ("utf-7", "utf7", "unicode-1-1-utf-7", "x-unicode-2-0-utf-7")
 
 def _unmarked_base64(raw: bytes) -> bytes:
     """Return the text of a part that is base64 although no header says so; nothing for another part."""
-    if len(raw) < _MIN_BASE64_BYTES or not _BASE64.fullmatch(raw):
+    *lines, last = raw.split() or [b""]
+    if len(raw) < _MIN_BASE64_BYTES or not _BASE64.fullmatch(last):
+        return b""
+    if not all(60 <= len(line) <= 76 and _BASE64.fullmatch(line) for line in lines):
         return b""
     try:
         text = base64.b64decode(raw.translate(None, _SPACES), validate=True)
@@ -191,7 +194,7 @@ def _unmarked_base64(raw: bytes) -> bytes:
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _MIN_BASE64_BYTES = 60
-_BASE64 = re.compile(rb"\s*+(?:[A-Za-z0-9+/]{60,76}\r?\n)*+[A-Za-z0-9+/]{1,76}={0,2}\s*+")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{1,76}={0,2}")  # a line of it
 _BOUNDARY = re.compile(r"^--(\S{1,70})[ \t]{0,9}\r?\nContent-[A-Z]", re.MULTILINE | re.IGNORECASE)
 
 
