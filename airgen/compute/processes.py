@@ -60,13 +60,30 @@ def answer(make: bytes, item: Any) -> Returned:
                 _made.popitem(last=False)
         _made.move_to_end(make)
         return Returned(_made[make](item))
-    except Exception as error:  # noqa: BLE001  # it is raised where the work was asked for
-        failure = (type(error), error.args, dict(error.__dict__), f"in a worker:\n{traceback.format_exc(limit=-4)}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  # it is raised where the work was asked for
+        return Returned(failure=_in_parts(error))
+
+
+def _in_parts(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...], dict[str, Any], str]:
+    """Return the class, arguments, attributes and trace of an error, or of a RuntimeError in place of an error that
+    cannot be sent or would end the process that asked for the work.
+    """
+    trace = f"in a worker:\n{traceback.format_exc(limit=-4)}"
+    try:
+        parts = (type(error), error.args, dict(error.__dict__), trace)
+        pickle.loads(pickle.dumps(parts))
+        type(error).__new__(type(error))
+        if issubclass(type(error), Exception):
+            return parts
+        words = f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001  # an error may hold anything
         try:
-            pickle.loads(pickle.dumps(failure))
-        except Exception:  # noqa: BLE001  # an error may hold anything
-            failure = (RuntimeError, (f"{type(error).__name__}: {error}",), {}, failure[3])
-        return Returned(failure=failure)
+            words = f"{type(error).__name__}: {error}"
+        except BaseException:  # noqa: BLE001
+            words = type(error).__name__
+    return RuntimeError, (words,), {}, trace
 
 
 class WorkerLost(Exception):

@@ -1,6 +1,7 @@
 """Work on processes of this machine: the same results as here, in spite of workers that die, hang or lack memory."""
 
 import os
+import pickle
 import select
 import subprocess
 import sys
@@ -8,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compute_work import doubling, dying, failing, where
+from compute_work import ODD_ERRORS, doubling, dying, failing, raising_odd, where
 
 from airgen.compute import Compute, cores, thread_limits
-from airgen.compute.processes import Processes
+from airgen.compute.processes import Processes, answer
 from airgen.errors import AirgenError, MissingExtra, ModelError, UsageError
 from airgen.settings.compute import ComputeSettings, compute_settings
 
@@ -77,6 +78,13 @@ def test_an_item_that_always_kills_its_worker_is_named(two: Processes, tmp_path:
     assert list(two.map(doubling(), ITEMS)) == WANTED
 
 
+def test_an_error_that_cannot_be_sent_or_ends_a_process_is_one_of_the_work() -> None:
+    for item, error in enumerate(ODD_ERRORS):
+        sent = pickle.loads(pickle.dumps(answer(pickle.dumps(raising_odd), item)))
+        with pytest.raises(RuntimeError, match=f"^{type(error).__name__}"):
+            sent.value()
+
+
 def test_an_error_of_the_work_is_raised_as_it_is_and_not_tried_again(two: Processes) -> None:
     before = two.describe()["sent_again"]
     with pytest.raises(ModelError) as caught:
@@ -101,7 +109,7 @@ def test_workers_end_with_a_driver_that_is_killed() -> None:
     driver = """
 import os, sys
 from compute_work import where
-from airgen.compute.processes import Processes
+from airgen.compute.processes import Processes, answer
 from airgen.settings.compute import ComputeSettings
 print(next(Processes(ComputeSettings(workers=1)).map(where(), [(0, 0)]))[1][0], flush=True)
 sys.stdin.read()

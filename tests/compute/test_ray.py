@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compute_work import HashEmbedder, doubling, dying, failing, staying, where
+from compute_work import ODD_ERRORS, HashEmbedder, doubling, dying, failing, raising_odd, staying, where
 
-from airgen.compute import computing
+from airgen.compute import Work, computing
 from airgen.compute import ray as ray_workers
 from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
@@ -148,6 +148,14 @@ def test_a_worker_that_dies_and_an_error_of_the_work(two: RayWorkers, tmp_path: 
     with pytest.raises(ModelError) as caught:
         list(two.map(failing("model"), ITEMS))
     assert str(caught.value) == "item 7 is NaN"
+
+
+def test_an_error_that_would_end_a_worker_is_one_of_the_work(two: RayWorkers) -> None:
+    for item, error in enumerate(ODD_ERRORS):
+        work = Work("odd", raising_odd(), raising_odd)
+        with pytest.raises(RuntimeError, match=f"^{type(error).__name__}"):
+            list(two.map(work, [("first", item), ("second", item)]))
+    assert list(two.map(doubling(), ITEMS)) == WANTED
 
 
 def test_an_item_that_always_kills_its_worker_is_named(two: RayWorkers, tmp_path: Path) -> None:

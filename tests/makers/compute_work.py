@@ -110,3 +110,26 @@ class HashEmbedder(Component):
 
     def describe(self) -> Mapping[str, object]:
         return {"family": "hash"}
+
+
+class Unsendable(Exception):
+    """Cannot be pickled, shown or copied."""
+
+    def __str__(self) -> str:
+        raise ValueError("mute")
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise SystemExit(0)
+
+
+ODD_ERRORS = (SystemExit(0), GeneratorExit(), BaseException("own"), ValueError(threading.Lock()), Unsendable())
+
+
+def _raise_odd(item: int) -> int:
+    raise ODD_ERRORS[item]
+
+
+def raising_odd() -> Callable[[int], int]:
+    """Return work that raises one of `ODD_ERRORS`."""
+    return _raise_odd
