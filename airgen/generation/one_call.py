@@ -168,14 +168,15 @@ def keywords_pattern(document: str, language: str) -> str | None:
     if language in ("ja", "zh"):
         return rf"^{_GROUP}(?: {_GROUP}){{{_GROUPS[0] - 1},{_GROUPS[1] - 1}}}$"
     small = function_words(language)
-    stripped = {word.strip(_EDGES).removesuffix(".") for word in _ELIDED.sub(" ", document).split()}
-    known = {word for word in stripped if _KEYWORD.fullmatch(word) and word.casefold() not in small}
+    stripped = dict.fromkeys(word.strip(_EDGES).removesuffix(".") for word in _ELIDED.sub(" ", document).split())
+    known = [word for word in stripped if _KEYWORD.fullmatch(word) and word.casefold() not in small][:_MOST_KNOWN_WORDS]
     if language in SPACELESS or len(known) < _KEYWORDS[1]:
         return None
     word = "|".join(map(re.escape, sorted({*known, *map(str.lower, known)})))  # people type no capitals, or all
     return rf"^(?:{word})(?: (?:{word})){{{_KEYWORDS[0] - 1},{_KEYWORDS[1] - 1}}}$"
 
 
+_MOST_KNOWN_WORDS = 2000  # the first ones of a longer document; a grammar of more takes seconds to compile
 _EDGES = "\"'“”‘’«»‹›„‚,;:!?()[]{}<>…–—*|"
 _ELIDED = re.compile(r"\b(?:[cdjlmnst]|qu)['’](?=\w)", re.IGNORECASE)  # French: l'ingénieur
 _KEYWORD = re.compile(r"(?=[.+#@/\-]{0,29}\w)[\w.+#@/\-]{2,30}")

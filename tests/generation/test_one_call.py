@@ -193,6 +193,8 @@ def test_keywords_are_held_to_the_documents_words() -> None:
     elided = keywords_pattern("L'ingénieur n'avait pas calculé l'effet du vent sur qu'une arche d'acier", "fr")
     assert elided is not None and re.fullmatch(elided, "ingénieur effet vent acier")
     assert keywords_pattern("Der Ofen aus Ton", "de") is None  # nothing to choose from
+    many = keywords_pattern(" ".join(f"Wort{number}" for number in range(100_000)), "de")
+    assert many is not None and len(many) < 100_000 and re.fullmatch(many, "Wort1 Wort20 Wort1999")
     assert keywords_pattern("เตาเผา แตกร้าว เมื่อ เย็น ลง เร็ว มาก", "th") is None
 
 
