@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+from airgen.registry import REGISTRY
 from airgen.retrievers import Component, load_retriever
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import ControlSettings
@@ -73,3 +75,14 @@ def test_problems_name_their_place() -> None:
     with pytest.raises(ValidationError) as caught:
         read_spec("retriever", {"kind": "rm3", "first": {"kind": "bm25", "k2": 1}, "feedback_terms": 0})
     assert [item["loc"] for item in caught.value.errors()] == [("first", "k2"), ("feedback_terms",)]
+
+
+@pytest.mark.parametrize("part", sorted(REGISTRY))
+@pytest.mark.parametrize("written", ["jsonl f.jsonl}", "", "owner/no-such-model", "a\nb", "x" * 300])
+def test_an_unknown_name_of_any_part_is_refused_or_a_model(part: str, written: str, tmp_path: Path) -> None:
+    try:
+        spec = read_spec(part, written, tmp_path)
+    except (ValueError, UsageError) as error:
+        assert str(error).count("\n") == 0 and len(str(error)) < 3000
+    else:
+        assert spec.settings.model == written  # of the Hub, looked up when it is loaded
