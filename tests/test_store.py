@@ -132,7 +132,7 @@ def test_what_cannot_be_written_is_said_with_the_file(work: Callable[[Store], ob
             "free some space",
         ),
         (duckdb.IOException("Could not write all bytes: Disk quota exceeded"), "free some space"),
-        (duckdb.IOException("Cannot open file: Permission denied"), "permission denied"),
+        (duckdb.IOException("Cannot open file: Permission denied"), "change the permissions"),
         (duckdb.IOException("Could not read from file: Is a directory"), "in the way of the file"),
         (duckdb.IOException("cannot read block 7"), "damaged"),
         (duckdb.IOException("Could not set lock on file"), "in use"),
@@ -148,7 +148,7 @@ def test_errors_are_told_apart(error: duckdb.Error, words: str) -> None:
     """A folder may be called anything: its name says nothing about the error."""
     path = Path("/No space left on device/Could not set lock on file/Read-only file system/w.duckdb")
     said = str(explain(path, type(error)(f"{error} ({path})"))).replace(str(path), "")
-    kinds = ["is read-only", "free some space", "permission denied", "in the way of the file", "damaged",
+    kinds = ["is read-only", "free some space", "change the permissions", "in the way of the file", "damaged",
              "not enough memory", "newer DuckDB", "in use"]  # fmt: skip
     assert [kind for kind in kinds if kind in said] == [words]
 

@@ -411,7 +411,7 @@ SECRET_HEX = bytes(range(32)).hex()
         (rewritten("corpus.jsonl", lambda rows: rows[3].update(a=1)), "order", "corpus.jsonl", "warning", "'doc003'"),
         (rewritten("queries.jsonl", lambda rows: rows[2]["metadata"].pop("type")), "order", "queries.jsonl", "warning",
          "'q-02' is out of order or has other fields"),
-        (rewritten("corpus.jsonl", lambda rows: rows[3].pop("_id")), "unreadable", "manifest.json", "error", "Key"),
+        (rewritten("corpus.jsonl", lambda rows: rows[3].pop("_id")), "unreadable", "manifest.json", "error", "form"),
         (habits, "habits", "corpus.jsonl", "warning", "20 of 20 have no title, 0 of 20 other passages do"),
     ],
 )  # fmt: skip
