@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -10,11 +12,12 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
-from airgen.errors import UsageError
+from airgen.errors import ModelError, UsageError
 from airgen.guard import under_guard
 from airgen.registry import resolve
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.model_facts import ModelFacts, model_place
+from airgen.retrievers.model_output import as_vectors, checked_scores
 from airgen.retrievers.protocols import IndexProgress
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import moved
@@ -48,7 +51,8 @@ class Component:
         super().__init_subclass__(**options)
         for name in _WORK:
             if callable(method := vars(cls).get(name)):
-                setattr(cls, name, under_guard(method, _named))
+                own = cls.__module__.startswith("airgen.")
+                setattr(cls, name, under_guard(method if own else _checked(name, method), _named))
 
     def __init__(self, *values: Any, folder: Path | None = None, **settings: Any) -> None:
         checked = len(values) == 1 and not settings and isinstance(values[0], self.Settings)
@@ -133,6 +137,26 @@ class Component:
 
 def _made(kind: str, folder: Path | None, settings: Mapping[str, Any]) -> Any:
     return resolve("embedder", kind, folder)(folder=folder, **settings)
+
+
+def _checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a user's method whose scores or vectors are arrays of numbers. Other methods are unchanged."""
+    if name not in ("score", "encode"):
+        return method
+
+    @functools.wraps(method)
+    def checked(component: Component, texts: Sequence[Any], *args: Any, **options: Any) -> Any:
+        result, model = method(component, texts, *args, **options), _named(component)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise ModelError(f"{model}: {name} is an async function, but must be a plain one")
+        if result is None:
+            raise ModelError(f"{model}: {name} returned nothing")
+        if isinstance(result, Iterator):
+            result = list(result)
+        return checked_scores(result, len(texts), model) if name == "score" else as_vectors(result, model)
+
+    return checked
 
 
 def _named(component: Component) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import ModelError
+from airgen.text.escaping import one_line
 
 
 def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
@@ -14,6 +15,14 @@ def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:
     if not is_finite.all():
         raise ModelError(f"{model} returned NaN or infinity for text {int(np.flatnonzero(~is_finite)[0])} of its batch")
     return vectors
+
+
+def as_vectors(vectors: Any, model: str) -> NDArray[np.float32]:
+    """Return vectors as a float32 array of any shape. Raises ModelError for anything but numbers."""
+    try:
+        return np.asarray(vectors, np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{model} returned vectors that are not numbers ({one_line(error, 100)})") from None
 
 
 def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
@@ -40,7 +49,7 @@ def checked_scores(scores: Any, count: int, model: str) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):
             array = np.asarray(scores, np.float32).reshape(-1)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"{model} returned scores that are not numbers ({str(error)[:100]})") from None
+        raise ModelError(f"{model} returned scores that are not numbers ({one_line(error, 100)})") from None
     if len(array) != count:
         raise ModelError(f"{model} returned {len(array)} scores for {count} pairs")
     if not np.isfinite(array).all():

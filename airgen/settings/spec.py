@@ -29,7 +29,6 @@ from airgen.guard import guarded
 from airgen.registry import EXTRAS, REGISTRY, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Written, answer_settings, marked, message
 from airgen.settings.user_function import PYTHON
-from airgen.text.escaping import one_line
 
 # The kind that runs a model from the Hub or from a folder, unless the catalogue names another.
 _USUAL_KIND = {
@@ -203,7 +202,7 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
         if near and "/" not in written and not Path(written).exists():  # a model on the Hub has an owner: owner/name
             raise ValueError(f"no {part} is named {written!r}{near}")
         if part not in _USUAL_KIND:
-            raise ValueError(f"no {part} is named {one_line(repr(written), 80)}; known: {', '.join(sorted(kinds))}")
+            raise ValueError(f"no {part} is named {written!r:.80}; known: {', '.join(sorted(kinds))}")
         return {"kind": _kind_of(part, written), "model": written}
     kind = catalogue[written].kind
     if kind in kinds:
