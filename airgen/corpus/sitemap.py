@@ -49,6 +49,7 @@ _MAX_SITEMAPS = 1000
 _READ_TIMEOUT_SECONDS, _ANSWER_DEADLINE_SECONDS = 20.0, 30.0  # seconds without a byte, and for one answer
 _MAX_ATTEMPTS = 4  # requests for a page while the server is busy
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0  # between them: without a word from the server, and at most
+_MAX_PAUSED_SECONDS = 600.0  # of all pauses together
 _MAX_TIMEOUTS_IN_A_ROW = 5  # consecutive timeouts after which no further page is requested
 _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[^\w.-]")
@@ -137,6 +138,8 @@ def download(
     pages = site.pages(url, most, result)
     if not pages:
         others = ", ".join(f"{count:,} of {host}" for host, count in result.elsewhere.most_common(3))
+        if result.failed and not others:
+            raise CorpusError(f"{one_line(url, 200)}: none of its sitemaps could be read: {result.failed[0]}")
         advice = f"it lists {others}: use the sitemap at that address" if others else "check that it is a sitemap"
         raise CorpusError(f"{one_line(url, 200)}: it lists no page of {site.host}; {advice} (sitemap.xml)")
     result.named = len(pages)
@@ -182,6 +185,7 @@ class _Site:
     def __init__(self, url: str) -> None:
         self.host = _host(urlsplit(url).netloc)
         self._opener = urllib.request.build_opener(_SameHost(self))
+        self._paused = 0.0
 
     def owns(self, url: str) -> bool:
         """Return whether a URL belongs to this host."""
@@ -195,19 +199,21 @@ class _Site:
         """Return the URLs of pages in order, and record other hosts, sitemaps that fail, and whether sitemaps were left
         unread because there are enough pages."""
         waiting, seen, addresses = [url], {url}, dict[str, None]()
-        read = 0
-        while waiting and len(addresses) <= most and read < _MAX_SITEMAPS:
+        read = in_vain = 0
+        while waiting and len(addresses) <= most and read < _MAX_SITEMAPS and in_vain < _MAX_TIMEOUTS_IN_A_ROW:
             place = waiting.pop(0)
+            read += 1
             try:
                 answer = self.get(place, _MAX_SITEMAP_BYTES)
             except CorpusError as error:
                 if place == url:
                     raise
+                in_vain = in_vain + 1 if isinstance(error, _SlowError | _BusyError) else 0
                 result.failed.append(str(error))  # one of several sitemaps
                 continue
+            in_vain = 0
             text = _without_comments(_unpacked(place, answer, _MAX_SITEMAP_BYTES))
             is_index = bool(_INDEX.search(text[:5000])) or ("<" not in text[:5000] and bool(_ROBOTS.search(text)))
-            read += 1
             for address in [_resolved(place, link) for link in _addresses(text)]:
                 if not self.owns(address):
                     result.elsewhere[one_line(_host(_netloc(address)) or "none", 80)] += 1
@@ -236,7 +242,11 @@ class _Site:
             try:
                 return self._get_in_time(url, most)
             except _BusyError as error:
-                _wait(error.seconds)
+                seconds = min(error.seconds, _MAX_PAUSE_SECONDS)
+                if self._paused + seconds > _MAX_PAUSED_SECONDS:
+                    raise
+                self._paused += seconds
+                _wait(seconds)
         return self._get_in_time(url, most)
 
     def _get_in_time(self, url: str, most: int) -> _Answer:
@@ -343,8 +353,7 @@ def _refresh_target(answer: _Answer) -> str:
 
 
 def _wait(seconds: float) -> None:
-    """Wait as long as a server asks for, within bounds."""
-    time.sleep(min(seconds, _MAX_PAUSE_SECONDS))
+    time.sleep(seconds)
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):

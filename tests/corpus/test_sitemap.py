@@ -229,6 +229,46 @@ def test_what_is_left_out_of_a_sitemap_adds_up(tmp_path: Path, monkeypatch: pyte
     )
 
 
+def test_a_server_that_is_always_busy_is_waited_for_ten_minutes_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(sitemap, "_wait", waited.append)
+    asked_for: list[str] = []
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        if asked.path == "/s.xml":
+            return 200, urls(f"http://{asked.headers['Host']}", *(f"/{number}" for number in range(100)))
+        asked_for.append(asked.path)
+        later = len(asked_for) % 2  # every page comes at the second request
+        return (429, "", {"Retry-After": "86400"}) if later else (200, PAGE.replace("seven", asked.path))
+
+    with answering(answer) as site:
+        result = download(f"{site}/s.xml", tmp_path)
+    assert waited == [60.0] * 10
+    assert result.done + len(result.failed) + result.rest == 100 and result.done >= 10
+
+
+def test_sitemaps_that_are_all_slow_are_given_up_after_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, tried = sitemap._Site._get, list[str]()
+
+    def get(site: Any, url: str, most: int) -> Any:
+        tried.append(url)
+        if "/slow" in url:
+            raise sitemap._SlowError(f"{url}: not complete after 30 s")
+        return real(site, url, most)
+
+    monkeypatch.setattr(sitemap._Site, "_get", get)
+
+    def answer(asked: Asked) -> tuple[Any, ...]:
+        maps = urls(f"http://{asked.headers['Host']}", *(f"/slow{number}.xml" for number in range(900)))
+        return 200, maps.replace("url>", "sitemap>").replace("urlset", "sitemapindex")
+
+    with answering(answer) as site, pytest.raises(CorpusError, match=r"none of its sitemaps could be read: .*slow0"):
+        download(f"{site}/s.xml", tmp_path)
+    assert len(tried) == 6
+
+
 def test_a_sitemap_of_another_host_names_it(tmp_path: Path) -> None:
     with (
         answering(lambda asked: (200, urls("https://www.example.com", "/a", "/b"))) as site,
