@@ -151,7 +151,7 @@ def _checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             result.close()
             raise ModelError(f"{model}: {name} is an async function, but must be a plain one")
         if result is None:
-            raise ModelError(f"{model}: {name} returned nothing")
+            raise ModelError(f"{model} returned None instead of {'scores' if name == 'score' else 'vectors'}")
         if isinstance(result, Iterator):
             result = list(result)
         return checked_scores(result, len(texts), model) if name == "score" else as_vectors(result, model)

@@ -47,7 +47,7 @@ def test_vectors_in_lists() -> None:
 @pytest.mark.parametrize(
     ("result", "score", "encode"),
     [
-        (lambda: None, "mine: score returned nothing", "mine: encode returned nothing"),
+        (lambda: None, "mine returned None instead of scores", "mine returned None instead of vectors"),
         ("text", "scores that are not numbers", "vectors that are not numbers"),
         ([object(), object()], "scores that are not numbers", "vectors that are not numbers"),
         ([10**400, 1], "scores that are not numbers", "vectors that are not numbers"),
