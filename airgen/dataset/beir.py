@@ -36,7 +36,7 @@ Labels = dict[str, dict[str, float]]
 
 _LABEL_FORMATS = ("tsv", "jsonl", "csv", "json", "ndjson", "parquet", "trec", "qrels", "qrel", "txt")  # preferred first
 _OF_LABELS = rf"(?:-\d+-of-(?P<shards>\d+))?\.(?P<format>{'|'.join(_LABEL_FORMATS)})(?:\.(?:gz|bz2|zst))?"
-_LABELS_OF_SPLIT = re.compile(rf"(?!\.)(?P<split>[^/]{{1,250}}?){_OF_LABELS}")
+_ENDING_OF_LABELS = re.compile(rf"{_OF_LABELS}\Z")
 _LABELS_BESIDE = re.compile(rf"qrels?(?:[._-](?P<split>[a-z0-9_]+))?{_OF_LABELS}", re.IGNORECASE)
 _NO_LABELS = re.compile(r"(?:readme|licen[cs]e|notice|dataset_info|manifest)\b", re.IGNORECASE)
 # The columns of other tools, where BEIR has `_id` and `text`.
@@ -236,13 +236,19 @@ class BeirDataset:
         files: dict[str, tuple[int, Path]] = {}
         folder = self.path / "qrels"
         for path in sorted((folder if folder.is_dir() else self.path).glob("*")):
-            match = (_LABELS_OF_SPLIT if folder.is_dir() else _LABELS_BESIDE).fullmatch(path.name)
-            if match is None or not path.is_file() or _NO_LABELS.match(match["split"] or ""):
+            if folder.is_dir():
+                match = _ENDING_OF_LABELS.search(path.name)
+                split = path.name[: match.start()] if match else ""
+                named = bool(split) and not split.startswith(".")
+            else:
+                match = _LABELS_BESIDE.fullmatch(path.name)
+                split = (match["split"] if match else None) or "test"
+                named = match is not None
+            if match is None or not named or not path.is_file() or _NO_LABELS.match(split):
                 continue
             if match["shards"] and int(match["shards"]) > 1:
                 raise DatasetError(f"{path}: is one of {int(match['shards'])} parts: join them in one file")
             rank = _LABEL_FORMATS.index(match["format"])
-            split = match["split"] or "test"
             if split not in files or rank < files[split][0]:
                 files[split] = rank, path
         return {split: path for split, (_, path) in files.items()}
