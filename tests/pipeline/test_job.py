@@ -107,7 +107,7 @@ def test_sigkill_and_resume_give_the_same_bytes(run: Run, done: Run, folder: Pat
 
 
 def test_a_budget_stops_and_a_larger_one_goes_on(run: Run) -> None:
-    price = "concurrency: 1, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
+    price = "concurrency: 8, model: m, prices: {m: {input: 1000.0, output: 1000.0}}"
     changes = {"target: 12": "target: 2", "concurrency: 32": price}
     # The scripted backend is free; with a price, it replaces a paid one.
     with pytest.raises(BudgetSpent, match="raise the budget and run the same command"):
