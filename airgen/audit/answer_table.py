@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from airgen.corpus.user_tables import read_text
 from airgen.errors import DatasetError
 from airgen.tables import DelimitedTable, folded
+from airgen.tables.files import read_text
 from airgen.text.escaping import one_line
 
 COLUMNS = ("number", "query", "title", "text", "level", "why", "sample")

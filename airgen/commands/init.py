@@ -224,7 +224,7 @@ def _fetched(address: str, out: Path, pages: int) -> Path:
 
 def _questions(survey: Survey, place: Path, out: Path) -> list[str]:
     """Return advice for tables that have a column of questions, such as a FAQ."""
-    from airgen.corpus.guess_columns import is_question
+    from airgen.tables.documents import is_question
 
     known = "the column {} holds questions with known answers, which can serve as queries: {}"
     if name := survey.question_column:

@@ -25,12 +25,12 @@ from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from airgen import __version__
-from airgen.corpus.readers.character_encodings import browsers_encoding, decoded, decoded_html
 from airgen.corpus.readers.files import endings
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import CorpusError
 from airgen.http import retry_after
 from airgen.interruptible import interruptible
+from airgen.text.character_encodings import browsers_encoding, decoded, decoded_html
 from airgen.text.escaping import one_line
 
 _LOCATION = re.compile(

@@ -5,7 +5,7 @@
     qrels = dataset.qrels("test")                       # {query id: {passage id: label}}
 
 Common variants are accepted: CRLF, a byte order mark, the field names of AIR-Bench, ir_datasets, Pyserini and
-PyTerrier, files packed with gzip, bzip2 or zstd, and qrels in the formats of `airgen.dataset.scored_pairs`, in `qrels/`
+PyTerrier, files packed with gzip, bzip2 or zstd, and qrels in the formats of `airgen.tables.pairs`, in `qrels/`
 or beside the corpus. A folder of AIR-Bench's own layout (`airgen.dataset.air_bench`) is opened in place. Anything else
 (a label that is not a number, a line that is not JSON, a repeated id) raises a DatasetError that names the file and
 line. The module needs no work database, so anyone can evaluate a published dataset.
@@ -14,22 +14,23 @@ line. The module needs no work database, so anyone can evaluate a published data
 import hashlib
 import io
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from airgen.compressed_files import opened
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
 from airgen.dataset.content import FILTER
-from airgen.dataset.scored_pairs import LABELS, PASSAGE, QUERY, read_pairs
 from airgen.errors import DatasetError
 from airgen.paths import fetched_collection
 from airgen.registry import closest
+from airgen.tables.lines import LinePlace, numbered_lines
+from airgen.tables.pairs import label_rows
+from airgen.tables.vocabulary import column_named
 from airgen.text.escaping import one_line
 
 Labels = dict[str, dict[str, float]]
@@ -39,27 +40,11 @@ _OF_LABELS = rf"(?:-\d+-of-(?P<shards>\d+))?\.(?P<format>{'|'.join(_LABEL_FORMAT
 _ENDING_OF_LABELS = re.compile(rf"{_OF_LABELS}\Z")
 _LABELS_BESIDE = re.compile(rf"qrels?(?:[._-](?P<split>[a-z0-9_]+))?{_OF_LABELS}", re.IGNORECASE)
 _NO_LABELS = re.compile(r"(?:readme|licen[cs]e|notice|dataset_info|manifest)\b", re.IGNORECASE)
-# The columns of other tools, where BEIR has `_id` and `text`.
-_IDS = ("_id", "id", "docid", "doc_id", "docno", "corpus-id", "qid", "query_id", "query-id")
-_TEXTS = ("text", "contents", "content", "passage", "body", "query", "question")
 _OTHER_LAYOUTS = {
     "corpus": re.compile(r"(?:corpus|collection|docs|documents|passages)\b", re.IGNORECASE),
     "queries": re.compile(r"(?:queries|topics|query)\b", re.IGNORECASE),
 }
-_LONGEST_LINE_BYTES = 64 << 20  # bytes after inflation
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed does not know it
-
-
-class _Place:
-    """The `path:number` of the current line, which is formatted only for errors."""
-
-    __slots__ = ("number", "path")
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.number = path, 0
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.number}"
 
 
 class IdSet(Protocol):
@@ -272,7 +257,7 @@ class BeirDataset:
             key, text, title = row.get("_id"), row.get("text"), row.get("title", "")
             if not (key and type(key) is type(text) is type(title) is str and key not in seen):
                 key = _identifier(row, where, seen)
-                text, title = _text(row, "text", where), _text(row, "title", where, missing="")
+                text, title = _text(row, "text", where, ("text",)), _text(row, "title", where)
             seen.add(key)
             metadata = row.get("metadata")
             if metadata and not isinstance(metadata, dict):
@@ -297,7 +282,9 @@ class BeirDataset:
                 metadata = row.get("metadata") or {}
                 if not isinstance(metadata, dict):
                     raise DatasetError(f"{where}: metadata is {type(metadata).__name__}, but must be an object")
-                yield BeirQuery(key, _text(row, "text", where), {**metadata, **known} if known else metadata)
+                yield BeirQuery(
+                    key, _text(row, "text", where, ("query", "text")), {**metadata, **known} if known else metadata
+                )
 
     def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
         """Yield the files of queries, each with the metadata in its name."""
@@ -349,7 +336,7 @@ class BeirDataset:
     def label_rows(self, split: str = "test") -> Iterator[tuple[str, str, float]]:
         """Yield (query id, passage id, label) of each line, in file order; lines may repeat earlier ones."""
         for path in self._qrels_files(split):
-            for _, query, passage, label in _label_rows(path):
+            for _, query, passage, label in label_rows(path):
                 yield query, passage, label
 
     def digest(self, split: str = "test") -> str:
@@ -377,13 +364,13 @@ class BeirDataset:
 def read_qrels(path: str | Path) -> Qrels:
     """Read the labels of a TSV (with or without header) or TREC file (four columns), or of another tool's file.
 
-    `airgen.dataset.scored_pairs` reads CSV, JSON, JSON Lines and Parquet.
+    `airgen.tables.pairs` reads CSV, JSON, JSON Lines and Parquet.
 
     Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
     """
     path = Path(path)
     labels: Labels = {}
-    for where, query, passage, label in _label_rows(path):
+    for where, query, passage, label in label_rows(path):
         of_query = labels.setdefault(query, {})
         if of_query.setdefault(passage, label) != label:
             raise DatasetError(
@@ -394,106 +381,8 @@ def read_qrels(path: str | Path) -> Qrels:
     return Qrels(labels)
 
 
-def scored_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield (query id, passage id, number) of each line of a file in a qrels format. Raises DatasetError."""
-    return ((query, passage, number) for _, query, passage, number in _label_rows(path))
-
-
-def _label_rows(path: Path) -> Iterator[tuple[_Place | str, str, str, float]]:
-    if (pairs := read_pairs(path, LABELS)) is not None:
-        for pair in pairs:
-            yield pair.where, pair.query, pair.passage, _label(pair.number, pair.where)
-        return
-    order: tuple[int, ...]
-    first, order, where = True, _FORMS[3], _Place(path)
-    for number, line in numbered_lines(path):
-        where.number = number
-        cells = _cells(line)
-        if len(cells) not in (3, 4):
-            raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
-        if first:
-            first, named = False, _header(cells)
-            if named is not None:
-                order = named
-                continue
-            order = _order(path)
-        if len(cells) != len(order):
-            raise DatasetError(f"{where}: {len(cells)} columns, but earlier lines have {len(order)}")
-        query, passage, label = (cells[place] for place in order[:3])
-        yield where, query, passage, _label(label, where)
-
-
-def _cells(line: str) -> list[str]:
-    """Split a line into cells. Between tabs, ids may contain spaces; in TREC qrels, any white space separates cells."""
-    cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
-    return cells if len(cells) in (3, 4) else line.split()
-
-
-_FORMS: dict[int, tuple[int, ...]] = {
-    3: (0, 1, 2),
-    4: (0, 2, 3, 1),
-}  # query, passage, label, iteration: BEIR's and TREC's order
-_SAMPLED_LINES = 1000  # lines
-
-
-def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the positions of the query, passage, label and iteration columns if the line is a header, in any order."""
-    names = [cell.lower() for cell in cells]
-    roles = (QUERY, PASSAGE, LABELS.names)
-    places = [next((place for place, name in enumerate(names) if name in of), -1) for of in roles]
-    if places[0] < 0 or places[2] < 0:
-        return None
-    unnamed = [place for place in range(len(cells)) if place not in places]
-    if places[1] < 0:
-        places[1] = unnamed.pop()  # a header whose name for the passage is not usual
-    return (*places, *unnamed)
-
-
-def _order(path: Path) -> tuple[int, ...]:
-    """Return the positions of the query, passage, label and iteration columns in a four-column file without a header.
-
-    This is TREC's order, unless the label column is constant and the iteration column is not. In that case, the label
-    is the only other column with few distinct numbers. Raises DatasetError if the order cannot be determined.
-    """
-    rows: list[list[str]] = []
-    for _, line in numbered_lines(path):
-        rows.append(_cells(line))
-        if len(rows) == _SAMPLED_LINES:
-            break
-    width = len(rows[0])
-    columns = [{row[place] for row in rows if len(row) == width} for place in range(width)]
-    if width == 3 or len(columns[1]) == 1 or len(columns[3]) > 1:
-        return _FORMS[width]
-    if all(map(_is_small, columns[2])):  # query, passage, label, iteration: as data frames are written
-        return (0, 1, 2, 3)
-    if len(rows) > 1 and len(columns[1]) < len(rows) and all(map(_is_small, columns[1])):
-        return _FORMS[width]  # iterations that count
-    raise DatasetError(
-        f"{path}: four columns in an unknown order (TREC's is query, iteration, passage, label): give them a header: "
-        "query-id, corpus-id, score"
-    )
-
-
-def _is_small(text: str) -> bool:
-    return len(text) <= 4 and text.lstrip("-").replace(".", "", 1).isdigit() and -10 <= float(text) <= 10
-
-
-def _label(value: object, where: _Place | str) -> float:
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError
-        label = float(value)
-    except (ValueError, OverflowError):  # an integer can be too large for a float
-        raise DatasetError(
-            f"{where}: label {value!r} is not a number (map words to numbers; 0 means not relevant)"
-        ) from None
-    if not math.isfinite(label):
-        raise DatasetError(f"{where}: label {value!r} is not a finite number")
-    return label
-
-
-def _identifier(row: Mapping[str, Any], where: _Place, seen: IdSet) -> str:
-    value = next((row[name] for name in _IDS if name in row), None)
+def _identifier(row: Mapping[str, Any], where: LinePlace, seen: IdSet) -> str:
+    value = row["_id"] if "_id" in row else row.get(column_named(tuple(row), "id", "document id", "query id"))
     if value is None or value == "" or isinstance(value, dict | list | bool):
         raise DatasetError(f"{where}: no _id")
     key = str(value)
@@ -503,22 +392,22 @@ def _identifier(row: Mapping[str, Any], where: _Place, seen: IdSet) -> str:
     return key
 
 
-def _text(row: Mapping[str, Any], name: str, where: _Place, missing: str | None = None) -> str:
+def _text(row: Mapping[str, Any], name: str, where: LinePlace, roles: tuple[str, ...] = ()) -> str:
+    """Return a text, which other tools call by a usual name of these roles; without roles, it may be missing."""
     value = row.get(name)
-    if value is None and missing is None:
-        value = next((row[other] for other in _TEXTS if row.get(other) is not None), None)
     if value is None:
-        if missing is None:
-            raise DatasetError(f"{where}: no {name}")
-        return missing
+        filled = tuple(key for key, other in row.items() if other is not None)
+        value = row.get(column_named(filled, *roles)) if roles else ""
+    if value is None:
+        raise DatasetError(f"{where}: no {name}")
     if not isinstance(value, str):
         raise DatasetError(f"{where}: {name} is {type(value).__name__} where text was expected")
     return value
 
 
-def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
+def objects(path: Path) -> Iterator[tuple[LinePlace, dict[str, Any]]]:
     """Yield (FILE:LINE, object) for each line of a JSON Lines file. Raises DatasetError with file and line."""
-    where = _Place(path)
+    where = LinePlace(path)
     for number, line in numbered_lines(path):
         where.number = number
         try:
@@ -533,25 +422,6 @@ def objects(path: Path) -> Iterator[tuple[_Place, dict[str, Any]]]:
         if not isinstance(row, dict):
             raise DatasetError(f"{where}: contains {type(row).__name__} where an object was expected")
         yield where, row
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the numbered non-blank lines, without line endings and byte order mark. Raises DatasetError."""
-    try:
-        with _open(path) as stream:
-            # str.splitlines would also split at U+2028 and others inside a text.
-            for number, raw in enumerate(iter(partial(stream.readline, _LONGEST_LINE_BYTES + 1), b""), 1):
-                if len(raw) > _LONGEST_LINE_BYTES:  # a gzip of some kilobytes can hold one that fills the memory
-                    raise DatasetError(f"{path}:{number}: a line of more than {_LONGEST_LINE_BYTES >> 20} MB; refused")
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if line and not line.isspace():
-                    yield number, line
-    except FileNotFoundError as error:
-        raise DatasetError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: not UTF-8 ({error.reason} at byte {error.start} of a line)") from error
-    except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error})") from error
 
 
 def typed_rows(path: Path, fields: Mapping[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:

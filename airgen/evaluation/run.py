@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.dataset.beir import numbered_lines
 from airgen.dataset.files import whole_file
-from airgen.dataset.scored_pairs import SCORES, ScoredPair, read_pairs
 from airgen.errors import DatasetError
 from airgen.retrievers.hits import Hits
 from airgen.sql_connections import in_memory, without_globs
+from airgen.tables.lines import numbered_lines
+from airgen.tables.pairs import SCORES, ScoredPair, read_pairs
 
 _SIGN = np.uint32(0x80000000)
 _DUCKDB_FROM_BYTES = 1 << 20  # bytes of a run below which DuckDB takes longer to start than it saves

@@ -19,12 +19,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.corpus.user_tables import read_table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths, load_result, read_scores
 from airgen.exact_arithmetic import finite_number
 from airgen.registry import closest
 from airgen.tables import Role, TableColumn, choose
+from airgen.tables.files import read_table
+from airgen.tables.vocabulary import names
 from airgen.text.escaping import one_line
 from airgen.yaml_text import read_yaml
 
@@ -204,9 +205,7 @@ def _mteb_scores(value: Mapping[str, Any], model: str) -> Iterator[ScoreRow]:
             )
 
 
-_SYSTEMS = ("system", "model", "modelname", "name", "retriever", "run", "key")
-_DATASETS = ("innerkey", "dataset", "task", "taskname", "benchmark", "collection", "corpus")
-_SCORES = ("score", "value", "mainscore", "ndcg10", "ndcgat10", "ndcgcut10", "mean")
+_SYSTEMS, _DATASETS = names("system"), names("dataset")
 
 
 def _is_score(column: TableColumn) -> bool:
@@ -216,7 +215,7 @@ def _is_score(column: TableColumn) -> bool:
 _LONG = {
     "system": Role("the system", _SYSTEMS, lambda column: column.letters >= 0.5),
     "dataset": Role("the dataset", _DATASETS, lambda column: column.letters >= 0.5),
-    "score": Role("the score", _SCORES, _is_score),
+    "score": Role("the score", names("mean"), _is_score),
 }
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.beir import BeirDataset, numbered_lines
+from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import DatasetContent
 from airgen.dataset.derive import copy_file, version_after
 from airgen.dataset.files import building
@@ -27,6 +27,7 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.verify import damaged_file
 from airgen.errors import DatasetError
 from airgen.store import Store
+from airgen.tables.lines import numbered_lines
 from airgen.text.escaping import plain_text
 
 CORPUS = "corpus"

@@ -21,7 +21,6 @@ from airgen.control.judgment import OWN
 from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
-from airgen.corpus.user_tables import read_table
 from airgen.dataset.beir import read_qrels
 from airgen.errors import DatasetError
 from airgen.generation.flow import Flow
@@ -36,6 +35,7 @@ from airgen.steps.load_lineages import with_rows
 from airgen.steps.step import Plan, RowBatch, Step, Whole
 from airgen.store import Store
 from airgen.tables import Guess, Role, TableColumn, choose
+from airgen.tables.files import read_table
 from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words

@@ -11,86 +11,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airgen.corpus.user_tables import OwnTable, read_table
 from airgen.dataset.beir import filter_of
 from airgen.dataset.content import check_id
 from airgen.errors import DatasetError
 from airgen.settings import QueriesSettings
 from airgen.tables import Choice, Role, TableColumn, choose, folded, whole_number
 from airgen.tables.chats import rich_text
+from airgen.tables.files import OwnTable, read_table
 from airgen.tables.values import INNER
+from airgen.tables.vocabulary import names
 from airgen.text.escaping import one_line
 
 Row = Mapping[str, Any]
 MAX_LINES = 2_000_000
-_TEXTS = (
-    "query",
-    "querytext",
-    "querystring",
-    "question",
-    "userinput",
-    "userquery",
-    "searchterm",
-    "searchquery",
-    "searchphrase",
-    "search",
-    "q",
-    "keywords",
-    "keyword",
-    "utterance",
-    "input",
-    "prompt",
-    "topic",
-    "suchbegriff",
-    "suchanfrage",
-    "anfrage",
-    "frage",
-    "requête",
-    "requete",
-    "consulta",
-    "pregunta",
-    "запрос",
-    "查询",
-    "查詢",
-    "検索語",
-    "クエリ",
-    "검색어",
-    "title",
-    "text",
-    "value",
-)
-_IDS = ("_id", "id", "qid", "queryid", "topicid", "num", "number", "key")
-_COUNTS = (
-    "count",
-    "frequency",
-    "freq",
-    "searches",
-    "times",
-    "n",
-    "anzahl",
-    "häufigkeit",
-    "nombre",
-    "cantidad",
-    "количество",
-    "次数",
-    "回数",
-    "횟수",
-    "total",
-    "volume",
-    "impressions",
-    "hits",
-)
+_TEXTS = names("query", "search", "any text")
+_IDS = names("id", "query id", "number")
 _MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "examples", "samples", "rows", "data")
-
-
-_ANSWERS = {"output", "response", "answer", "completion", "reply", "generation", "prediction"}
-_ASKED = {"query", "question", "prompt", "input"}
 
 
 def _is_text(column: TableColumn) -> bool:
     if "id" in column.words and column.several_words < 0.2:
         return False  # prompt_id
-    if column.words & _ANSWERS and not column.words & _ASKED:
+    if column.words & {*names("output")} and not column.words & {*names("asked")}:
         return False  # outputs.text
     return column.letters >= 0.5 and not column.like_ids and not _holds_lists(column)
 
@@ -155,7 +97,7 @@ def _after_the_text(columns: Sequence[TableColumn], chosen: Mapping[str, TableCo
 ROLES = {
     "query": Role("the query's text (queries.column)", _TEXTS, _is_text, _the_only_text, needed=True),
     "id": Role("the id", _IDS, _names_rows, _beside_the_text),
-    "count": Role("the count", _COUNTS, _counts, _after_the_text),
+    "count": Role("the count", names("count"), _counts, _after_the_text),
 }
 KNOWN = frozenset(name for role in ROLES.values() for name in role.names) - {"n", "q", "value", "total", "number"}
 

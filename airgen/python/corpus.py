@@ -20,18 +20,18 @@ from typing import Any
 import yaml
 
 from airgen.corpus import CorpusSettings, load_corpus_settings, prepare
-from airgen.corpus.guess_columns import guess_fields
 from airgen.corpus.settings import AS_IS, Task, find_manifest
 from airgen.corpus.survey import survey
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
 from airgen.paths import cache_dir
-from airgen.python.rows import Row, rows_of
 from airgen.records import Dropped, Passage, why_dropped
 from airgen.registry import closest
 from airgen.settings.base import validate
 from airgen.study import Rows, Study, Table, columns
+from airgen.tables.documents import guess_fields
+from airgen.tables.objects import Row, rows_of
 from airgen.text.token_counts import load_tokenizer
 
 AUTO = "auto"

@@ -30,11 +30,11 @@ from airgen.pipeline.run import run_pipeline
 from airgen.python.benchmark import Benchmark
 from airgen.python.corpus import Corpus, corpus_of
 from airgen.python.recipe import JobRecipe, make_recipe
-from airgen.python.rows import plain_value, rows_of
 from airgen.registry import closest
 from airgen.settings import Pipeline
 from airgen.settings.compute import compute_settings
 from airgen.study import Study, Table, columns
+from airgen.tables.objects import plain_value, rows_of
 from airgen.text.escaping import dollars, md
 
 Relevance = Literal["answer", "subject"]

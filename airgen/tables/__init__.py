@@ -6,10 +6,11 @@ json_rows(value)                                            # the rows in a JSON
 choose(columns_of(rows), ROLES, where="log.csv")            # which column is which, by name and by content
 """
 
-from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, folded, whole_number
+from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, whole_number
 from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
 from airgen.tables.frames import frame_rows, is_usual
 from airgen.tables.values import flat, json_rows, list_of_rows
+from airgen.tables.vocabulary import folded
 
 __all__ = [
     "Choice",

@@ -17,15 +17,11 @@ from typing import Any
 
 from airgen.errors import UsageError
 from airgen.registry import meant
+from airgen.tables.vocabulary import folded
 from airgen.text.escaping import one_line
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d\u00a0\u202f ,.']*|\.\d+)(?:[eE][+-]?\d+)?")
 _MAX_ID_CHARACTERS = 200  # characters
-
-
-def folded(name: str) -> str:
-    """Fold a column's name for comparison: lower case, without spaces and separators."""
-    return "".join(character for character in name.casefold() if character.isalnum()) or name
 
 
 def is_number(text: str) -> bool:

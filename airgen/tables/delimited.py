@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from airgen.tables.choose_columns import folded, is_number
+from airgen.tables.choose_columns import is_number
+from airgen.tables.vocabulary import folded
 
 _SAMPLE_ROWS, _SAMPLE_CHARACTERS = 1000, 1 << 20
 _DELIMITERS = "\t;,|"  # if two fit equally well, the earlier one is used

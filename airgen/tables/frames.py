@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from airgen.tables.choose_columns import folded
 from airgen.tables.delimited import has_names
+from airgen.tables.vocabulary import folded
 
 Row = dict[str, Any]
 _CELL = (str, int, float, bool, type(None))

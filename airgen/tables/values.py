@@ -10,8 +10,8 @@ json_rows({"q1": {"d7": 1}})                                # labels, as pytrec_
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from airgen.tables.choose_columns import folded
 from airgen.tables.frames import frame_rows
+from airgen.tables.vocabulary import folded
 
 Row = dict[str, Any]
 KEY, VALUE, INNER = "key", "value", "inner key"

@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.dataset.beir import objects, scored_pairs
+from airgen.dataset.beir import objects
 from airgen.errors import DatasetError
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.load import load_reranker
 from airgen.retrievers.protocols import Reranker, show_corpus
+from airgen.tables.pairs import label_rows
 from airgen.training.dataset_columns import Example, Examples, KeyPlaces, key_of
 
 TeacherSpec = str | dict[str, Any] | list[str | dict[str, Any]] | None
@@ -77,7 +78,7 @@ class FileScores:
 def read_scores(path: Path) -> Iterator[tuple[str, str, float]]:
     """Yield the (query id, passage id, score) rows of a file. Raises DatasetError with file and line."""
     if ".jsonl" not in path.suffixes or not any("positives" in row for _, row in _first(path)):
-        yield from scored_pairs(path)
+        yield from ((query, passage, score) for _, query, passage, score in label_rows(path))
         return
     for where, row in objects(path):
         try:

@@ -14,7 +14,6 @@ from command_line import call
 from http_double import Asked, answering
 
 from airgen import models
-from airgen.corpus.guess_columns import guess_fields
 from airgen.corpus.needs import open_reader
 from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import guess_language, survey
@@ -25,6 +24,7 @@ from airgen.pipeline.preflight import preflight
 from airgen.pipeline.user_queries import read_labels
 from airgen.records import Document, Dropped
 from airgen.settings import LabelFile
+from airgen.tables.documents import guess_fields
 
 ENGLISH = (
     "The wardens of the old harbour light their lamps at dusk, and they write the names of the ships into a book. "

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.readers.character_encodings import decoded_html
 from airgen.corpus.readers.html import HtmlReader, html_page
 from airgen.corpus.readers.html_tags import bounded
 from airgen.corpus.readers.reader import Place
 from airgen.records import Document, Dropped
+from airgen.text.character_encodings import decoded_html
 
 pytest.importorskip("selectolax")
 

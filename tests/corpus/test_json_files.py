@@ -8,9 +8,9 @@ import pytest
 from corpus_maker import corpus, prose
 
 from airgen.corpus import prepare
-from airgen.corpus.readers.json_rows import as_rows, at, elsewhere, find_rows, parsed, rows_at
 from airgen.corpus.survey import survey
 from airgen.records import Dropped, Passage
+from airgen.tables.json_rows import as_rows, at, elsewhere, find_rows, parsed, rows_at
 
 TEXTS = [prose(number, 30) for number in range(3)]
 ROWS = [{"id": f"d{number}", "title": f"Lamp {number}", "text": text} for number, text in enumerate(TEXTS)]

@@ -6,10 +6,10 @@ import pytest
 from corpus_maker import corpus
 
 from airgen.corpus import prepare
-from airgen.corpus.readers.character_encodings import decoded
-from airgen.corpus.readers.delimited import open_table
 from airgen.errors import CorpusError
 from airgen.records import Passage
+from airgen.tables.open_table import open_table
+from airgen.text.character_encodings import decoded
 
 TEXTS = {
     "en": "Rinse the brush in cold water; it dries within a day. ",

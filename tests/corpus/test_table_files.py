@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.corpus.guess_columns import csv_settings, first_rows, guess_fields
-from airgen.corpus.readers.delimited import open_table
 from airgen.corpus.readers.json_records import JsonLinesReader, JsonReader
-from airgen.corpus.readers.json_rows import find_rows
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.tables import TableDialect
+from airgen.tables.documents import csv_settings, first_rows, guess_fields
+from airgen.tables.json_rows import find_rows
+from airgen.tables.open_table import open_table
 
 CANAL = "The lock keeper opens the gate at dawn, and the barges wait below it until the water stands level."
 

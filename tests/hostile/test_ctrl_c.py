@@ -88,7 +88,7 @@ HOSTILE = {
     "brackets": ("[a](", {"reader": {"kind": "markdown"}}, "airgen.corpus.readers.markdown:markdown_page"),
     "tables": ("<td>a<p>", {"reader": {"kind": "html"}}, "!airgen.corpus.readers.html:html_page"),
     "a page of a PDF": ("", {"reader": {"kind": "pdf"}}, "!airgen.corpus.readers.pdf:_answer"),
-    "a JSON of 60 MB": ("", {"reader": {"kind": "json"}}, "airgen.corpus.readers.json_records:parsed"),
+    "a JSON of 60 MB": ("", {"reader": {"kind": "json"}}, "airgen.tables.json_files:parsed"),
 }
 
 

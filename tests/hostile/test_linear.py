@@ -24,7 +24,6 @@ import airgen
 from airgen.corpus.book_parts import find_apparatus
 from airgen.corpus.cleaning.filters import judge_text, normalise
 from airgen.corpus.cleaning.mask_personal_data import mask
-from airgen.corpus.readers.character_encodings import guessed
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.markdown import markdown_blocks
 from airgen.corpus.readers.pdf import join_pages
@@ -32,6 +31,7 @@ from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, sections
 from airgen.errors import SettingsError
 from airgen.tables import DelimitedTable
+from airgen.text.character_encodings import guessed
 from airgen.text.near_duplicates import folded_words
 from airgen.text.sentences import sentences
 from airgen.text.token_counts import count_tokens
@@ -51,7 +51,7 @@ BOUNDED = {
     "airgen.corpus.book_parts:_NUMBER": 60,
     "airgen.corpus.book_parts:_ENTRY": 201,
     "airgen.corpus.cleaning.filters:_SENTENCE_END": 40,
-    "airgen.corpus.user_tables:_TOPICS_FILE": 5_000,
+    "airgen.tables.files:_TOPICS_FILE": 5_000,
     "airgen.http:_DURATION": 100,
     "airgen.http:_DURATIONS": 100,
     "airgen.text.sentences:_ABBREVIATIONS": 24,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from airgen.corpus.guess_columns import guess_fields
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import Fields, row_document
 from airgen.errors import UsageError
@@ -13,6 +12,7 @@ from airgen.pipeline.user_query_files import read_queries
 from airgen.records import Document
 from airgen.settings import QueriesSettings
 from airgen.tables.chats import messages_of, rich_text
+from airgen.tables.documents import guess_fields
 
 ASKED = "Why does the lathe stop after an hour of turning?"
 ANSWERED = "Its thermal switch opens; blow the dust out of the motor and let it cool down before you start it again."

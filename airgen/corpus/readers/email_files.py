@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from email.message import Message
 from typing import Any, ClassVar
 
-from airgen.corpus.readers.character_encodings import Decoded, decoded, decoded_html
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, Page, SectionSettings, paragraphs
 from airgen.corpus.readers.text_files import FileReader
 from airgen.records import Document, Dropped, storable
+from airgen.text.character_encodings import Decoded, decoded, decoded_html
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)
 _SPACES = b" \t\r\n"

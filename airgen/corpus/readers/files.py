@@ -295,16 +295,3 @@ def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
     Raises CorpusError for a damaged file, and MissingExtra if the package for zstd is missing.
     """
     return compressed_files.opened(path, CorpusError)
-
-
-def lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number from 1, line without its ending and byte order mark). A line of more than `limit` bytes is None."""
-    with opened(path) as stream:
-        for number, piece in enumerate(iter(lambda: stream.readline(limit + 1), b""), 1):
-            if len(piece) > limit and not piece.endswith(b"\n"):
-                while (rest := stream.readline(limit)) and not rest.endswith(b"\n"):
-                    pass
-                yield number, None
-            else:
-                piece = piece.rstrip(b"\r\n")
-                yield number, piece.removeprefix(b"\xef\xbb\xbf") if number == 1 else piece

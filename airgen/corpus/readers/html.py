@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from airgen.corpus.readers.character_encodings import Decoded, decoded_html
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html_tags import MAX_MARKS, bounded, is_xhtml
 from airgen.corpus.readers.reader import Place, Unusable
@@ -23,6 +22,7 @@ from airgen.corpus.readers.text_files import FileReader, damage
 from airgen.errors import CorpusError
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
+from airgen.text.character_encodings import Decoded, decoded_html
 
 __all__ = ["MAX_MARKS", "TITLE", "HtmlReader", "html_blocks", "html_page"]
 

@@ -15,22 +15,22 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from airgen.corpus.readers.character_encodings import decoded, encoding_of, is_wide, wide_lines
-from airgen.corpus.readers.files import PathReader, Raw, files, lines, opened
-from airgen.corpus.readers.json_rows import as_rows, elsewhere, one_row, parsed, rows_at
-from airgen.corpus.readers.reader import MAX_BYTES, Place, drop, left_out
-from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns, column
+from airgen.corpus.readers.files import PathReader, Raw, files, opened
+from airgen.corpus.readers.reader import Place, drop, left_out
+from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns
 from airgen.errors import CorpusError
 from airgen.mask_secrets import error_words
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
 from airgen.sequences import batched
 from airgen.settings.base import FILE
+from airgen.tables.cells import column
+from airgen.tables.json_files import json_value, lines, rows_over_lines
+from airgen.tables.json_rows import elsewhere, one_row, rows_at
+from airgen.text.character_encodings import encoding_of, is_wide, wide_lines
 
 REPEATED = "value of a name that comes again in the same object"
 _PART_BYTES = 1 << 20  # bytes
-_MAX_JSON_BYTES = 512 * 1024 * 1024
-_MAX_VALUES = 30_000_000  # maximum values in such a file, since each is an object in memory
 
 
 class JsonLinesReader(PathReader):
@@ -121,41 +121,6 @@ class JsonLinesReader(PathReader):
             return None
 
 
-def rows_over_lines(path: Path, language: str, limit: int) -> list[Any] | None:
-    """Return the rows of a file whose first line is no object, but a list, or the beginning of either.
-
-    None for JSON Lines, and for a file that is no JSON as a whole either.
-    """
-    for _, line in lines(path, limit):
-        if line is None or not line.strip(b"\x1e \t\r"):
-            continue
-        beginning = line.lstrip(b"\x1e \t\r")
-        try:
-            if not isinstance(json.loads(beginning.rstrip().removesuffix(b",")), list):
-                return None
-        except (ValueError, RecursionError):
-            pass
-        break
-    else:
-        return None
-    if beginning[:1] not in (b"{", b"["):
-        return None
-    try:
-        return as_rows(json_value(path, language)[0])
-    except CorpusError:
-        return None  # the lines say what is wrong
-
-
-def has_json_lines(path: Path) -> bool:
-    """Return whether a file has several lines, the first of which is an object. Raises CorpusError if damaged."""
-    written = (line for _, line in lines(path, MAX_BYTES) if line is None or line.strip())
-    first = next(written, None)
-    try:
-        return first is not None and isinstance(json.loads(first), dict) and next(written, b"") != b""
-    except (ValueError, RecursionError):
-        return False
-
-
 class JsonReader(PathReader):
     """A JSON file: a list of objects at `rows`, or what other tools write in its place.
 
@@ -201,31 +166,6 @@ class JsonReader(PathReader):
         texts = self.settings.fields.text
         names = [texts] if isinstance(texts, str) else texts
         return any(column(row, name) not in (None, "", []) for name in names)
-
-
-def json_value(
-    path: Path, language: str, most: int = _MAX_JSON_BYTES, repeated: list[str] | None = None
-) -> tuple[Any, bool]:
-    """Return the value of a JSON file, and whether bytes of it are not in its encoding.
-
-    `repeated` receives texts that are not read, because their name comes again in the same object.
-
-    Raises CorpusError for a file that is not JSON, and for one of more than `most` bytes.
-    """
-    with opened(path) as stream:
-        raw = stream.read(most + 1)
-    if len(raw) > most:
-        raise CorpusError(f"{path}: more than {most >> 20} MB of JSON; convert it to JSON Lines (kind: jsonl)")
-    if sum(raw.count(mark) for mark in (b",", b"{", b"[")) > _MAX_VALUES:
-        raise CorpusError(f"{path}: more than {_MAX_VALUES:,} JSON values; convert it to JSON Lines (kind: jsonl)")
-    try:
-        result = decoded(raw, "", language)
-    except UnicodeError as error:
-        raise CorpusError(f"{path}: its encoding is not known: save it in UTF-8") from error
-    try:
-        return parsed(result.text, repeated), result.damaged
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{path}: not JSON: {error}") from error
 
 
 def _elsewhere(texts: Sequence[tuple[str, str]], source: str) -> Dropped:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from airgen.corpus.readers.delimited import MAX_LINE, TableFile, open_table
 from airgen.corpus.readers.files import PathReader
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.markdown import markdown_page
@@ -29,7 +28,9 @@ from airgen.sequences import batched
 from airgen.settings.base import FILE, Settings
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import TableRow
+from airgen.tables.cells import column, text_of
 from airgen.tables.chats import messages_of, rich_text
+from airgen.tables.open_table import MAX_LINE, TableFile, open_table
 
 Scalar = str | int | bool
 
@@ -183,22 +184,6 @@ def stable_id(*parts: str) -> str:
     return text_key("\x1f".join(parts))[:16]
 
 
-def column(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a column, or None.
-
-    `a.b` is `b` of `a` or, if `a` is a list of objects, the list of their `b`.
-    """
-    if name in row:
-        return row[name]
-    value: Any = row
-    for part in name.split("."):
-        if isinstance(value, list):
-            value = [item.get(part) for item in value if isinstance(item, Mapping)]
-        else:
-            value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
 def row_document(
     row: Mapping[str, Any], fields: Fields, place: Place, source: str, position: str, metadata: Sequence[str] = ()
 ) -> Iterator[Document | Dropped]:
@@ -271,20 +256,6 @@ def row_document(
 def _shown(row: Mapping[str, Any]) -> str:
     """Return the texts of a dropped row."""
     return " | ".join(f"{name}: {value}" for name, value in list(row.items())[:50] if value not in (None, ""))[:SHOWN]
-
-
-def text_of(value: Any) -> Any:
-    """Decode bytes as UTF-8 text, since Parquet files by Spark, Hive and Impala do not mark text as such."""
-    if isinstance(value, list):
-        return [text_of(item) for item in value]
-    if isinstance(value, Mapping):
-        return {name: text_of(item) for name, item in value.items()}
-    if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode("utf-8")
-        except UnicodeDecodeError:
-            return value
-    return value
 
 
 def to_documents(

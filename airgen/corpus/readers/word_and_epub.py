@@ -18,7 +18,6 @@ from xml.etree import ElementTree
 from xml.parsers.expat import ExpatError
 from xml.sax import SAXException
 
-from airgen.corpus.readers.character_encodings import decoded_html
 from airgen.corpus.readers.html import MAX_MARKS, TITLE, html_page
 from airgen.corpus.readers.reader import Unusable, drop
 from airgen.corpus.readers.sections import Page, SectionSettings
@@ -26,6 +25,7 @@ from airgen.corpus.readers.text_files import FileReader, damage
 from airgen.corpus.readers.word_xml import WordFile
 from airgen.records import Document, Dropped
 from airgen.registry import load_extra
+from airgen.text.character_encodings import decoded_html
 
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, ExpatError, ElementTree.ParseError, SAXException, EOFError, OSError,

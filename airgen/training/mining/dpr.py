@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from airgen.corpus.readers.delimited import open_table
 from airgen.dataset.files import whole_file
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.breakdown import has_answer, token_line
 from airgen.keys import text_key
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.tables.open_table import open_table
 
 _PIECE_CHARACTERS = 1 << 20  # characters of a JSON list that are read at once
 _LONGEST_QUESTION = 1 << 26  # maximum characters of a question with its passages

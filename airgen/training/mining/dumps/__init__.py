@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen.corpus.cleaning.filters import normalise, normalise_line
-from airgen.corpus.readers.files import lines
 from airgen.keys import text_key
+from airgen.tables.json_files import lines
 from airgen.text.words import count_words
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, RefusedRow, SourcePassage
 

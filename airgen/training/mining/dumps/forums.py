@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from airgen.corpus.readers.files import lines
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.reader import Unusable
+from airgen.tables.json_files import lines
 from airgen.training.dataset_columns import TextTable
 from airgen.training.mining.dumps import (
     LONGEST_LINE,

@@ -21,43 +21,13 @@ from typing import Any
 
 from airgen.corpus.readers.files import opened
 from airgen.records import flat_text
-from airgen.tables import DelimitedTable, folded
+from airgen.tables import DelimitedTable
+from airgen.tables.vocabulary import column_named, names
 from airgen.training.mining.dumps import DumpReader, DumpRow, json_values, passage_id, plain, plain_line
 from airgen.training.mining.pairs import MinedPair, RefusedRow, SourcePassage
 
 KIND = "pair"
-_QUERY = ("query", "question", "anchor", "q", "sentence1", "sent0", "text1", "title", "prompt", "input")
-_POSITIVE = (
-    "positives",
-    "positive",
-    "pos",
-    "positive_passages",
-    "positive_ctxs",
-    "passage",
-    "passages",
-    "answer",
-    "answers",
-    "document",
-    "sentence2",
-    "sent1",
-    "text2",
-    "body",
-    "response",
-    "text",
-    "p",
-)
-_NEGATIVE = (
-    "negatives",
-    "negative",
-    "neg",
-    "negative_passages",
-    "hard_negative_ctxs",
-    "hard_negatives",
-    "hard_negative",
-    "hard_neg",
-    "sentence3",
-)
-_KNOWN = frozenset(map(folded, (*_QUERY, *_POSITIVE, *_NEGATIVE)))
+_KNOWN = frozenset(names("anchor", "positive", "negative"))
 _TABLES = (".csv", ".tsv", ".tab")
 
 
@@ -96,7 +66,7 @@ def _pairs_of(row: Any) -> Iterator[DumpRow]:
             listed = ", ".join([str(name)[:40] for name in row][:8])
             yield RefusedRow("row", f"no query and passage among its columns ({listed})")
             return
-        query, positives, negatives = (row.get(name) if name is not None else None for name in chosen)
+        query, positives, negatives = (row.get(name) for name in chosen)
     else:
         yield RefusedRow("row", "neither a list nor an object")
         return
@@ -110,15 +80,12 @@ def _pairs_of(row: Any) -> Iterator[DumpRow]:
         yield MinedPair(query_text, text, KIND, passage_id(KIND, text), negatives=others)
 
 
-def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
-    """Return the column names of query, positives and negatives, or None if one of the first two is missing."""
-    names = {folded(str(name)): name for name in row}
-    query = next((names[key] for key in map(folded, _QUERY) if key in names), None)
-    others = {key: name for key, name in names.items() if name != query}
-    positive, negative = (
-        next((others[key] for key in map(folded, known) if key in others), None) for known in (_POSITIVE, _NEGATIVE)
-    )
-    return None if query is None or positive is None else (query, positive, negative)
+def _chosen(row: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Return the columns of query, positives and negatives ("" if there is none), or None without the first two."""
+    query = column_named(tuple(map(str, row)), "anchor")
+    others = tuple(str(name) for name in row if name != query)
+    positive, negative = column_named(others, "positive"), column_named(others, "negative")
+    return (query, positive, negative) if query and positive else None
 
 
 def _texts(value: Any) -> list[str]:

@@ -16,12 +16,12 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from airgen.corpus.cleaning.filters import judge_language, judge_text
-from airgen.corpus.readers.character_encodings import decoded
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html import html_blocks
 from airgen.corpus.readers.reader import Unusable
 from airgen.errors import AirgenError, CorpusError
 from airgen.registry import load_extra
+from airgen.text.character_encodings import decoded
 from airgen.training.mining.dumps import (
     DumpReader,
     DumpRow,

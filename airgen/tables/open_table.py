@@ -15,21 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from airgen.corpus.readers.character_encodings import encoding_of, is_ebcdic, with_line_feeds
-from airgen.corpus.readers.files import opened
+from airgen.compressed_files import opened
 from airgen.errors import CorpusError
-from airgen.tables import DelimitedTable, TableDialect, TableRow, folded
+from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
+from airgen.tables.vocabulary import folded, names
+from airgen.text.character_encodings import encoding_of, is_ebcdic, with_line_feeds
 
 MAX_LINE = 64 * 1024 * 1024  # characters
 _MAX_EBCDIC_BYTES = 512 * 1024 * 1024
 _MAX_PREAMBLE_LINES = 25  # maximum number of lines before a header
-IDS = ("_id", "id", "doc_id", "docid", "key", "uuid", "number", "nr", "no", "ticket", "url")
-TITLES = ("title", "name", "subject", "headline", "heading", "summary", "question", "titel", "betreff", "titre")
-TEXTS = (
-    "text", "body", "content", "contents", "description", "passage", "article", "abstract", "answer", "markdown",
-    "html", "context", "page_content", "document", "documents",
-)  # fmt: skip
-USUAL_NAMES = frozenset(folded(name) for name in (*IDS, *TITLES, *TEXTS))
+USUAL_NAMES = frozenset(names("id", "document id", "number", "ticket", "title", "text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ def open_table(
     """
     detected, damaged = encoding_of(path, encoding, language)
     above: list[str] = []
-    with opened(path) as raw:
+    with opened(path, CorpusError) as raw:
         if is_ebcdic(detected):
             raw = io.BytesIO(with_line_feeds(raw.read(_MAX_EBCDIC_BYTES + 1), detected))
             if len(raw.getbuffer()) > _MAX_EBCDIC_BYTES:

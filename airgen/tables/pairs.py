@@ -9,8 +9,9 @@ All are read, compressed or not, without sniffing the names of files.
 
 import io
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,15 +19,14 @@ from typing import IO, Any, NamedTuple
 
 from airgen.compressed_files import PARQUET, binary_format, opened
 from airgen.errors import DatasetError
-from airgen.tables import DelimitedTable, folded
+from airgen.tables.delimited import DelimitedTable
+from airgen.tables.lines import LinePlace, numbered_lines
 from airgen.tables.parquet import parquet_rows
+from airgen.tables.vocabulary import column_named, folded, names
 from airgen.text.escaping import one_line
 
-QUERY = ("query-id", "query_id", "qid", "q_id", "topic", "topic_id", "queryid", "query")
-PASSAGE = (
-    "corpus-id", "corpus_id", "docno", "docid", "doc_id", "pid", "passage_id", "passageid", "document_id", "documentid",
-    "did", "doc", "document", "passage",
-)  # fmt: skip
+QUERY, PASSAGE = ("query id", "topic", "query"), ("document id", "document")
+"""The roles of the columns with the ids of a pair."""
 _MAX_BYTES = 1 << 30  # of JSON, which is read as a whole
 _MAX_LEVELS = 3  # of objects around {query: {passage: number}}
 _SHOWN = 8  # columns in an error
@@ -34,25 +34,21 @@ _SHOWN = 8  # columns in an error
 
 @dataclass(frozen=True)
 class PairNumbers:
-    """What the number of a pair is: the names of its column, most usual first, and its name in messages.
+    """What the number of a pair is: the role of its column, and its name in messages.
 
     Attributes:
         missing: The number of a pair in a file without such a column; None if the column is required.
         rank: Name of a column whose smallest number is the best, which is used if there is no other.
     """
 
-    names: tuple[str, ...]
+    roles: tuple[str, ...]
     what: str
     missing: float | None = None
     rank: str = ""
 
 
-LABELS = PairNumbers(
-    ("score", "relevance", "label", "rel", "rating", "grade", "judgment", "judgement", "qrel", "relevancy"),
-    "label",
-    missing=1.0,
-)
-SCORES = PairNumbers(("score", "scores", "sim", "similarity", "rsv", "relevance_score"), "score", rank="rank")
+LABELS = PairNumbers(("rating",), "label", missing=1.0)
+SCORES = PairNumbers(("score",), "score", rank="rank")
 
 
 class ScoredPair(NamedTuple):
@@ -89,6 +85,99 @@ def read_pairs(path: Path, numbers: PairNumbers) -> Iterator[ScoredPair] | None:
     return _table(path, numbers) if _is_table(line, numbers) else None
 
 
+def label_rows(path: Path) -> Iterator[tuple[LinePlace | str, str, str, float]]:
+    """Yield (place, query, passage, label) of each line of a file in a qrels format. Raises DatasetError."""
+    if (pairs := read_pairs(path, LABELS)) is not None:
+        for pair in pairs:
+            yield pair.where, pair.query, pair.passage, _label(pair.number, pair.where)
+        return
+    order: tuple[int, ...]
+    first, order, where = True, _FORMS[3], LinePlace(path)
+    for number, line in numbered_lines(path):
+        where.number = number
+        cells = _cells(line)
+        if len(cells) not in (3, 4):
+            raise DatasetError(f"{where}: {len(cells)} columns, but query-id, corpus-id and score are needed")
+        if first:
+            first, named = False, _header(cells)
+            if named is not None:
+                order = named
+                continue
+            order = _order(path)
+        if len(cells) != len(order):
+            raise DatasetError(f"{where}: {len(cells)} columns, but earlier lines have {len(order)}")
+        query, passage, label = (cells[place] for place in order[:3])
+        yield where, query, passage, _label(label, where)
+
+
+def _cells(line: str) -> list[str]:
+    """Split a line into cells. Between tabs, ids may contain spaces; in TREC qrels, any white space separates cells."""
+    cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+    return cells if len(cells) in (3, 4) else line.split()
+
+
+_FORMS: dict[int, tuple[int, ...]] = {
+    3: (0, 1, 2),
+    4: (0, 2, 3, 1),
+}  # query, passage, label, iteration: BEIR's and TREC's order
+_SAMPLED_LINES = 1000  # lines
+
+
+def _header(cells: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the positions of the query, passage, label and iteration columns if the line is a header, in any order."""
+    columns = [column_named(tuple(cells), *roles) for roles in (QUERY, PASSAGE, LABELS.roles)]
+    places = [cells.index(name) if name else -1 for name in columns]
+    if places[0] < 0 or places[2] < 0:
+        return None
+    unnamed = [place for place in range(len(cells)) if place not in places]
+    if places[1] < 0:
+        places[1] = unnamed.pop()  # a header whose name for the passage is not usual
+    return (*places, *unnamed)
+
+
+def _order(path: Path) -> tuple[int, ...]:
+    """Return the positions of the query, passage, label and iteration columns in a four-column file without a header.
+
+    This is TREC's order, unless the label column is constant and the iteration column is not. In that case, the label
+    is the only other column with few distinct numbers. Raises DatasetError if the order cannot be determined.
+    """
+    rows: list[list[str]] = []
+    for _, line in numbered_lines(path):
+        rows.append(_cells(line))
+        if len(rows) == _SAMPLED_LINES:
+            break
+    width = len(rows[0])
+    columns = [{row[place] for row in rows if len(row) == width} for place in range(width)]
+    if width == 3 or len(columns[1]) == 1 or len(columns[3]) > 1:
+        return _FORMS[width]
+    if all(map(_is_small, columns[2])):  # query, passage, label, iteration: as data frames are written
+        return (0, 1, 2, 3)
+    if len(rows) > 1 and len(columns[1]) < len(rows) and all(map(_is_small, columns[1])):
+        return _FORMS[width]  # iterations that count
+    raise DatasetError(
+        f"{path}: four columns in an unknown order (TREC's is query, iteration, passage, label): give them a header: "
+        "query-id, corpus-id, score"
+    )
+
+
+def _is_small(text: str) -> bool:
+    return len(text) <= 4 and text.lstrip("-").replace(".", "", 1).isdigit() and -10 <= float(text) <= 10
+
+
+def _label(value: object, where: LinePlace | str) -> float:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError
+        label = float(value)
+    except (ValueError, OverflowError):  # an integer can be too large for a float
+        raise DatasetError(
+            f"{where}: label {value!r} is not a number (map words to numbers; 0 means not relevant)"
+        ) from None
+    if not math.isfinite(label):
+        raise DatasetError(f"{where}: label {value!r} is not a finite number")
+    return label
+
+
 def _is_line(line: str, numbers: PairNumbers) -> bool:
     """Return whether a line consists of ids and a number in TREC's or BEIR's order, without commas between them."""
     places = {6: (4,), 3: (2,)} if numbers.rank else {4: (2, 3), 3: (2,)}
@@ -101,9 +190,9 @@ def _is_line(line: str, numbers: PairNumbers) -> bool:
 def _is_table(line: str, numbers: PairNumbers) -> bool:
     """Return whether a first line needs a parser of tables: a header of many columns or in quotes, or commas."""
     if "\t" in line:
-        names = {folded(cell) for cell in line.split("\t")}
-        special = len(names) > 4 or '"' in line or numbers.rank != ""
-        return special and all(names & set(map(folded, usual)) for usual in (QUERY, PASSAGE))
+        cells = tuple(line.split("\t"))
+        special = len(set(cells)) > 4 or '"' in line or numbers.rank != ""
+        return special and all(column_named(cells, *roles) for roles in (QUERY, PASSAGE))
     if len(line.split()) in (3, 4, 6) and not all(word.endswith((",", ";")) for word in line.split()[:2]):
         return False
     return max(map(line.count, ",;|")) >= 1
@@ -113,7 +202,7 @@ def _table(path: Path, numbers: PairNumbers) -> Iterator[ScoredPair]:
     with opened(path, DatasetError) as raw:
         lines = io.TextIOWrapper(raw, "utf-8-sig", newline="")
         try:
-            known = {folded(name) for name in (*QUERY, *PASSAGE, *numbers.names)}
+            known = {*names(*QUERY, *PASSAGE, *numbers.roles)}
             table = DelimitedTable(iter(lines), known=known, tabs=".tsv" in path.suffixes)
             rows = _regular(path, table)
             if table.dialect.header:
@@ -209,13 +298,13 @@ class _Columns:
 
 
 def _columns(row: Mapping[str, Any], numbers: PairNumbers, where: str) -> _Columns:
-    query, passage = _named(row, QUERY), _named(row, PASSAGE)
-    number = _named(row, numbers.names) or (_named(row, (numbers.rank,)) if numbers.rank else "")
+    query, passage, number = _named(row, *QUERY), _named(row, *PASSAGE), _named(row, *numbers.roles)
+    number = number or (_named(row, numbers.rank) if numbers.rank else "")
     if query and not passage:
         for name, value in row.items():
             if isinstance(value, list) and value and isinstance(value[0], Mapping):
-                inside = _named(value[0], PASSAGE) or _named(value[0], ("_id", "id"))
-                of_inside = _named(value[0], numbers.names)
+                inside = _named(value[0], *PASSAGE, "id")
+                of_inside = _named(value[0], *numbers.roles)
                 if inside and (of_inside or numbers.missing is not None):
                     return _Columns(query, inside, of_inside, numbers, inner=name)
     if query and passage and (number or numbers.missing is not None):
@@ -224,10 +313,9 @@ def _columns(row: Mapping[str, Any], numbers: PairNumbers, where: str) -> _Colum
     raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {shown}")
 
 
-def _named(row: Mapping[str, Any], names: Collection[str]) -> str:
-    """Return the column with the most usual of these names, or ""."""
-    by_name = {folded(str(name)): str(name) for name in row}
-    return next((by_name[folded(name)] for name in names if folded(name) in by_name), "")
+def _named(row: Mapping[str, Any], *roles: str) -> str:
+    """Return the column with the most usual name of these roles, or ""."""
+    return column_named(tuple(row), *roles)
 
 
 def _plain_id(value: Any, where: str) -> str:
@@ -260,7 +348,7 @@ def _has_objects(path: Path) -> bool:
         value = json.loads(first)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and (more or bool(_named(value, QUERY)))
+    return isinstance(value, dict) and (more or bool(_named(value, *QUERY)))
 
 
 def _json_lines(path: Path, stream: IO[bytes], numbers: PairNumbers) -> Iterator[ScoredPair]:

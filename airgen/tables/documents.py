@@ -17,17 +17,17 @@ from typing import Any
 
 import duckdb
 
-from airgen.corpus.readers.character_encodings import decoded
-from airgen.corpus.readers.delimited import IDS, TEXTS, TITLES, open_table
-from airgen.corpus.readers.files import lines
-from airgen.corpus.readers.json_records import json_value, rows_over_lines
-from airgen.corpus.readers.json_rows import find_rows
-from airgen.corpus.readers.tabular import column, text_of
 from airgen.errors import CorpusError
 from airgen.records import storable
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import Role, TableColumn, choose, columns_of
+from airgen.tables.cells import column, text_of
 from airgen.tables.chats import messages_of, rich_text
+from airgen.tables.json_files import json_value, lines, rows_over_lines
+from airgen.tables.json_rows import find_rows
+from airgen.tables.open_table import open_table
+from airgen.tables.vocabulary import folded, names
+from airgen.text.character_encodings import decoded
 
 _SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # rows and bytes read at the beginning of a file
 _MAX_VALUE_CHARACTERS = 4096  # characters per value, because a Parquet file of some kilobytes can hold gigabytes
@@ -77,11 +77,11 @@ def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
 def _find_text_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
     """Return the column with the longest texts, preferring usual names for texts; in a FAQ, the answers."""
     all_lengths = _lengths(columns)
-    lengths = {name: mean for name, mean in all_lengths.items() if mean >= 20 or _is_named(name, TEXTS)} or all_lengths
-    answers = [column for column in columns if column.name in all_lengths and column.words & _ANSWERS]
+    lengths = {name: mean for name, mean in all_lengths.items() if mean >= 20 or _is_named(name, "text")} or all_lengths
+    answers = [column for column in columns if column.name in all_lengths and column.words & {*names("answer")}]
     if answers and any(is_question(column.name) for column in columns):
         return max(answers, key=lambda column: all_lengths[column.name])
-    best = max(lengths, key=lambda name: (lengths[name] * (3 if _is_named(name, TEXTS) else 1), name), default=None)
+    best = max(lengths, key=lambda name: (lengths[name] * (3 if _is_named(name, "text") else 1), name), default=None)
     return next((column for column in columns if column.name == best), None)
 
 
@@ -91,30 +91,22 @@ def _find_title_column(columns: Sequence[TableColumn], chosen: Mapping[str, Tabl
         return None
     most = _lengths([text])[text.name]
     plain = [column for column in columns if column.values and all(isinstance(value, str) for value in column.values)]
-    titles = [column for column in plain if _is_named(column.name, TITLES) and _lengths([column])[column.name] < most]
-    questions = [column for column in plain if is_question(column.name) and text.words & _ANSWERS]
+    titles = [column for column in plain if _is_named(column.name, "title") and _lengths([column])[column.name] < most]
+    questions = [column for column in plain if is_question(column.name) and text.words & {*names("answer")}]
     return next(iter(questions + titles), None)
 
 
 def _find_id_column(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-    ids = [column for column in columns if _is_named(column.name, IDS) and _identifies(column.values, column.rows)]
-    rank_of = lambda column: next(rank for rank, known in enumerate(IDS) if known in _words(column.name))  # noqa: E731
-    return min(ids, key=rank_of, default=None)
+    ids = [column for column in columns if _is_named(column.name, *_IDS) and _identifies(column.values, column.rows)]
+    usual = names(*_IDS)
+    return min(
+        ids,
+        key=lambda column: (column.name != "_id", min(map(usual.index, _words(column.name) & {*usual}))),
+        default=None,
+    )
 
 
-_ANSWERS = {
-    "answer",
-    "response",
-    "reply",
-    "antwort",
-    "antworten",
-    "réponse",
-    "reponse",
-    "respuesta",
-    "risposta",
-    "ответ",
-}
-_QUESTIONS = ("question", "frage", "pregunta", "domanda", "вопрос", "问题", "質問")
+_IDS = ("id", "document id", "number", "ticket")
 _ROLES = {
     "text": Role("the text", guess=_find_text_column),
     "title": Role("the title", guess=_find_title_column),
@@ -124,7 +116,7 @@ _ROLES = {
 
 def is_question(name: str) -> bool:
     """Return whether a column has a usual name for questions."""
-    return any(word in name.casefold() for word in _QUESTIONS)
+    return any(word in name.casefold() for word in names("question"))
 
 
 def _joined(value: Any) -> str:
@@ -177,11 +169,11 @@ def _identifies(values: Sequence[Any], rows: int) -> bool:
 
 def _words(name: str) -> set[str]:
     low = name.lower()
-    return {low, *low.replace("-", "_").replace(" ", "_").replace(".", "_").split("_")}
+    return {folded(low), *low.replace("-", "_").replace(" ", "_").replace(".", "_").split("_")}
 
 
-def _is_named(name: str, known: Sequence[str]) -> bool:
-    return bool(_words(name) & set(known))
+def _is_named(name: str, *roles: str) -> bool:
+    return bool(_words(name) & {*names(*roles)})
 
 
 def first_rows(path: Path, kind: str) -> list[Row]:

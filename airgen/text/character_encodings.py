@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from airgen.corpus.readers.files import opened
+from airgen.compressed_files import opened
 from airgen.errors import CorpusError
 
 _MARKS = (
@@ -266,7 +266,7 @@ def text_codec(name: str) -> str:
 def wide_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the numbered lines of a UTF-16 or UTF-32 file in UTF-8, like `files.lines`."""
     name, _ = encoding_of(path, "", "")
-    with opened(path) as raw:
+    with opened(path, CorpusError) as raw:
         stream = io.TextIOWrapper(raw, name, "replace", newline="\n")
         try:
             for number, line in enumerate(iter(lambda: stream.readline(limit + 1), ""), 1):
@@ -294,7 +294,7 @@ def encoding_of(path: Path, named: str, language: str) -> tuple[str, bool]:
     except LookupError:
         raise CorpusError(f"{path}: reader.encoding: {named!r} is not an encoding") from None
     decoder, sample, odd = codecs.getincrementaldecoder("utf-8")(), b"", b""
-    with opened(path) as raw:
+    with opened(path, CorpusError) as raw:
         while piece := raw.read(_READ_BYTES):
             if not sample and (marked := _marked(piece)):
                 return marked, False

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from airgen.corpus.readers.delimited import TEXTS, USUAL_NAMES
-from airgen.tables import folded, frame_rows, is_usual
+from airgen.tables.frames import frame_rows, is_usual
+from airgen.tables.open_table import USUAL_NAMES
+from airgen.tables.vocabulary import is_named
 
 KEY, VALUE = "key", "value"
 """The columns of rows made from an object's members: name and value."""
@@ -190,7 +191,7 @@ def _text_size(rows: Sequence[Row], *, alone: bool) -> float:
         for name, size in _sizes(row, "", 0 if alone else 3):
             sizes[name] = sizes.get(name, 0.0) + size
     weighted = (
-        size * (_NAMED_WEIGHT if folded(name.rpartition(".")[2]) in TEXTS else 1) for name, size in sizes.items()
+        size * (_NAMED_WEIGHT if is_named(name.rpartition(".")[2], "text") else 1) for name, size in sizes.items()
     )
     return max(weighted, default=0.0) * len(rows) / max(min(len(rows), _SAMPLE_ROWS), 1)
 

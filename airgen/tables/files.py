@@ -21,12 +21,13 @@ from typing import Any
 import yaml
 
 from airgen.compressed_files import PARQUET, binary_format, opened
-from airgen.corpus.readers.character_encodings import decoded
 from airgen.errors import DatasetError
 from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
 from airgen.tables.chats import conversation
 from airgen.tables.parquet import parquet_rows
 from airgen.tables.values import VALUE
+from airgen.tables.vocabulary import is_named
+from airgen.text.character_encodings import decoded
 
 MAX_BYTES = 256 << 20  # of a file, after inflation
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -338,15 +339,12 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool, chats: b
     return OwnTable(path, "jsonl", [(number, flat(row)) for number, row in rows])
 
 
-_ASKED = {"query", "question", "prompt", "userinput", "userquery", "searchquery", "searchterm", "instruction"}
-
-
 def _of_chats(path: Path, form: str, rows: Sequence[tuple[int, Any]]) -> OwnTable | None:
     """Return the messages that people wrote in conversations, each a row; None if rows hold no conversations, or have
     a query beside them."""
     if not rows or not all(isinstance(row, Mapping) for _, row in rows):
         return None
-    if any(folded(name) in _ASKED and isinstance(value, str) for _, row in rows for name, value in row.items()):
+    if any(is_named(name, "asked") and isinstance(value, str) for _, row in rows for name, value in row.items()):
         return None
     held = [(number, inner) for number, row in rows if (inner := conversation(row)) is not None]
     conversations = [pair for pair in held if any(message.is_by_person for message in pair[1][1])]
