@@ -1,7 +1,6 @@
-"""Where torch runs: choose the device, the dtype of a model's weights and the batch size, and release memory.
+"""Where torch runs: choose the device and the batch size, and release memory.
 
     device = check_device("cuda:1", "the model e5")
-    dtype = chosen_dtype("auto", device, own="fp32")            # bf16 on a GPU that has it
     vectors, batch = halving(lambda size: model.encode(texts, batch_size=size), 256)
 
 torch is imported only if there may be a GPU. ROCm GPUs are also called cuda.
@@ -9,7 +8,6 @@ torch is imported only if there may be a GPU. ROCm GPUs are also called cuda.
 
 import gc
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,34 +98,9 @@ def own_dtype(config: Mapping[str, Any]) -> str:
     return dtype_name(dtype) if dtype else own_dtype(inner) if isinstance(inner, dict) and inner else "fp32"
 
 
-def chosen_dtype(wanted: Dtype, gpu: bool, own: str) -> str:
-    """Return the dtype of the weights, or "" to leave the choice to the library.
-
-    Args:
-        wanted: The setting. `auto` is half precision on a GPU and the files' own dtype on a CPU.
-        gpu: Whether the model runs on a GPU.
-        own: The dtype of the files, or "" for a quantised model. Files in half precision keep their dtype on a GPU.
-    """
-    if wanted != "auto":
-        return wanted
-    if not gpu or not own:
-        return own
-    has_bf16 = bool(load_extra("torch", "a neural model").cuda.is_bf16_supported(including_emulation=False))
-    if own == "fp16" or not has_bf16:
-        return "fp16"
-    return "bf16"
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read the config.json of a transformers model, or of the first module of a sentence-transformers model."""
-    for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # loading the model reports the error
-            continue
-        if isinstance(config, dict) and ("model_type" in config or "architectures" in config):
-            return config
-    return {}
+def has_bf16() -> bool:
+    """Return whether the GPU computes in bf16 itself. A GPU is needed."""
+    return bool(load_extra("torch", "a neural model").cuda.is_bf16_supported(including_emulation=False))
 
 
 def tokens_that_fit(model: Any, length: int) -> int:

@@ -214,7 +214,7 @@ def _add_value(value: Any, total: Any) -> bool:
 
 
 def _weights(model: Any) -> str:
-    """Hash a torch model's weights, along with the settings of sentence-transformers."""
+    """Hash a torch model's weights, its modules, and the settings of sentence-transformers."""
     total = hashlib.blake2b(digest_size=8)
     for name, weights in sorted(model.state_dict().items()):
         total.update(name.encode())
@@ -224,8 +224,9 @@ def _weights(model: Any) -> str:
             total.update(array.flatten().view(_bytes_of(array)).numpy().tobytes())
         else:
             total.update(repr(weights).encode())
-    beside = {name: getattr(model, name, None) for name in ("max_seq_length", "prompts", "default_prompt_name")}
-    total.update(repr(sorted(beside.items())).encode())
+    names = ("max_seq_length", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
+    total.update(repr([getattr(model, name, None) for name in names]).encode())
+    total.update(repr(model).encode())  # which names the pooling
     return total.hexdigest()
 
 

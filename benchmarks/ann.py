@@ -53,7 +53,7 @@ def kinds(count: int) -> Iterator[tuple[str, str, dict[str, float]]]:
         yield f"IVF{lists},PQ{codes}, nprobe 32", f"IVF{lists},PQ{codes}", {"nprobe": 32}
 
 
-def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
+def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Write vectors to disk, and return queries from the same centres."""
     draw = np.random.default_rng(0)
     centres = draw.standard_normal((max(4, int(count**0.5)), dim), dtype=np.float32)
@@ -63,11 +63,11 @@ def clustered(path: Path, count: int, dim: int, queries: int) -> tuple[NDArray[n
         rows = rows + 0.5 * draw.standard_normal((size, dim), dtype=np.float32)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    rows = np.memmap(path, np.float16, "w+", shape=(count, dim))
+    rows = np.memmap(path, np.float32, "w+", shape=(count, dim))
     for first in range(0, count, 65_536):
         rows[first : first + 65_536] = some(min(65_536, count - first))
     rows.flush()
-    return np.memmap(path, np.float16, "r", shape=(count, dim)), some(queries)
+    return np.memmap(path, np.float32, "r", shape=(count, dim)), some(queries)
 
 
 def timed(work: Callable[[], Hits]) -> tuple[float, Hits]:
@@ -86,7 +86,7 @@ def chosen(count: int, only: Sequence[str]) -> list[tuple[str, str, dict[str, fl
 
 
 def compare(
-    rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str] = ()
+    rows: NDArray[np.float32], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str] = ()
 ) -> list[dict[str, object]]:
     """Return a row for exact search and for each index."""
     search(rows, queries, K)  # compiles
@@ -117,7 +117,7 @@ def compare(
 
 
 def shards(
-    rows: NDArray[np.float16], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str], workers: int
+    rows: NDArray[np.float32], file: Path, queries: NDArray[np.float32], folder: Path, only: Sequence[str], workers: int
 ) -> list[dict[str, object]]:
     """One row for exact search and for each index in as many parts as workers: are the hits of both ways equal?"""
     import ray
@@ -203,15 +203,15 @@ def main() -> None:
         corpus = Corpus.from_passages(dataset.passages(), "en")
         embedder = load_embedder(asked.embedder)
         with tempfile.TemporaryDirectory() as name:
-            file = Path(name) / "rows.f16"
-            embedder.encode(list(corpus.full_texts), "passage").astype(np.float16).tofile(file)
-            rows = np.memmap(file, np.float16, "r").reshape(len(corpus), embedder.dim)
+            file = Path(name) / "rows.f32"
+            embedder.encode(list(corpus.full_texts), "passage").astype(np.float32).tofile(file)
+            rows = np.memmap(file, np.float32, "r").reshape(len(corpus), embedder.dim)
             queries = embedder.encode([query.text for query in dataset.queries("test").values()], "query")
             found[dataset.name] = compare(rows, file, queries, Path(name), asked.only)
     for count in asked.passages if asked.what != "collection" else ():
         with tempfile.TemporaryDirectory() as name:
             if asked.what != "words":
-                file = Path(name) / "rows.f16"
+                file = Path(name) / "rows.f32"
                 rows, queries = clustered(file, count, asked.dim, asked.queries)
             if asked.what == "vectors":
                 found[str(count)] = compare(rows, file, queries, Path(name), asked.only)

@@ -232,7 +232,7 @@ def searches(world: World) -> Iterator[Row]:
     """Measure exact dense search and MaxSim: time, and bitwise equality with the CPU."""
     draw = np.random.default_rng(0)
     count, dim, k = (20_000, 64, 100) if world.small else (1_000_000, 768, 1000)
-    rows = np.empty((count, dim), np.float16)
+    rows = np.empty((count, dim), np.float32)
     for first in range(0, count, 50_000):
         part = draw.standard_normal((min(50_000, count - first), dim), dtype=np.float32)
         rows[first : first + len(part)] = part / np.linalg.norm(part, axis=1, keepdims=True)

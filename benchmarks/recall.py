@@ -30,11 +30,11 @@ from airgen.retrievers.hits import Hits
 DIM = 384
 
 
-def make(count: int, seed: int, path: Path | None = None) -> NDArray[np.float16]:
+def make(count: int, seed: int, path: Path | None = None) -> NDArray[np.float32]:
     """Make random unit vectors, on disk if a path is given."""
     rng = np.random.default_rng(seed)
-    rows: NDArray[np.float16] = (
-        np.memmap(path, np.float16, "w+", shape=(count, DIM)) if path else np.empty((count, DIM), np.float16)
+    rows: NDArray[np.float32] = (
+        np.memmap(path, np.float32, "w+", shape=(count, DIM)) if path else np.empty((count, DIM), np.float32)
     )
     for first in range(0, count, 65536):
         some = rng.standard_normal((min(65536, count - first), DIM), dtype=np.float32)
@@ -67,7 +67,7 @@ def main() -> None:
         torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        rows = make(asked.passages, 0, Path(folder) / "rows.f16")
+        rows = make(asked.passages, 0, Path(folder) / "rows.f32")
         queries = make(asked.queries, 1).astype(np.float32)
         index = faiss.IndexFlatIP(DIM)
         index.add(np.ascontiguousarray(rows, np.float32))

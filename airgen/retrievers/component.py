@@ -117,7 +117,8 @@ class Component:
 
     def described(self, family: str, *names: str) -> dict[str, object]:
         """Return the family and the named settings, for `describe`."""
-        return {"family": family, **self.settings.model_dump(include=set(names))}
+        rules = {"rules": self.settings.rules} if self.settings.rules else {}
+        return {"family": family, **rules, **self.settings.model_dump(include=set(names))}
 
     @property
     def facts(self) -> ModelFacts:

@@ -26,13 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen import devices
 from airgen.errors import ModelError
 from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import TorchModel, loaded, quiet_transformers, torch_facts
 from airgen.retrievers.encoding_cache import Arrays
+from airgen.retrievers.known_prompts import known_prompts
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.model_facts import ModelFacts
-from airgen.retrievers.model_output import checked_scores, finite, half, unit_rows
+from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
@@ -99,9 +101,18 @@ class FlagModel(TorchModel):
 
     @property
     def _half(self) -> dict[str, bool]:
-        """Return the dtype as the library's argument."""
-        dtype = self.precision.get("dtype")
+        """Return the dtype as the library's argument. By default, it is that of the files."""
+        dtype = self.precision.get("dtype") or devices.own_dtype(self._config())
         return {"use_fp16": dtype == "fp16", "use_bf16": dtype == "bf16"}
+
+    def _limit(self, model: Any) -> None:
+        """Let an embedder read as many tokens as the model supports, or as the settings say if that is less."""
+        own = int(model.tokenizer.model_max_length)
+        positions = int(self._config().get("max_position_embeddings", own))
+        if self._config().get("model_type") in ("roberta", "xlm-roberta", "camembert"):
+            positions -= 2  # whose positions begin at 2
+        most = min(own, positions, getattr(self.settings, "max_length", None) or own)
+        model.query_max_length = model.passage_max_length = most
 
     def _made(self, make: Any, **settings: Any) -> Any:
         with quiet_transformers(), _quietly():
@@ -176,13 +187,13 @@ class BgeM3(FlagModel):
         """Settings of bge-m3.
 
         Attributes:
-            max_length: Maximum number of tokens, up to 8,192.
+            max_length: Maximum number of tokens. Default: what the model supports, which is 8,192 for bge-m3.
             keep: Other outputs that each pass saves in the cache, for systems with the same model that run later.
                 Vectors and sparse rows are small, but token vectors take 2 KB per token.
         """
 
         model: Annotated[str, MODEL] = "BAAI/bge-m3"
-        max_length: int = Field(default=512, ge=3, le=8192)
+        max_length: int | None = Field(default=None, ge=3, le=8192)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
         keep: Annotated[tuple[Literal["vectors", "rows", "tokens"], ...], SPEED] = ("vectors", "rows")
 
@@ -208,9 +219,8 @@ class BgeM3(FlagModel):
         if encoder is None:
             library = _library(f"the model {self.name!r}")
             settings = {**self._half, "devices": _device(library, self.settings.device)}
-            limit = min(self.settings.max_length, int(self._config().get("max_position_embeddings", 1 << 20)) - 2)
-            lengths = {"query_max_length": limit, "passage_max_length": limit}
-            encoder = _Encoder(self._made(library.BGEM3FlagModel, **settings, **lengths))
+            encoder = _Encoder(self._made(library.BGEM3FlagModel, **settings))
+            self._limit(encoder.model)
             _ENCODERS[self._key] = encoder
         return encoder
 
@@ -223,7 +233,7 @@ class BgeM3(FlagModel):
 
     @cached_property
     def model(self) -> Any:
-        """Return Return FlagEmbedding's `BGEM3FlagModel`."""
+        """Return FlagEmbedding's `BGEM3FlagModel`."""
         return self._encoder.model
 
     @cached_property
@@ -253,7 +263,7 @@ class BgeM3(FlagModel):
         if form == "rows":
             terms, weights = value
             return terms, weights
-        return (half(value, self.name),) if form == "vectors" else (token_rows(value),)
+        return (value,) if form == "vectors" else (token_rows(value),)
 
     def _own(self, texts: Sequence[str], kind: TextKind) -> Any:
         live = {other.form for other in list(_LIVE) if other._key == self._key} if kind == "query" else ()
@@ -306,10 +316,12 @@ class FlagEmbedder(FlagModel):
         Attributes:
             model_class: Class of a model that the library does not know by name.
             pooling: Pooling of a model that the library does not know by name.
-            instruction: Instruction for queries, in the format with which the model was trained.
+            max_length: Maximum number of tokens. Default: what the model supports.
+            instruction: Instruction for queries, in the format with which the model was trained. Default: the one in
+                the model card.
         """
 
-        max_length: int = Field(default=512, ge=1)
+        max_length: int | None = Field(default=None, ge=1)
         batch_size: Annotated[int, SPEED] = Field(default=32, ge=1)
         instruction: str | None = None
         model_class: Literal["encoder-only-base", "decoder-only-base", "decoder-only-icl"] | None = None
@@ -327,8 +339,6 @@ class FlagEmbedder(FlagModel):
             **self._half,
             "devices": _device(library, chosen.device),
             "query_instruction_for_retrieval": chosen.instruction,
-            "query_max_length": chosen.max_length,
-            "passage_max_length": chosen.max_length,
             "trust_remote_code": False,
             "batch_size": chosen.batch_size,
         }
@@ -341,7 +351,12 @@ class FlagEmbedder(FlagModel):
                 f"{self.name} is not a name that FlagEmbedding knows: set `model_class` and `pooling`, or `kind: "
                 f"sentence-transformers`"
             )
-        return self._made(library.FlagAutoModel.from_finetuned, **settings)
+        card = known_prompts(self.name)
+        if chosen.instruction is None and card is not None and card.query:  # which includes the format
+            settings |= {"query_instruction_for_retrieval": card.query, "query_instruction_format": "{}{}"}
+        model = self._made(library.FlagAutoModel.from_finetuned, **settings)
+        self._limit(model)
+        return model
 
     @cached_property
     def dim(self) -> int:
@@ -383,7 +398,7 @@ class FlagReranker(FlagModel):
 
         Attributes:
             model_class: The model's scoring method. Default: according to its name or config.json.
-            max_length: Maximum number of tokens per pair.
+            max_length: Maximum number of tokens per pair. Default: the library's, which is 512.
             query_max_length: Maximum number of tokens of the query. Default: three quarters of `max_length`.
             cutoff_layer: Layer whose score is used, for a layer-wise model. Default: the last.
             prompt: The prompt for an LLM. Default: the prompt with which it was trained.
@@ -391,7 +406,7 @@ class FlagReranker(FlagModel):
 
         model: Annotated[str, MODEL] = "BAAI/bge-reranker-large"
         model_class: RerankerClass | None = None
-        max_length: int = Field(default=512, ge=4)
+        max_length: int | None = Field(default=None, ge=4)
         query_max_length: int | None = Field(default=None, ge=1)
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
         cutoff_layer: int | None = Field(default=None, ge=1)
@@ -418,27 +433,22 @@ class FlagReranker(FlagModel):
         reason = f"its config.json names {', '.join(names) or 'no architecture'}"
         raise ModelError(f"{self.name} is not a re-ranker ({reason}): name another model, or set `model_class`")
 
-    @property
-    def precision(self) -> dict[str, object]:
-        """Return fp16 or fp32, the only dtypes in which the library runs cross-encoders."""
-        settings = super().precision
-        names = [*(self._hub_config.get("architectures") or ()), self.settings.model_class]
-        cross = any(str(name).endswith(("ForSequenceClassification", "encoder-only-base")) for name in names)
-        return {**settings, "dtype": "fp16"} if cross and settings.get("dtype") == "bf16" else settings
-
     @cached_property
     def model(self) -> Any:
-        """Return Return FlagEmbedding's re-ranker."""
+        """Return FlagEmbedding's re-ranker."""
         kind, chosen = self._class(), self.settings
         library = _library(f"the re-ranker {self.name!r}")
         device = _device(library, chosen.device)
+        half = self._half
+        if kind == "encoder-only-base":  # which the library runs in fp16 or fp32 only
+            half = {"use_fp16": any(half.values()), "use_bf16": False}
         settings: dict[str, Any] = {
             "model_class": kind,
-            **self._half,
+            **half,
             "devices": device,
             "trust_remote_code": False,
             "batch_size": chosen.batch_size or (_CPU_BATCH if device == "cpu" else _GPU_BATCH),
-            "max_length": chosen.max_length,
+            **({} if chosen.max_length is None else {"max_length": chosen.max_length}),
             "query_max_length": chosen.query_max_length,
         }
         if kind != "encoder-only-base":

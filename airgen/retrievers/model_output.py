@@ -25,18 +25,6 @@ def as_vectors(vectors: Any, model: str) -> NDArray[np.float32]:
         raise ModelError(f"{model} returned vectors that are not numbers ({one_line(error, 100)})") from None
 
 
-def half(vectors: NDArray[Any], model: str) -> NDArray[np.float16]:
-    """Convert vectors to fp16. Raises ModelError for numbers that exceed its range."""
-    with np.errstate(over="ignore"):
-        converted = vectors.astype(np.float16)
-    if not np.isfinite(converted).all():
-        raise ModelError(
-            f"{model} returned a number of {np.abs(vectors).max():,.0f}, but vectors are stored in fp16, whose "
-            f"maximum is 65,504: set `similarity: cosine` for the model"
-        )
-    return converted
-
-
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale rows to length 1. Rows of zeros are unchanged."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)

@@ -17,7 +17,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.embedders import LibraryModel
 from airgen.retrievers.encoding_cache import Memo
-from airgen.retrievers.model_output import checked_scores, half
+from airgen.retrievers.model_output import checked_scores
 from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED
@@ -58,11 +58,11 @@ class CrossEncoder(LibraryModel):
         """Settings of a cross-encoder.
 
         Attributes:
-            max_length: Maximum number of tokens per pair.
+            max_length: Maximum number of tokens per pair. Default: the model's own.
             batch_size: Pairs per batch. Default: a fixed number of tokens on a CPU, and as many pairs as fit on a GPU.
         """
 
-        max_length: int = Field(default=512, ge=1)
+        max_length: int | None = Field(default=None, ge=1)
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
@@ -98,7 +98,7 @@ class CrossEncoder(LibraryModel):
             [query for query, _ in pairs],
             [passage for _, passage in pairs],
             truncation=True,
-            max_length=self.settings.max_length,
+            max_length=model.max_seq_length,
             padding=False,
         )
         lengths = [len(ids) for ids in encoded["input_ids"]]
@@ -194,7 +194,7 @@ class DenseReranker(Component):
             return np.zeros(0, np.float32)
         left = np.stack([row for (row,) in self._encode([query for query, _ in pairs], "query")])
         right = np.stack([row for (row,) in self._encode([passage for _, passage in pairs], "passage")])
-        return checked_scores(inner_products(left, half(right, self.embedder.name)), len(pairs), self.name)
+        return checked_scores(inner_products(left, right), len(pairs), self.name)
 
     def describe(self) -> Mapping[str, object]:
-        return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}
+        return {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp32"}

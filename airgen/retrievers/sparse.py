@@ -98,7 +98,7 @@ class SparseEncoder(LibraryModel):
             max_length: Maximum number of tokens. Default: the model's own limit.
         """
 
-        max_length: int | None = Field(default=256, ge=1)
+        max_length: int | None = Field(default=None, ge=1)
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
 
     settings: Settings
@@ -126,6 +126,8 @@ class SparseEncoder(LibraryModel):
             # Select on the GPU, so that only a few terms of the vocabulary are copied from it.
             rows, terms = (impacts > 0).nonzero(as_tuple=True)
             weights, columns = as_array(impacts[rows, terms]), terms.cpu().numpy().astype(np.int32)
+            if model.similarity_fn_name == "cosine":
+                weights = weights / as_array(impacts[rows].float().norm(dim=1)).clip(1e-12)
             ends = np.cumsum(np.bincount(rows.cpu().numpy(), minlength=len(inputs)))[:-1]
             return list(zip(np.split(columns, ends), np.split(weights, ends), strict=True))
 

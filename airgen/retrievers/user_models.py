@@ -8,6 +8,7 @@ Output is checked at once: the number of vectors, their dimension, and that numb
 reported on one line with its location.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
@@ -89,6 +90,18 @@ class OwnEmbedder(Own):
             )
 
     @cached_property
+    def _library(self) -> Any:
+        """Return the embedder that runs a SentenceTransformer as it runs one by name, or None for other objects."""
+        if not _is_of(self.own, "SentenceTransformer"):
+            return None
+        from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder, given_name
+
+        similarity, device = self.settings.similarity, str(self.own.device)
+        embedder = SentenceTransformersEmbedder(given_name(self.own), similarity=similarity, device=device)
+        embedder.model = self.own
+        return embedder
+
+    @cached_property
     def _encode(self) -> Encode:
         encode = _encoder(self.own)
         if encode is None:
@@ -98,6 +111,8 @@ class OwnEmbedder(Own):
     @cached_property
     def dim(self) -> int:
         """Return the length of a vector, which is determined by embedding two texts."""
+        if self._library is not None:
+            return int(self._library.dim)
         return int(self.encode(["one text", "another text"], "passage").shape[1])
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
@@ -113,10 +128,12 @@ class OwnEmbedder(Own):
         inputs = list(texts)
         if not inputs:
             return np.zeros((0, self.dim), np.float32)
+        if self._library is not None:
+            vectors: NDArray[np.float32] = self._library.encode(inputs, kind)
+            return vectors
         output = foreign(lambda: self._encode(inputs, kind), f"the embedder {self.name}", ModelError)
         vectors = finite(self._array(output, len(inputs)), self.name)
-        dot = (self.settings.similarity or getattr(self.own, "similarity_fn_name", None)) == "dot"
-        return vectors if dot else unit_rows(vectors)
+        return vectors if self.settings.similarity == "dot" else unit_rows(vectors)
 
     def _array(self, output: Any, count: int) -> NDArray[np.float32]:
         wanted = f"one vector per text is needed, ({count}, dim)"
@@ -130,6 +147,12 @@ class OwnEmbedder(Own):
                 f"the embedder {self.name} returned vectors of {array.shape[1]} numbers after vectors of {self.dim}"
             )
         return array
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Return whether an object is a model of this class of sentence-transformers, without importing the library."""
+    library = sys.modules.get("sentence_transformers")
+    return library is not None and isinstance(value, getattr(library, kind, ()))
 
 
 def _numbers(output: Any) -> NDArray[np.float32]:
@@ -147,7 +170,7 @@ def _numbers(output: Any) -> NDArray[np.float32]:
 def _encoder(value: Any) -> Encode | None:
     """Return the method with which an object embeds texts of a kind, or None."""
     sides = {"query": "encode_query", "passage": "encode_document"}
-    if all(callable(getattr(value, name, None)) for name in sides.values()):  # sentence-transformers
+    if all(callable(getattr(value, name, None)) for name in sides.values()):  # as sentence-transformers has it
         return lambda texts, kind: getattr(value, sides[kind])(texts)
     if callable(encode := getattr(value, "encode", None)) and not isinstance(value, str | bytes):
         return encode if takes(encode, "kind") else lambda texts, kind: encode(texts)
@@ -166,6 +189,18 @@ def _encoder(value: Any) -> Encode | None:
 class OwnReranker(Own):
     """A re-ranker that is a function of a query and passages, a function of pairs, or an object with `predict`."""
 
+    @cached_property
+    def _library(self) -> Any:
+        """Return the re-ranker that runs a CrossEncoder as it runs one by name, or None for other objects."""
+        if not _is_of(self.own, "CrossEncoder"):
+            return None
+        from airgen.retrievers.dense.embedders import given_name
+        from airgen.retrievers.rerank import CrossEncoder
+
+        reranker = CrossEncoder(given_name(self.own), device=str(self.own.device))
+        reranker.model = self.own
+        return reranker
+
     def check(self) -> None:
         if not callable(getattr(self.own, "predict", None)) and not callable(self.own):
             raise UsageError(
@@ -181,17 +216,20 @@ class OwnReranker(Own):
         where = f"the re-ranker {self.name}"
         if not pairs:
             return np.zeros(0, np.float32)
+        if self._library is not None:
+            scores: NDArray[np.float32] = self._library.score(pairs)
+            return scores
         if callable(predict := getattr(self.own, "predict", None)):
             output = foreign(partial(predict, [tuple(pair) for pair in pairs]), where, ModelError)
             return self._checked(output, len(pairs), where)
         if len(required(self.own)) == 1:
             return self._checked(foreign(lambda: self.own(list(pairs)), where, ModelError), len(pairs), where)
-        scores = []
+        parts = []
         for query, group in groupby(pairs, key=lambda pair: pair[0]):
             passages = [passage for _, passage in group]
             output = foreign(partial(self.own, query, passages), where, ModelError)
-            scores.append(self._checked(output, len(passages), where))
-        return np.concatenate(scores)
+            parts.append(self._checked(output, len(passages), where))
+        return np.concatenate(parts)
 
     def _checked(self, output: Any, count: int, where: str) -> NDArray[np.float32]:
         numbers = foreign(

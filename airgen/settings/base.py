@@ -89,7 +89,8 @@ def _with_plain_numbers(schema: Any) -> Any:
 class Settings(BaseModel):
     """Base class of all settings. Unknown keys, NaN, infinity and booleans as numbers are errors. Instances are frozen.
 
-    `packages` lists the imports that a component with these settings needs.
+    `packages` lists the imports that a component with these settings needs. `rules` is raised when the same settings
+    begin to give other results, so that results of the old rules are not reused.
     """
 
     model_config = ConfigDict(
@@ -102,16 +103,12 @@ class Settings(BaseModel):
         validate_default=True,
     )
     packages: ClassVar[tuple[str, ...]] = ()
+    rules: ClassVar[int] = 0
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return pydantic's schema with stricter numbers."""
         return _with_plain_numbers(handler(source))  # type: ignore[no-any-return]
-
-    def of_machine(self) -> dict[str, Any]:
-        """Return what affects results on this machine besides the values: the device, if it determines the
-        precision."""
-        return {}
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the imports that these values need. Subclasses may add imports that only certain values need."""

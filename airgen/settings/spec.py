@@ -297,7 +297,8 @@ def identity_of(settings: BaseModel) -> dict[str, Any]:
     """Return everything in the settings, and in the parts below them, that can change a result: all but the SPEED
     fields."""
     identity = answer_settings(settings)
-    identity |= settings.of_machine() if isinstance(settings, Settings) else {}
+    if isinstance(settings, Settings) and settings.rules:
+        identity["rules"] = settings.rules
     for name, _ in part_fields(type(settings)):
         value = getattr(settings, name)
         items = value if isinstance(value, list | tuple) else [value]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 import yaml
 from pydantic import Field
 
-from airgen.devices import chosen_dtype
+from airgen.devices import has_bf16
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings, answer_settings, find_yaml, load_yaml, validate
 from airgen.yaml_text import read_yaml
@@ -98,7 +98,8 @@ class Recipe(Settings):
         """Return the recipe with the precision for a device, or with that of a finished model's recipe."""
         if self.precision != "auto":
             return self
-        chosen = (made or {}).get("precision") or chosen_dtype("auto", device.startswith("cuda"), "fp32")
+        fast = "bf16" if device.startswith("cuda") and has_bf16() else "fp32"
+        chosen = (made or {}).get("precision") or fast
         return self.model_copy(update={"precision": "bf16" if chosen == "bf16" else "fp32"})
 
 

@@ -173,10 +173,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(exact_search, "_SHARD_ROWS", 1024)
     monkeypatch.setattr(exact_search, "_LOCAL_SCORES", 0)
     draw = np.random.default_rng(1)
-    rows = draw.integers(-2, 3, (N, DIM)).astype(np.float16)
+    rows = draw.integers(-2, 3, (N, DIM)).astype(np.float32)
     rows[5000:] = draw.standard_normal((N - 5000, DIM))
-    rows.tofile(tmp_path / "rows.f16")
-    return tmp_path / "rows.f16"
+    rows.tofile(tmp_path / "rows.f32")
+    return tmp_path / "rows.f32"
 
 
 def same(found: Hits, wanted: Hits) -> bool:
@@ -185,7 +185,7 @@ def same(found: Hits, wanted: Hits) -> bool:
 
 @pytest.mark.parametrize("order", ["file", "part", "mixed"])
 def test_shards_give_the_bits_of_one_search(order: str, file: Path, two: Processes) -> None:
-    matrix: Any = np.memmap(file, np.float16, "r", shape=(N, DIM))
+    matrix: Any = np.memmap(file, np.float32, "r", shape=(N, DIM))
     queries = np.random.default_rng(2).standard_normal((7, DIM)).astype(np.float32)
     queries[3] = np.round(queries[3])
     first = 300 if order == "part" else 0
@@ -197,17 +197,17 @@ def test_shards_give_the_bits_of_one_search(order: str, file: Path, two: Process
 
 
 def test_a_worker_without_the_file_leaves_its_shard_to_the_driver(file: Path, two: Processes, tmp_path: Path) -> None:
-    matrix: Any = np.memmap(file, np.float16, "r", shape=(N, DIM))
+    matrix: Any = np.memmap(file, np.float32, "r", shape=(N, DIM))
     queries = np.ones((3, DIM), np.float32)
     wanted = exact_search.search(matrix, queries, K)
     with_workers = lambda path: batches_of(two, lambda: exact_search.search_shards(path, matrix, queries, K))[0]  # noqa: E731
-    assert same(with_workers(tmp_path / "none.f16"), wanted)
-    (tmp_path / "other.f16").write_bytes(bytes(N * DIM * 2))
-    assert same(with_workers(tmp_path / "other.f16"), wanted)
+    assert same(with_workers(tmp_path / "none.f32"), wanted)
+    (tmp_path / "other.f32").write_bytes(bytes(N * DIM * 4))
+    assert same(with_workers(tmp_path / "other.f32"), wanted)
 
 
 def test_fewer_rows_than_hits(file: Path, two: Processes) -> None:
-    matrix: Any = np.memmap(file, np.float16, "r", shape=(N, DIM))[:1500]
+    matrix: Any = np.memmap(file, np.float32, "r", shape=(N, DIM))[:1500]
     queries = np.ones((2, DIM), np.float32)
     found, _ = batches_of(two, lambda: exact_search.search_shards(file, matrix, queries, 2000))
     assert same(found, exact_search.search(matrix, queries, 2000)) and (found.positions[:, 1500:] == -1).all()

@@ -129,7 +129,7 @@ def test_mteb_gives_the_score_that_airgen_gives(made: airgen.Benchmark, here: Pa
     (dataset / "queries.jsonl").write_text(text)
     (dataset / "manifest.json").unlink()
     ours = airgen.evaluate(dataset, {"letters": airgen.Dense(lambda texts: letters(texts))}, quiet=True)
-    assert theirs == pytest.approx(ours[0].score, abs=2e-3)  # airgen keeps vectors in fp16
+    assert theirs == pytest.approx(ours[0].score, abs=1e-6)
 
 
 @pytest.mark.servers

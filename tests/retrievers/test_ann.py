@@ -156,13 +156,13 @@ def test_parts_of_an_inverted_file_find_what_one_part_finds(exact: Hits) -> None
 def test_workers_make_and_search_the_same_index(order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ann_index, "_LOCAL_PRODUCTS", 0)
     embedder = Clusters()
-    matrix = embedder.encode(CORPUS.texts, "passage").astype(np.float16)
-    matrix.tofile(tmp_path / "rows.f16")
+    matrix = embedder.encode(CORPUS.texts, "passage")
+    matrix.tofile(tmp_path / "rows.f32")
     rows = np.random.default_rng(1).permutation(PASSAGES)[:2000] if order == "mixed" else None
     queries = embedder.encode(QUERIES, "query")
     spec = AnnSpec("IVF32,Flat", search=(("nprobe", 4.0),), parts=3)
     hits = []
-    for workers, file in ((1, None), (2, tmp_path / "rows.f16"), (2, tmp_path / "elsewhere.f16")):
+    for workers, file in ((1, None), (2, tmp_path / "rows.f32"), (2, tmp_path / "elsewhere.f32")):
         folder = tmp_path / f"index-{workers}-{file and file.stem}"
         folder.mkdir()
         with computing(ComputeSettings(workers=workers)) as compute:

@@ -122,7 +122,7 @@ def test_weights_in_half_precision_work_in_every_kind(kind: str, dtype: str, pla
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_in_half_precision_keep_it_on_a_cpu(kind: str, places: dict[str, Path], tmp_path: Path) -> None:
+def test_files_in_half_precision_keep_it(kind: str, places: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "half"
     made(kind, places[kind]).describe()
     shutil.copytree(places[kind], folder)
@@ -132,25 +132,7 @@ def test_files_in_half_precision_keep_it_on_a_cpu(kind: str, places: dict[str, P
     inner.save_pretrained(str(folder))
     again = made(kind, folder)
     assert all(np.isfinite(one).all() for one in work(again))
-    assert again.facts.dtype == "bf16" and again.describe()["dtype"] == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("gpu", "bf16", "own", "chosen"),
-    [
-        (True, True, "fp32", "bf16"),
-        (True, False, "fp32", "fp16"),
-        (True, True, "fp16", "fp16"),
-        (True, True, "bf16", "bf16"),
-        (True, True, "", ""),
-        (False, True, "fp32", "fp32"),
-        (False, True, "bf16", "bf16"),
-    ],
-)
-def test_the_dtype_that_is_chosen(gpu: bool, bf16: bool, own: str, chosen: str) -> None:
-    with stand_in_gpus(bf16=bf16):
-        assert devices.chosen_dtype("auto", gpu, own) == chosen
-        assert devices.chosen_dtype("fp32", gpu, own) == "fp32"
+    assert again.facts.dtype == "bf16"
 
 
 def test_the_dtype_of_the_files() -> None:
@@ -163,21 +145,20 @@ def test_the_dtype_of_the_files() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_goes_to_the_gpu_in_half_precision(kind: str, places: dict[str, Path]) -> None:
+def test_a_model_goes_to_the_gpu_in_the_dtype_of_its_files(kind: str, places: dict[str, Path]) -> None:
     with stand_in_gpus() as gpus:
         model = made(kind, places[kind])
         before = identity_of(model.settings)
         found = work(model)
         assert gpus.asked and set(gpus.asked) == {"cuda:0"}
-        assert {one.dtype for one in loaded(model).parameters()} == {torch.bfloat16}
-        assert model.describe()["dtype"] == "bf16"
+        assert {one.dtype for one in loaded(model).parameters()} == {torch.float32}
         gpus.asked.clear()
         work(made(kind, places[kind], device="cuda:1", dtype="fp32"))
         assert set(gpus.asked) == {"cuda:1"}
         with pytest.raises(ModelError, match=r"device cuda:7: CUDA error: invalid device ordinal"):
             work(made(kind, places[kind], device="cuda:7"))
     on_cpu = made(kind, places[kind])
-    assert identity_of(on_cpu.settings) != before  # `auto` gives other figures there
+    assert identity_of(on_cpu.settings) == before
     assert all(one.shape == other.shape for one, other in zip(work(on_cpu), found, strict=True))
 
 
@@ -274,7 +255,7 @@ def test_a_pool_is_started_once_for_the_named_devices_and_ended(
         monkeypatch.setattr(kind, "stop_multi_process_pool", staticmethod(lambda pool: calls.append(pool)))
         library, pools = model.model.encode, []
         monkeypatch.setattr(
-            model.model, "encode", lambda texts, pool, **more: pools.append(pool) or library(texts, **more)
+            model.model, "encode", lambda inputs, pool, **more: pools.append(pool) or library(inputs, **more)
         )
         model.encode(TEXTS, "passage")
         model.encode(QUERIES, "query")
@@ -294,14 +275,14 @@ def test_a_gpu_is_given_many_texts_at_once(tiny_bert: Path, monkeypatch: pytest.
     with stand_in_gpus():
         embedder = SentenceTransformersEmbedder(str(tiny_bert))
         library = embedder.model.encode
-        monkeypatch.setattr(embedder.model, "encode", lambda texts, batch_size, **more: given.append(
-            (len(texts), batch_size)) or library(texts, batch_size=batch_size, **more))  # fmt: skip
+        monkeypatch.setattr(embedder.model, "encode", lambda inputs, batch_size, **more: given.append(
+            (len(inputs), batch_size)) or library(inputs, batch_size=batch_size, **more))  # fmt: skip
         Dense(embedder).index(corpus)
     (count, batch), *others = given
     assert count == 700 and not others and batch > 256
     set_by_hand = SentenceTransformersEmbedder(str(tiny_bert), batch_size=512)
-    monkeypatch.setattr(set_by_hand.model, "encode", lambda texts, batch_size, **more: given.append(
-        (len(texts), batch_size)) or np.ones((len(texts), 32), np.float32))  # fmt: skip
+    monkeypatch.setattr(set_by_hand.model, "encode", lambda inputs, batch_size, **more: given.append(
+        (len(inputs), batch_size)) or np.ones((len(inputs), 32), np.float32))  # fmt: skip
     Dense(set_by_hand).index(corpus)
     assert given[1:] == [(512, 512), (188, 512)]
 
@@ -350,14 +331,6 @@ def test_wrong_settings_are_told(spec: dict[str, Any], tiny_bert: Path) -> None:
         build("embedder", {"kind": "sentence-transformers", "model": str(tiny_bert), **spec})
 
 
-def test_a_config_below_the_folder_is_found(tmp_path: Path) -> None:
-    (tmp_path / "0_Transformer").mkdir()
-    (tmp_path / "0_Transformer" / "config.json").write_text(json.dumps({"model_type": "bert", "dtype": "float16"}))
-    (tmp_path / "config.json").write_text("no JSON")
-    assert devices.own_dtype(devices.read_config(tmp_path)) == "fp16"
-    assert devices.read_config(tmp_path / "nowhere") == {}
-
-
 def test_halving_stops_at_one_and_at_other_errors() -> None:
     sizes: list[int] = []
 
@@ -400,7 +373,7 @@ def test_one_system_out_of_memory_does_not_end_the_evaluation(
     (tmp_path / "systems.yaml").write_text(json.dumps({"systems": systems}), "utf-8")
     tried: list[int] = []
 
-    def exhausted(self: Any, texts: Sequence[str], batch_size: int, **_: Any) -> None:
+    def exhausted(self: Any, inputs: Sequence[str], batch_size: int, **_: Any) -> None:
         tried.append(batch_size)
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of")
 
@@ -470,7 +443,6 @@ def test_the_card_of_a_dataset_names_the_dtype(tiny_cross_encoder: Path, tiny_be
     spec = {"kind": "cross-encoder", "model": str(tiny_cross_encoder)}
     assert _ran("re-ranker (pre-label)", read_spec("reranker", spec)).version == ""
     assert _ran("re-ranker (pre-label)", read_spec("reranker", {**spec, "dtype": "bf16"})).version == "bf16"
-    inner = {"kind": "sentence-transformers", "model": str(tiny_bert)}
-    with stand_in_gpus():
-        use = _ran("recall", read_spec("retriever", {"kind": "dense", "embedder": inner}))
+    inner = {"kind": "sentence-transformers", "model": str(tiny_bert), "dtype": "bf16"}
+    use = _ran("recall", read_spec("retriever", {"kind": "dense", "embedder": inner}))
     assert use.version == "bf16" and _ran("recall", read_spec("retriever", "bm25")).version == ""

@@ -203,7 +203,7 @@ def test_the_filter_ranks_as_by_hand(tmp_path: Path, size: int) -> None:
     filter_pairs(path, tmp_path / "kept", Letters(), k=3, pool=size)
     kept = {passage for _, passage, _ in BeirDataset.open(tmp_path / "kept").label_rows("train")}
     pool = np.sort(np.random.default_rng(rng("pool", 42).getrandbits(64)).permutation(300)[:size])
-    vectors = Letters().encode(texts, "passage").astype(np.float16).astype(float)
+    vectors = Letters().encode(texts, "passage").astype(float)
     scores = Letters().encode([f"{text[5::-1]}x" for text in texts], "query") @ vectors.T
     own = np.diag(scores)[:, None]
     most, least = (1 + (scores[:, pool] > own + gap).sum(axis=1) for gap in (1e-6, 1e-4))

@@ -181,7 +181,7 @@ def _part(folder: Path, number: int) -> Path:
 def build_ann(
     folder: Path,
     spec: AnnSpec,
-    matrix: NDArray[np.float16],
+    matrix: NDArray[np.float32],
     *,
     rows: NDArray[np.int64] | None,
     file: tuple[Path, int] | None,

@@ -3,15 +3,17 @@
     {kind: sentence-transformers, model: BAAI/bge-m3, dtype: fp16, device: [cuda:0, cuda:1],
      model_kwargs: {attn_implementation: sdpa}}
 
-On a GPU, weights are in half precision and a batch has as many texts as fit in memory, unless the settings say
-otherwise. If it runs out of memory nevertheless, the batch is halved and work continues. Several devices share the work
-through the library's own process pool.
+A model is used as its authors publish it: the library loads its prompts, maximum length, pooling, similarity, number of
+dimensions and dtype, unless the settings say otherwise. Prompts that only the model card gives come from
+`airgen.retrievers.known_prompts`.
+
+On a GPU, a batch has as many texts as fit in memory. If it runs out of memory nevertheless, the batch is halved and
+work continues. Several devices share the work through the library's own process pool.
 """
 
-import json
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -30,15 +32,16 @@ from airgen.mask_secrets import printable
 from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
+from airgen.retrievers.known_prompts import known_prompts
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import finite, unit_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
-from airgen.settings.needs import located
 
 T = TypeVar("T")
 
 _CPU_BATCH = 32  # texts per batch; a larger batch costs a CPU more padding
+_CPU_TOKENS = 32_768  # tokens per batch, which limits the memory of a model for long texts
 _GPU_TEXTS = 4096  # texts given to a model on a GPU at once, sorted by length; a crash loses some seconds
 _LARGEST_BATCH = 1024  # maximum texts per batch, however short they are
 
@@ -106,7 +109,7 @@ def with_tokenizer(
     """
     transformers = load_extra("transformers", f"{role} {name!r}")
     chosen = devices.check_device(device, f"{role} {name}")
-    options = {**weights_of(dtype, devices.on_gpu(chosen), config_of(place)), **(model_kwargs or {})}
+    options = {**weights_of(dtype), **(model_kwargs or {})}
     model = loaded(
         role, name, getattr(transformers, kind).from_pretrained, pretrained_model_name_or_path=place, **options
     )
@@ -114,21 +117,9 @@ def with_tokenizer(
     return model.to(chosen).eval(), tokenizer
 
 
-def config_of(place: str, revision: str | None = None) -> dict[str, Any]:
-    """Return the configuration of a model by folder or Hub name, or {} if it cannot be read."""
-    if Path(place).is_dir():
-        return devices.read_config(Path(place))
-    with suppress(Exception), quiet_transformers():  # the library reports what is wrong when it loads the model
-        kind = load_extra("transformers", f"the model {place!r}").PretrainedConfig
-        return dict(kind.get_config_dict(place, revision=revision)[0])
-    return {}
-
-
-def weights_of(dtype: Dtype, gpu: bool, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `dtype` as an argument for transformers, or {} to keep the dtype of the files."""
-    file_dtype = devices.own_dtype(config)
-    chosen = devices.chosen_dtype(dtype, gpu, file_dtype)
-    return {"dtype": devices.torch_dtype(chosen)} if chosen and (dtype != "auto" or chosen != file_dtype) else {}
+def weights_of(dtype: Dtype) -> dict[str, Any]:
+    """Return `dtype` as an argument for transformers, or {} for the dtype of the files."""
+    return {} if dtype == "auto" else {"dtype": devices.torch_dtype(dtype)}
 
 
 class TorchModel(Component):
@@ -139,17 +130,13 @@ class TorchModel(Component):
 
         Attributes:
             model: A Hub name, a folder, or a name in the catalogue.
-            dtype: Type of the weights. `auto` is bf16 on a GPU (fp16 if the files are in fp16 or the GPU does not
-                support bf16), and the type in the files on a CPU.
+            dtype: Type of the weights. `auto` is the type in the files; `bf16` is faster on a GPU.
         """
 
+        rules = 1
         model: Annotated[str, MODEL]
         device: Annotated[Devices, SPEED] = None
         dtype: Dtype = "auto"
-
-        def of_machine(self) -> dict[str, Any]:
-            """Return what depends on the machine, since results with `auto` differ between GPU and CPU."""
-            return {"dtype": "auto on a GPU"} if self.dtype == "auto" and devices.on_gpu(self.device) else {}
 
     settings: Settings
     travels = True
@@ -168,10 +155,6 @@ class TorchModel(Component):
     def _hash(self) -> str:
         return weights_hash(self.place(self.name))
 
-    @cached_property
-    def _hub_config(self) -> dict[str, Any]:
-        return config_of(self.place(self.name), getattr(self.settings, "revision", None))
-
     @property
     def facts(self) -> ModelFacts:
         return torch_facts(self.model)
@@ -183,9 +166,8 @@ class TorchModel(Component):
 
     @property
     def precision(self) -> dict[str, object]:
-        """Return the dtype, if it is not fp32, and the other arguments for the library, for `describe`."""
-        dtype = devices.chosen_dtype(self.settings.dtype, self.gpu, devices.own_dtype(self._hub_config))
-        settings: dict[str, object] = {} if dtype in ("", "fp32") else {"dtype": dtype}
+        """Return the dtype, unless it is that of the files, and the other arguments for the library, for `describe`."""
+        settings: dict[str, object] = {} if self.settings.dtype == "auto" else {"dtype": self.settings.dtype}
         more = getattr(self.settings, "model_kwargs", None)
         return settings | ({"model_kwargs": more} if more else {})
 
@@ -272,8 +254,7 @@ class LibraryModel(TorchModel):
         device = devices.first_of(self.settings.device)
         if device is not None:
             device = devices.check_device(device, f"{role} {chosen}")
-        config = self._hub_config if own_model else config_of(self.place(chosen))
-        model_kwargs = {**weights_of(self.settings.dtype, self.gpu, config), **self.settings.model_kwargs}
+        model_kwargs = {**weights_of(self.settings.dtype), **self.settings.model_kwargs}
         options = {"device": device, "revision": self.settings.revision if own_model else None, **settings}
         if model_kwargs:
             options["model_kwargs"] = model_kwargs
@@ -304,14 +285,16 @@ class LibraryModel(TorchModel):
         return max(self._texts, batch or 0) * several
 
     def batch_for(self, texts: Sequence[str], model: Any = None) -> int:
-        """Return the batch size for these texts: the setting, or as many as fit in GPU memory."""
+        """Return the batch size for these texts: the setting, or as many as fit in memory."""
         batch_size: int | None = getattr(self.settings, "batch_size", None)
-        if batch_size is not None or not self.gpu:
-            return batch_size or _CPU_BATCH
+        if batch_size is not None:
+            return batch_size
         model = self.model if model is None else model
         longest = max(map(len, texts), default=0)
-        limit = getattr(model, "max_seq_length", None) or getattr(self.settings, "max_length", None) or 512
+        limit = getattr(model, "max_seq_length", None) or 512
         tokens = max(1, min(int(limit), longest + 8))  # a token has at least one character
+        if not self.gpu:
+            return max(1, min(_CPU_BATCH, _CPU_TOKENS // tokens))
         return max(1, min(_LARGEST_BATCH, devices.tokens_that_fit(model, tokens) // tokens))
 
     def pool_of(self, model: Any) -> dict[str, Any]:
@@ -346,26 +329,28 @@ def as_array(tensor: Any) -> NDArray[np.float32]:
 
 
 class SentenceTransformersEmbedder(LibraryModel):
-    """An embedding model from sentence-transformers."""
+    """An embedding model from sentence-transformers, used as the library's `encode_query` and `encode_document` do."""
 
     class Settings(LibraryModel.Settings):
-        """Settings of a sentence-transformers embedder.
+        """Settings of a sentence-transformers embedder. By default, each is the model's own.
 
-        A prefix, such as an instruction, is put before every text. Default: the prompts defined in a local folder.
+        A prefix, such as an instruction, is put before every text. Default: the model's own prompts, or else those in
+        its model card, if airgen knows them.
 
         Attributes:
             pooling: Overrides the model's own pooling.
             max_length: Maximum number of tokens, up to what the model supports.
-            similarity: With `dot`, vectors keep their lengths. Default: the one defined in a local folder, or else
-                cosine.
+            truncate_dim: Number of dimensions to keep, for a Matryoshka model.
+            similarity: With `dot`, vectors keep their lengths.
             query_model: A separate encoder for queries, as in DPR.
-            batch_size: Texts per batch. Default: 32 on a CPU, and as many as fit on a GPU.
+            batch_size: Texts per batch. Default: up to 32 on a CPU, and as many as fit on a GPU.
         """
 
         query_prefix: str | None = None
         passage_prefix: str | None = None
         pooling: Literal["mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"] | None = None
-        max_length: int = Field(default=512, ge=1)
+        max_length: int | None = Field(default=None, ge=1)
+        truncate_dim: int | None = Field(default=None, ge=1)
         batch_size: Annotated[int | None, SPEED] = Field(default=None, ge=1)
         similarity: Literal["cosine", "dot"] | None = None
         query_model: Annotated[str | None, MODEL] = None
@@ -373,48 +358,43 @@ class SentenceTransformersEmbedder(LibraryModel):
     settings: Settings
     _held = ("model", "_query_model")
 
-    def set_up(self) -> None:
-        super().set_up()
-        chosen, config = self.settings, _own_config(located(self.name, self.folder))
-        prompts: Mapping[str, Any] = config.get("prompts") or {}
-        prefixes = {key: value for key, value in prompts.items() if isinstance(value, str)}
-        self._dot = (chosen.similarity or config.get("similarity_fn_name")) == "dot"
-        query, passage = prefixes.get("query", ""), prefixes.get("document", prefixes.get("passage", ""))
-        self._prefix = {
-            "query": query if chosen.query_prefix is None else chosen.query_prefix,
-            "passage": passage if chosen.passage_prefix is None else chosen.passage_prefix,
-        }
-
     @cached_property
     def model(self) -> Any:
-        model = self._made(self.name)
-        trained_for = model.similarity_fn_name
-        if self.settings.similarity is None and trained_for != ("dot" if self._dot else "cosine"):
-            reason = f"{self.name} was trained for the similarity {trained_for!r}"
-            raise ModelError(f"{reason}: set `similarity: dot` or `cosine` for the model")
-        return model
+        return self._made(self.name)
 
     @cached_property
     def _query_model(self) -> Any:
         return self.model if self.settings.query_model is None else self._made(self.settings.query_model)
 
     def _made(self, name: str) -> Any:
-        model = self.loaded("SentenceTransformer", "the model", name)
-        limit = getattr(getattr(model[0], "auto_model", None), "config", None)
-        positions = getattr(limit, "max_position_embeddings", None) or self.settings.max_length
-        model.max_seq_length = min(self.settings.max_length, positions)
-        if self.settings.pooling is not None:
+        chosen = self.settings
+        truncated = {} if chosen.truncate_dim is None else {"truncate_dim": chosen.truncate_dim}
+        model = self.loaded("SentenceTransformer", "the model", name, **truncated)
+        if chosen.max_length is not None:
+            positions = getattr(model.config, "max_position_embeddings", None) or chosen.max_length
+            model.max_seq_length = min(chosen.max_length, positions)
+        if chosen.pooling is not None:
             for place, module in enumerate(model):
                 if type(module).__name__ == "Pooling":
                     width = module.get_config_dict().get("embedding_dimension") or model[0].get_embedding_dimension()
-                    model[place] = type(module)(width, pooling_mode=self.settings.pooling)
+                    model[place] = type(module)(
+                        width, pooling_mode=chosen.pooling, include_prompt=module.include_prompt
+                    )
         return model
+
+    @property
+    def _dot(self) -> bool:
+        """Return whether vectors keep their lengths. Raises ModelError for a similarity other than these two."""
+        own = self.settings.similarity or self.model.similarity_fn_name
+        if own not in ("cosine", "dot"):
+            reason = f"{self.name} was trained for the similarity {own!r}"
+            raise ModelError(f"{reason}: set `similarity: dot` or `cosine` for the model")
+        return bool(own == "dot")
 
     @cached_property
     def dim(self) -> int:
-        model = self.model
-        size = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
-        return int(size())
+        size = self.model.get_embedding_dimension()
+        return int(size) if size is not None else int(self.encode(["a"], "passage").shape[1])
 
     @property
     def facts(self) -> ModelFacts:
@@ -423,36 +403,52 @@ class SentenceTransformersEmbedder(LibraryModel):
             torch_facts(self._query_model) if self.settings.query_model else ModelFacts(device=None)
         )
 
+    def _prefix(self, kind: TextKind) -> str | None:
+        """Return the prefix that replaces the model's own prompt, or None for that prompt."""
+        given = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        if given is not None:
+            return given
+        model, name = self.model, self.name
+        if kind == "query" and self.settings.query_model is not None:
+            model, name = self._query_model, self.settings.query_model
+        own = [own_prompt(model, side) for side in ("query", "passage")]
+        return None if any(own) or (known := known_prompts(name)) is None else getattr(known, kind)
+
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Encode texts to unit vectors or, with similarity `dot`, to unnormalised vectors, float32 (n, dim)."""
-        prefix = self._prefix[kind]
+        inputs, prefix = list(texts), self._prefix(kind)
         model = self._query_model if kind == "query" else self.model
-        prefixed = [prefix + text for text in texts]
+        if not inputs:
+            return np.zeros((0, self.dim), np.float32)
+        side = model.encode_query if kind == "query" else model.encode_document
         options = {"convert_to_numpy": True, "normalize_embeddings": False, "show_progress_bar": False}
-        options |= self.pool_of(model)
-        vectors = self.in_batches(
-            lambda size: model.encode(prefixed, batch_size=size, **options), self.batch_for(prefixed, model)
-        )
-        shaped = np.asarray(vectors, np.float32).reshape(len(texts), -1)
-        vectors = finite(shaped, self.name)
+        options |= self.pool_of(model) | ({} if prefix is None else {"prompt": prefix})
+        vectors = self.in_batches(lambda size: side(inputs, batch_size=size, **options), self.batch_for(inputs, model))
+        vectors = finite(as_array(vectors).reshape(len(inputs), -1), self.name)
         return vectors if self._dot else unit_rows(vectors)
 
     def describe(self) -> Mapping[str, object]:
+        names = ("model", "revision", "pooling", "max_length", "truncate_dim", "similarity")
         second = self.settings.query_model
         return {
-            **self.described("sentence-transformers", "model", "revision", "pooling", "max_length"),
+            **self.described("sentence-transformers", *names, "query_prefix", "passage_prefix"),
             **(models.identity(self.name) or {"sha256": self._hash}),
-            **{f"{kind}_prefix": prefix for kind, prefix in self._prefix.items()},
-            **({"similarity": "dot"} if self._dot else {}),
             **self.precision,
             **({"query_model": second, "query_sha256": weights_hash(self.place(second))} if second else {}),
         }
 
 
-def _own_config(folder: Path) -> dict[str, Any]:
-    """Read the configuration that sentence-transformers saves in a model's folder."""
-    try:
-        config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not such a folder; loading the model will report what is wrong
-        return {}
-    return config if isinstance(config, dict) else {}
+_SIDES = {"query": ("query",), "passage": ("document", "passage", "corpus")}
+
+
+def own_prompt(model: Any, kind: TextKind) -> str:
+    """Return the prompt that a model of sentence-transformers itself puts before texts of a kind, or ""."""
+    prompts = getattr(model, "prompts", None) or {}
+    name = next((name for name in _SIDES[kind] if name in prompts), getattr(model, "default_prompt_name", None))
+    return str(prompts.get(name) or "")
+
+
+def given_name(model: Any) -> str:
+    """Return the name or folder from which a model of sentence-transformers was loaded, or its class's name."""
+    name = getattr(getattr(model, "config", None), "_name_or_path", "")
+    return str(name or type(model).__name__)

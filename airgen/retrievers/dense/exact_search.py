@@ -484,7 +484,7 @@ def shard_rows(path: Path, dim: int, shard: Shard) -> tuple[Any, NDArray[np.int6
     """
     first, end, rows, checksum = shard
     try:
-        matrix = np.memmap(path, np.float16, "r").reshape(-1, dim)
+        matrix = np.memmap(path, np.float32, "r").reshape(-1, dim)
     except (OSError, ValueError):
         return None
     ends = (first, end - 1) if rows is None else (int(rows[0]), int(rows[-1]))
@@ -506,7 +506,7 @@ def _checksum(matrix: Any, first: int, last: int) -> int:
 
 def search_shards(
     path: Path,
-    matrix: NDArray[np.float16],
+    matrix: NDArray[np.float32],
     queries: NDArray[np.float32],
     k: int,
     *,
@@ -518,8 +518,8 @@ def search_shards(
     Small searches, and all searches with a single worker, run in this process.
 
     Args:
-        path: File that contains the rows in fp16.
-        matrix: The rows of the file from row `first`, float16 (n, dim).
+        path: File that contains the rows in fp32.
+        matrix: The rows of the file from row `first`, float32 (n, dim).
         queries: Vectors of m queries, float32 (m, dim).
         k: Number of hits per query.
         first: Row of the file where `matrix` begins.

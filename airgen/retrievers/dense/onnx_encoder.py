@@ -24,6 +24,7 @@ from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
+from airgen.retrievers.known_prompts import Prompts, known_prompts
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import IndexProgress, TextKind
@@ -144,12 +145,22 @@ class EmbeddedEmbedder(EmbeddedModel):
     """Base class of embedders that return unit vectors."""
 
     class Settings(EmbeddedModel.Settings):
-        """Settings of an embedder that does not need torch. A prefix is put before every text."""
+        """Settings of an embedder that does not need torch.
 
-        query_prefix: str = ""
-        passage_prefix: str = ""
+        A prefix is put before every text. Default: the one in the model card, if airgen knows it.
+        """
+
+        query_prefix: str | None = None
+        passage_prefix: str | None = None
 
     settings: Settings
+    card: ClassVar[str] = ""  # the model whose card applies to all models of this kind
+
+    def prefix(self, kind: TextKind) -> str:
+        """Return what is put before texts of a kind."""
+        given = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        card = known_prompts(self.card or self.name) or Prompts("")
+        return getattr(card, kind) if given is None else given
 
     @property
     def dim(self) -> int:
@@ -162,8 +173,13 @@ class EmbeddedEmbedder(EmbeddedModel):
 
     def prefixed(self, texts: Sequence[str], kind: TextKind) -> list[str]:
         """Return the texts with the prefix of their kind."""
-        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        prefix = self.prefix(kind)
         return [prefix + text for text in texts]
+
+    def described(self, family: str, *names: str) -> dict[str, object]:
+        """Return the family, the named settings and the prefixes."""
+        prefixes = {f"{kind}_prefix": self.prefix(kind) for kind in ("query", "passage")}
+        return {**super().described(family, *names), **prefixes}
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Encode texts to unit vectors, float32 (n, dim)."""
@@ -278,7 +294,7 @@ class OnnxEncoder(OnnxModel, EmbeddedEmbedder):
         return self._each(encode_batch(self._tokenizer, self.prefixed(texts, kind), self._max_length), inner)
 
     def describe(self) -> Mapping[str, object]:
-        described = self.described("onnx", "model", "max_length", "query_prefix", "passage_prefix", "pooling")
+        described = self.described("onnx", "model", "max_length", "pooling")
         return {**described, **self._identity}
 
 

@@ -1,4 +1,4 @@
-"""Dense retrieval with one vector per text, stored as fp16 and searched exactly or with a faiss index."""
+"""Dense retrieval with one vector per text, stored as fp32 and searched exactly or with a faiss index."""
 
 import hashlib
 import shutil
@@ -25,7 +25,7 @@ from airgen.retrievers.encoding_cache import EncodingStore, at_once, cache_root,
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.model_facts import model_identity
-from airgen.retrievers.model_output import finite, half
+from airgen.retrievers.model_output import finite
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.spec import Part
@@ -109,7 +109,7 @@ class Dense(Component):
         self.name = f"dense {self.embedder.name}" + (f" {self.settings.index}" if self.settings.index else "")
         self._ann: AnnIndex | None = None
         self._asked: NDArray[np.float32] | None = None  # the vectors of the latest search
-        self._matrix: NDArray[np.float16] | None = None
+        self._matrix: NDArray[np.float32] | None = None
         self._rows: NDArray[np.int64] | None = None
         self._file: tuple[Path, int] | None = None  # the file of the matrix, and the position of its first row
         self._there: GpuRows | None = None  # the matrix in a GPU's memory
@@ -141,19 +141,19 @@ class Dense(Component):
         root = root_of(self.embedder, cache_root(self))
         self._rows = self._file = self._there = None
         if root is None:
-            self._matrix = np.zeros((len(corpus), dim), np.float16)
+            self._matrix = np.zeros((len(corpus), dim), np.float32)
             for place, vectors in self._embedded(texts, np.arange(len(corpus)), None):
                 self._matrix[place] = vectors
             return
         store = EncodingStore(root, model_identity(self.embedder), "vectors", "passage")
-        store.check(2 * dim)
+        store.check(4 * dim)
         keys = keys_of(texts)
         new = store.missing(keys)
         for place, vectors in self._embedded(texts, new, root):
             store.keep({texts[at]: (row,) for at, row in zip(place.tolist(), vectors, strict=True)})
         count_reused(len(corpus) - len(new))
-        rows = store.starts(keys) // (2 * dim)
-        matrix = np.memmap(store.data, np.float16, "r", shape=(store.data.stat().st_size // (2 * dim), dim))
+        rows = store.starts(keys) // (4 * dim)
+        matrix = np.memmap(store.data, np.float32, "r", shape=(store.data.stat().st_size // (4 * dim), dim))
         first = int(rows[0])
         if np.array_equal(rows, np.arange(first, first + len(rows))):
             self._matrix, self._file = matrix[first : first + len(rows)], (store.data, first)
@@ -162,8 +162,8 @@ class Dense(Component):
 
     def _embedded(
         self, texts: Sequence[str], places: NDArray[np.int64], root: Path | None
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-        """Yield the positions and fp16 vectors of texts, in batches."""
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Yield the positions and vectors of texts, in batches."""
         size = at_once(self.embedder, _BATCH_TEXTS)
         batches = [places[first : first + size] for first in range(0, len(places), size)]
         wanted = ([texts[place] for place in batch.tolist()] for batch in batches)
@@ -171,7 +171,7 @@ class Dense(Component):
         if self.progress and batches:
             self.progress(0, len(places))  # the first batch may take a minute on a busy machine
         for batch, vectors in zip(batches, encoded(self.embedder.encode, wanted, "passage", root), strict=True):
-            yield batch, half(self._checked(vectors, len(batch)), self.embedder.name)
+            yield batch, self._checked(vectors, len(batch))
             done += len(batch)
             if self.progress:
                 self.progress(done, len(places))
@@ -208,7 +208,7 @@ class Dense(Component):
         """Return the vectors of the passages at these positions, float32 (n, dim)."""
         assert self._matrix is not None
         where = np.asarray(places) if self._rows is None else self._rows[places]
-        return np.asarray(self._matrix[where], np.float32)
+        return np.array(self._matrix[where])
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """Return the k passages per query with the greatest inner product, exactly or approximately.
@@ -292,7 +292,7 @@ class Dense(Component):
 
     def describe(self) -> Mapping[str, object]:
         chosen = self.settings
-        about = {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp16"}
+        about = {"family": "dense", "embedder": dict(self.embedder.describe()), "rows": "fp32"}
         if chosen.index is None:
             return {**about, "search": "exact"}
         version = load_extra("faiss", "an index").__version__

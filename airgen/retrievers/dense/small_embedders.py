@@ -50,7 +50,7 @@ _NAMES = {
 
 
 class PackedE5(EmbeddedEmbedder):
-    """An E5 model with mean-pooled unit vectors. The default prefixes are those in the model card."""
+    """An E5 model with mean-pooled unit vectors."""
 
     class Settings(EmbeddedEmbedder.Settings):
         """Settings of a packed E5 model.
@@ -62,10 +62,9 @@ class PackedE5(EmbeddedEmbedder):
         packages: ClassVar[tuple[str, ...]] = ("tokenizers", "onnx", "onnxruntime")
         model: Annotated[str, MODEL] = "multilingual-e5-small-q4"
         max_length: int = Field(default=512, ge=3, le=512)
-        query_prefix: str = "query: "
-        passage_prefix: str = "passage: "
 
     settings: Settings
+    card = "multilingual-e5-small"
 
     @cached_property
     def _file(self) -> _File:
@@ -101,7 +100,7 @@ class PackedE5(EmbeddedEmbedder):
 
     def describe(self) -> Mapping[str, object]:
         """Return the model, hash, bits of the linear layers at run time, pooling, prefixes and maximum length."""
-        described = self.described("packed-e5", "model", "max_length", "query_prefix", "passage_prefix")
+        described = self.described("packed-e5", "model", "max_length")
         identity = models.identity(self.name) or {"sha256": file_sha256(located(self.name, self.folder))}
         return {**described, **identity, "bits": 7, "pooling": "mean"}
 
@@ -262,5 +261,5 @@ class StaticEmbedder(EmbeddedEmbedder):
             yield weighted.mean(axis=0) if len(ids) else np.zeros(self.dim, np.float32)
 
     def describe(self) -> Mapping[str, object]:
-        described = self.described("static", "model", "max_length", "query_prefix", "passage_prefix")
+        described = self.described("static", "model", "max_length")
         return {**described, **self._identity, "pooling": "mean"}

@@ -166,7 +166,7 @@ class _Near:
         places = self._places.find(keys)
         passages = self._dense.rows(np.maximum(places, 0).tolist())
         new = [pairs.corpus.full_text(at) for at in chunk[1][places < 0].tolist()]
-        passages[places < 0] = self._encoded(new, "passage").astype(np.float16)
+        passages[places < 0] = self._encoded(new, "passage")
         pair_scores = inner_products(queries, passages).astype(np.float32)
         limit = pair_scores + 1e-5 * np.maximum(1, np.abs(pair_scores))  # scores that differ by rounding count as equal
         excluded = [
