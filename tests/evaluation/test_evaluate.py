@@ -431,7 +431,7 @@ def test_costs_are_what_the_model_says(dataset, tmp_path):
     assert [cost.parameters for cost in costs] == [26, None, 26]
     assert [cost.device for cost in costs] == ["abacus", "cpu", "abacus + cpu"]
     assert [cost.threads for cost in costs] == [3, None, 3]
-    assert costs[0].index_bytes == 5 * 26 * 2 and costs[2].index_bytes == costs[0].index_bytes + costs[1].index_bytes
+    assert costs[0].index_bytes == 5 * 26 * 4 and costs[2].index_bytes == costs[0].index_bytes + costs[1].index_bytes
 
 
 @pytest.mark.parametrize(

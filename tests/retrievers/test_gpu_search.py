@@ -120,7 +120,7 @@ def test_dense_search_uses_a_gpu_that_has_room(monkeypatch: pytest.MonkeyPatch) 
     system.index(CORPUS)
     expected = system.search(TEXTS[:7], 30)
     assert system._there is None
-    monkeypatch.setattr(retriever, "gpu_for", lambda numbers, item: "cpu" if (numbers, item) == (6400, 2) else None)
+    monkeypatch.setattr(retriever, "gpu_for", lambda numbers, item: "cpu" if (numbers, item) == (6400, 4) else None)
     hits = system.search(TEXTS[:7], 30)
     assert system._there is not None and len(system._there) == 400
     np.testing.assert_array_equal(hits.positions, expected.positions)

@@ -6,7 +6,6 @@ import pytest
 
 from airgen.corpus.settings import LongDocSettings
 from airgen.generation.attributes import WORDS, query_attributes
-from airgen.registry import resolve
 from airgen.settings import Pipeline
 
 
@@ -52,9 +51,6 @@ NUMBERS: dict[str, tuple[Callable[[], object], object]] = {
     "A.4: dev and test, 1:4": (lambda: QA.export.splits, {"dev": 1, "test": 4}),
     "A.4: a Long-Doc dataset is one split": (lambda: LONG.export.splits, {"test": 1}),
     "B.2: the licence of the generated data": (lambda: QA.export.licence, "CC-BY-NC-SA-4.0"),
-    "E.2: queries and passages of at most 512 tokens": (
-        lambda: resolve("embedder", "sentence-transformers").Settings.model_fields["max_length"].default, 512,
-    ),
 }  # fmt: skip
 
 
