@@ -14,7 +14,7 @@ from pathlib import Path
 
 from airgen.errors import DatasetError
 from airgen.tables import DelimitedTable, folded
-from airgen.tables.files import read_text
+from airgen.tables.read import read_text
 from airgen.text.escaping import one_line
 
 COLUMNS = ("number", "query", "title", "text", "level", "why", "sample")

@@ -24,7 +24,7 @@ from airgen.evaluation.result import Paths, load_result, read_scores
 from airgen.exact_arithmetic import finite_number
 from airgen.registry import closest
 from airgen.tables import Role, TableColumn, choose
-from airgen.tables.files import read_table
+from airgen.tables.read import read
 from airgen.tables.vocabulary import names
 from airgen.text.escaping import one_line
 from airgen.yaml_text import read_yaml
@@ -226,7 +226,7 @@ def _table(path: Path) -> list[ScoreRow]:
     """
     if path.is_file() and path.stat().st_size > _LARGEST_FILE_BYTES:
         raise DatasetError(f"{path}: more than {_LARGEST_FILE_BYTES >> 20} MB is not a table of scores")
-    table = read_table(path, "en", known={*_SYSTEMS, *_DATASETS}, header=True)
+    table = read(path, known={*_SYSTEMS, *_DATASETS}, header=True)
     columns = table.columns()
     if len(columns) < 2:
         raise DatasetError(f"{path}: a table needs a header with `system` and a column for each benchmark")

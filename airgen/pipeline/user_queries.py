@@ -21,7 +21,6 @@ from airgen.control.judgment import OWN
 from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
-from airgen.dataset.beir import read_qrels
 from airgen.errors import DatasetError
 from airgen.generation.flow import Flow
 from airgen.keys import file_sha256, rng, row_key, text_key
@@ -34,65 +33,12 @@ from airgen.steps.lineage import NO_PASSAGE, Lineage
 from airgen.steps.load_lineages import with_rows
 from airgen.steps.step import Plan, RowBatch, Step, Whole
 from airgen.store import Store
-from airgen.tables import Guess, Role, TableColumn, choose
-from airgen.tables.files import read_table
+from airgen.tables.labels import rated_pairs
 from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
 
 RELEVANT = 3  # the level of a relevant label if the settings map no levels: above any relevant_from
-_QUERIES = ("query", "querytext", "querystring", "question", "queryid", "qid", "topic", "topicid", "key")
-_DOCUMENTS = (
-    "docno",
-    "docid",
-    "documentid",
-    "doc",
-    "document",
-    "corpusid",
-    "passageid",
-    "passage",
-    "pid",
-    "innerkey",
-    "_id",
-    "id",
-)
-_RATINGS = ("rating", "judgment", "judgement", "score", "grade", "relevance", "label", "rel", "gain", "value")
-_MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
-_HIGHEST_RATING = 10  # maximum rating in a column whose name gives no hint
-
-
-def _roles(queries: Collection[str], documents: Collection[str]) -> dict[str, Role]:
-    """Return the roles of the columns in a label file, from their names or from the ids of the queries and
-    documents."""
-
-    def of(known: Collection[str], place: int) -> Guess:
-        def guess(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-            columns = [column for column in columns if column.plain]
-            best = max(columns, key=lambda column: (column.has(known), -column.place), default=None)
-            if best is not None and best.has(known) > 0:
-                return best
-            return next((column for column in columns if column.invented and column.place >= place), None)
-
-        return guess
-
-    def ratings(columns: Sequence[TableColumn], chosen: Mapping[str, TableColumn]) -> TableColumn | None:
-        few = [
-            column
-            for column in columns
-            if column.counts
-            and len(column.counts) == column.rows
-            and len(set(column.counts)) < 7
-            and max(column.counts) <= _HIGHEST_RATING
-        ]
-        # In TREC's qrels, the column before the document is always 0.
-        few = [column for column in few if column.invented or min(column.counts) == 0]
-        return max(few, key=lambda column: (len(set(column.counts)) > 1, column.place), default=None)
-
-    return {
-        "query": Role("the query", _QUERIES, guess=of(queries, 0), needed=True),
-        "document": Role("the document's id", _DOCUMENTS, guess=of(documents, 1), needed=True),
-        "rating": Role("the rating", _RATINGS, guess=ratings),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,54 +69,20 @@ def read_labels(
     a column is missing.
     """
     known = ", ".join(f"{level:g}" for level in sorted(settings.levels))
-    for where, query, document, label in _ratings(path, language, queries=queries, documents=documents, about=about):
+    found = rated_pairs(path, language=language, queries=queries, documents=documents)
+    about(found.about)
+    if not settings.levels and "relevant_from" not in settings.model_fields_set:
+        found.check_scale()
+    for where, query, document, rating in found.pairs:
         if not settings.levels:
-            yield Label(query, document, RELEVANT if label >= settings.relevant_from else 0, where)
-        elif label in settings.levels:
-            yield Label(query, document, settings.levels[label], where)
+            level = RELEVANT if rating >= settings.relevant_from else 0
+        elif rating in settings.levels:
+            level = settings.levels[rating]
+        elif rating in found.means:
+            level = settings.levels[min(settings.levels, key=lambda label: (abs(label - rating), label))]
         else:
-            raise DatasetError(f"{where}: the label {label:g} is not in queries.labels.levels (it has {known})")
-
-
-def _ratings(
-    path: Path, language: str, queries: Collection[str], documents: Collection[str], about: Callable[[str], object]
-) -> Iterator[tuple[str, str, str, float]]:
-    """Yield (place, query, document, rating) from qrels, Quepid's CSV and OpenSearch's judgment lists. A document
-    without a rating was not judged. In a table without ratings, such as a FAQ, each row contains a query and the
-    document that answers it."""
-    table = read_table(path, language, known=_KNOWN, members=_MEMBERS, absorbing=_QUERIES)
-    if table.form == "lines":  # columns separated by spaces, as TREC writes them
-        for query, ratings in read_qrels(path).labels.items():
-            yield from ((str(path), query, document, label) for document, label in ratings.items())
-        return
-    choice = choose(table.columns(), _roles(queries, documents), where=str(path))
-    about("; ".join([choice.line(), *table.notes]))
-    rating = choice["rating"]
-    for number, row in table.rows:
-        where = table.where(number)
-        given = 1 if rating is None else row.get(rating)
-        if given is not None and str(given).strip():
-            yield where, _id_of(row, choice["query"]), _id_of(row, choice["document"]), _number(given, where)
-
-
-_KNOWN = {*_QUERIES, *_DOCUMENTS, *_RATINGS} - {"value"}
-
-
-def _id_of(row: Mapping[str, Any], column: str | None) -> str:
-    value = row.get(column or "")
-    return "" if value is None else str(value).strip()
-
-
-def _number(value: object, where: str) -> float:
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError
-        number = float(value)
-    except (ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise DatasetError(f"{where}: the rating {one_line(repr(value), 60)} is not a number")
-    return number
+            raise DatasetError(f"{where}: the label {rating:g} is not in queries.labels.levels (it has {known})")
+        yield Label(query, document, level, where)
 
 
 LABELS = "own_label"
@@ -427,7 +339,7 @@ def _labels(
     forms: dict[str, str] = {}
     for file in settings.labels:
         path = folder / Path(file.file).expanduser()
-        odd: dict[str, list[str]] = {"unknown query": [], "unknown passage": []}
+        odd: dict[str, list[tuple[str, str]]] = {"unknown query": [], "unknown passage": []}
         count = 0
         about = partial(_say_labels, say, path.name)
         for label in read_labels(file, path, language, queries=names, documents=known, about=about):
@@ -437,10 +349,10 @@ def _labels(
             pair, reason = f"{key}/{label.document}", ""
             if key is None:
                 reason = "unknown query"
-                odd[reason].append(f"{one_line(repr(label.query), 80)} ({label.where})")
+                odd[reason].append((label.query, label.where))
             elif label.document not in known:
                 reason = "unknown passage"
-                odd[reason].append(f"{one_line(repr(label.document), 80)} ({label.where})")
+                odd[reason].append((label.document, label.where))
             elif not key:
                 reason = "of a query that was left out"
             elif pair in done:
@@ -459,30 +371,38 @@ def _labels(
                 probability=None,
                 judge=f"{BROUGHT}{path.name}",
             )
-        for reason, labels in odd.items():
-            if labels and (file.unknown == "error" or len(labels) == count):
+        lost = sum(map(len, odd.values()))
+        for reason, labels in sorted(odd.items(), key=lambda pair: -len(pair[1])):
+            if labels and (file.unknown == "error" or lost == count):
                 where = "the corpus" if reason == "unknown passage" else "the queries"
                 kind = f"{reason}s" if reason == "unknown passage" else "unknown queries"
+                example, place = labels[0]
+                shown = f"{one_line(repr(example), 80)} ({place})"
                 raise DatasetError(
-                    f"{path}: {len(labels):,} of {count:,} labels are of {kind}: {labels[0]} is not in {where}; "
-                    f"{_advice(store, plan, reason, labels[0])}"
+                    f"{path}: {len(labels):,} of {count:,} labels are of {kind}: {shown} is not in {where}; "
+                    + _advice(store, plan, reason, example, skips=file.unknown == "skip")
                 )
+            if labels:
+                say(f"labels of {path.name}: {len(labels):,} of {count:,} left out: {reason}")
 
 
 def _say_labels(say: Callable[[str], object], name: str, about: str) -> None:
     say(f"labels of {name}: {about}")
 
 
-def _advice(store: Store, plan: Plan, reason: str, example: str) -> str:
-    end = "or set unknown: skip for these labels"
+def _advice(store: Store, plan: Plan, reason: str, example: str, *, skips: bool) -> str:
+    end = "" if skips else ", or set unknown: skip for these labels"
     if reason == "unknown query":
-        return f"give the file of queries that they were made for, {end}"
-    ids = [id_ for _, id_ in zip(range(1), (name for _, name in store.passage_names(plan["corpus"])), strict=False)]
+        return f"give the file of queries that they were made for{end}"
+    ids = [id_ for _, id_ in store.passage_names(plan["corpus"])]
+    if part := next((id_ for id_ in ids if id_.startswith(f"{example}#")), ""):
+        return (
+            f"the corpus has this document in parts, such as {one_line(repr(part), 80)}: label the parts, or use a "
+            f"corpus without chunk{end}"
+        )
     example_id = one_line(repr(ids[0]), 80) if ids else ""
-    return (
-        f"ids of the corpus look like {example_id} (`airgen show corpus --dropped` lists what its cleaners removed), "
-        f"{end}"
-    )
+    dropped = "`airgen show corpus --dropped` lists what its cleaners removed"
+    return f"ids of the corpus look like {example_id} ({dropped}){end}"
 
 
 def _skip(stage: str, parent: str, fp: str, reason: str) -> Skip:

@@ -16,8 +16,9 @@ from airgen.dataset.content import check_id
 from airgen.errors import DatasetError
 from airgen.settings import QueriesSettings
 from airgen.tables import Choice, Role, TableColumn, choose, folded, whole_number
+from airgen.tables.cells import id_text
 from airgen.tables.chats import rich_text
-from airgen.tables.files import OwnTable, read_table
+from airgen.tables.read import UserTable, read
 from airgen.tables.values import INNER
 from airgen.tables.vocabulary import names
 from airgen.text.escaping import one_line
@@ -119,11 +120,12 @@ class Line:
 
 @dataclass(frozen=True)
 class OwnLines:
-    """The queries in the order of the file, including those without text. `about` describes the columns and any
-    oddities."""
+    """The queries in their order, including those without text. `about` describes the columns and any oddities, and
+    `counted` says whether there is a column of counts."""
 
     lines: Sequence[Line]
     about: str
+    counted: bool = False
 
 
 def queries_path(path: Path) -> Path:
@@ -146,21 +148,23 @@ def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
     return files
 
 
-def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLines:
-    """Return the queries of a file.
+def read_queries(settings: QueriesSettings, source: Any, language: str) -> OwnLines:
+    """Return the queries of a file, or of rows, a data frame or a mapping.
 
-    Raises DatasetError if the file cannot be read, has more than 2,000,000 queries, or contains an invalid count or id,
-    and UsageError for a missing column.
+    Raises DatasetError if the source cannot be read, has more than 2,000,000 queries, or contains an invalid count or
+    id, and UsageError for a missing column.
     """
-    path = queries_path(path)
-    table = read_table(path, language, known=KNOWN, members=_MEMBERS, absorbing=_TEXTS, chats=True)
+    source = queries_path(Path(source)) if isinstance(source, str | Path) else source
+    how: dict[str, Any] = {"known": KNOWN, "members": _MEMBERS, "absorbing": _TEXTS, "chats": True}
+    table = read(source, name="queries", language=language, **how)
     if len(table.rows) > MAX_LINES:
-        raise DatasetError(f"{path}: has more than {MAX_LINES:,} queries: use only a part of it")
+        raise DatasetError(f"{table.name}: has more than {MAX_LINES:,} queries: use only a part of it")
+    counted = False
     if table.form == "lines":
         lines = [Line(number, row["value"]) for number, row in table.rows]
         about = "; ".join(["a query a line", *table.notes])
     else:
-        lines, about = _table_lines(settings, table)
+        lines, about, counted = _table_lines(settings, table)
     seen: dict[str, int] = {}
     for line in lines:
         if line.id:
@@ -169,37 +173,42 @@ def read_queries(settings: QueriesSettings, path: Path, language: str) -> OwnLin
                 before = f"{'row' if table.form == 'json' else 'line'} {seen[line.id]}"
                 raise DatasetError(f"{table.where(line.line)}: the id {line.id!r} is that of {before}, too")
     if not any(line.text.strip() for line in lines):
-        raise DatasetError(f"{path}: contains no query")
-    return OwnLines(lines, about)
+        raise DatasetError(f"{table.name}: contains no query")
+    return OwnLines(lines, about, counted)
 
 
-def _table_lines(settings: QueriesSettings, table: OwnTable) -> tuple[list[Line], str]:
+def _table_lines(settings: QueriesSettings, table: UserTable) -> tuple[list[Line], str, bool]:
     if not table.rows:
-        raise DatasetError(f"{table.path}: contains no query")
+        raise DatasetError(f"{table.name}: contains no query")
     if all(INNER in row for _, row in table.rows) and not settings.column:
-        raise DatasetError(f"{table.path}: contains labels or scores of pairs, and no queries")
+        raise DatasetError(f"{table.name}: contains labels or scores of pairs, and no queries")
     named = {"query": settings.column, "id": settings.id_column, "count": settings.count_column}
-    choice = choose(table.columns(), ROLES, named=named, where=str(table.path))
+    choice = choose(table.columns(), ROLES, named=named, where=table.name)
     lines = [
         Line(
             line=number,
             text=_value(row, choice["query"], at),
-            id=_value(row, choice["id"], at).strip(),
+            id=id_text(_plain(row, choice["id"], at)),
             count=_count(row, choice, at),
             filter=_filter(row, at),
         )
         for number, row in table.rows
         for at in [table.where(number)]
     ]
-    return lines, "; ".join([choice.line(), *table.notes])
+    return lines, "; ".join([choice.line(), *table.notes]), choice["count"] is not None
+
+
+def _plain(row: Row, column: str | None, where: str) -> Any:
+    value: Any = row.get(column) if column is not None else None
+    if isinstance(value, bool | list | dict):
+        raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
+    return value
 
 
 def _value(row: Row, column: str | None, where: str) -> str:
-    value: Any = row.get(column) if column is not None else None
-    if (rich := rich_text(value)) is not None:
-        value = rich
-    if isinstance(value, bool | list | dict):
-        raise DatasetError(f"{where}: {column} is {type(value).__name__} where text was expected")
+    if column is not None and (rich := rich_text(row.get(column))) is not None:
+        return rich
+    value = _plain(row, column, where)
     return "" if value is None or value != value else str(value)  # NaN, which data frames use for missing values
 
 

@@ -7,17 +7,15 @@ bench = label(corpus, ["how do I reset it?"], llm="gpt-4o-mini", work="runs/log"
 
 import functools
 import json
-import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from airgen.compute import computing
-from airgen.dataset.beir import filter_of
 from airgen.dataset.content import FILTER
 from airgen.errors import AirgenError, Stopped, UsageError
 from airgen.notebook import console, said_as_one_bar
@@ -27,14 +25,16 @@ from airgen.pipeline.estimate import estimate as estimate_job
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, downloads, preflight
 from airgen.pipeline.run import run_pipeline
+from airgen.pipeline.user_query_files import Line, OwnLines, read_queries
 from airgen.python.benchmark import Benchmark
 from airgen.python.corpus import Corpus, corpus_of
 from airgen.python.recipe import JobRecipe, make_recipe
-from airgen.registry import closest
-from airgen.settings import Pipeline
+from airgen.settings import Pipeline, QueriesSettings
 from airgen.settings.compute import compute_settings
 from airgen.study import Study, Table, columns
-from airgen.tables.objects import plain_value, rows_of
+from airgen.tables.labels import KNOWN_OF_PAIRS, rated_pairs
+from airgen.tables.objects import plain_value
+from airgen.tables.values import pairs_in
 from airgen.text.escaping import dollars, md
 
 Relevance = Literal["answer", "subject"]
@@ -148,7 +148,9 @@ def label(
         corpus: A Corpus, or the data to make one from.
         queries: A list of texts, {id: text}, rows with a column of texts, or a file. A column `filter.NAME` or an
             object `filter` limits a query to passages with that value in their metadata.
-        labels: Known labels, which are not judged again: {query id: {passage id: label}}, rows, or qrels files.
+        labels: Known labels, which are not judged again: {query id: {passage id: label}}, {query id: [passage ids]},
+            rows, a data frame, a file, the settings of one ({"file": "stars.csv", "relevant_from": 4}), or a list of
+            these.
         llm: LLM that judges, unless `judge` is given: a model's name, a mapping of settings, or a function of messages.
         relevance: "answer" or "subject", as in `generate`.
         budget: Maximum cost in US dollars.
@@ -173,7 +175,8 @@ def label(
         Stopped: The user stopped the job; the same call continues.
     """
     folder = Path(work) if work is not None else RUNS / "queries"
-    own, files = _queries(queries, labels, folder, column)
+    corpus = corpus_of(corpus, settings.get("task", "qa"))
+    own, files = _queries(queries, labels, folder, column, corpus)
     if judge is None and not labels and llm is None:
         judge = {"kind": "yes-no"}
     recipe = make_recipe(
@@ -207,80 +210,87 @@ def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | 
     return Benchmark(recipe.work / "dataset", recipe=recipe, run=result)
 
 
-def _queries(queries: Any, labels: Any, folder: Path, column: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _queries(
+    queries: Any, labels: Any, folder: Path, column: str, corpus: Corpus
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the `queries` setting of the pipeline YAML, and the files in the work directory to which it refers."""
     files: dict[str, str] = {}
     settings: dict[str, Any] = {"column": column} if column else {}
+    ids: Collection[str] = ()
     if isinstance(queries, str | Path):
         if not Path(queries).exists():
             raise UsageError(f"queries: {queries}: no such file; pass texts as a list")
-        settings["file"] = Path(os.path.relpath(Path(queries).resolve(), folder.resolve())).as_posix()
+        settings["file"] = _below(queries, folder)
     else:
-        files["queries.jsonl"], names = _query_rows(queries, column)
-        settings |= {"file": "queries.jsonl", "column": "query", "duplicates": "keep", **names}
-    given = [] if labels is None else labels if isinstance(labels, list | tuple) else [labels]
-    named = []
-    for number, labels_given in enumerate(given):
-        if isinstance(labels_given, str | Path):
-            named.append({"file": Path(os.path.relpath(Path(labels_given).resolve(), folder.resolve())).as_posix()})
+        own = read_queries(QueriesSettings(file="queries", column=column), queries, corpus.language)
+        rows = [{"id": line.id or f"q{number}", **_query_row(line, own)} for number, line in enumerate(own.lines, 1)]
+        ids = {row["id"] for row in rows}
+        files["queries.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
+        named = {"id_column": "id", **({"count_column": "count"} if own.counted else {})}
+        settings |= {"file": "queries.jsonl", "column": "query", "duplicates": "keep", **named}
+    given = [] if labels is None else labels if _are_sources(labels) else [labels]
+    sources: list[dict[str, Any]] = []
+    for number, source in enumerate(given):
+        if isinstance(source, Mapping) and isinstance(source.get("file"), str | Path):  # as in a pipeline YAML
+            sources.append({**source, "file": _below(source["file"], folder)})
+        elif isinstance(source, str | Path):
+            sources.append({"file": _below(source, folder)})
         else:
             name = f"labels{number or ''}.tsv"
-            files[name] = _label_rows(labels_given)
-            named.append({"file": name})
-    return {**settings, **({"labels": named} if named else {})}, files
+            files[name] = _label_rows(source, ids, corpus)
+            sources.append({"file": name})
+    return {**settings, **({"labels": sources} if sources else {})}, files
 
 
-def _query_rows(queries: Any, column: str) -> tuple[str, dict[str, str]]:
-    """Return the queries as JSON Lines, and the names of their columns."""
-    texts = {"query", "text", "question", "_text"}
-    lines, counted = [], False
-    if isinstance(queries, Mapping) and all(isinstance(text, str) for text in queries.values()):
-        queries = [{"_id": key, "query": text} for key, text in queries.items()]
-    for number, row in enumerate(rows_of(queries)):
-        if column and column not in row:
-            raise UsageError(f"queries: no column {column!r}{closest(column, list(row))}; there are: {', '.join(row)}")
-        name = column or next((name for name in row if name.lower() in texts), "")
-        if not name or not isinstance(row[name], str):
-            raise UsageError(
-                f"queries: row {number} has no text in {name or ', '.join(row)}: name the column, column=..."
-            )
-        names = ("_id", "id", "query_id", "qid", "query-id")
-        key = next((row[name] for name in names if row.get(name) is not None), None)
-        counted = counted or row.get("count") is not None
-        known = {"count": row["count"]} if row.get("count") is not None else {}
-        for wanted, value in filter_of(row, f"queries: row {number}").items():
-            if not isinstance(value := plain_value(value), str | int | float | bool):
-                raise UsageError(
-                    f"queries: row {number}: the filter {wanted} must be a text, a number, or true or false"
-                )
-            known[f"{FILTER}{wanted}"] = value
-        lines.append(json.dumps({"id": str(key if key is not None else f"q{number + 1}"), "query": row[name], **known}))
-    if not lines:
-        raise UsageError("queries: there are none")
-    return "\n".join(lines) + "\n", {"id_column": "id", **({"count_column": "count"} if counted else {})}
+def _below(path: str | Path, folder: Path) -> str:
+    return Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
 
 
-def _label_rows(labels: Any) -> str:
-    """Return labels as qrels. Raises UsageError for a label that is not a number."""
-    rows: list[tuple[str, str, Any]] = []
-    nested = isinstance(labels, Mapping) and all(isinstance(row, Mapping) for row in labels.values())
-    if nested:
-        rows = [(str(query), str(key), label) for query, row in labels.items() for key, label in row.items()]
-    else:
-        names = (
-            ("query-id", "query_id", "qid"),
-            ("corpus-id", "corpus_id", "docid", "doc_id", "passage_id"),
-            ("score", "label", "relevance", "rel"),
-        )
-        for row in rows_of(labels):
-            values = [next((row[name] for name in synonyms if name in row), None) for synonyms in names]
-            if None in values:
-                raise UsageError(f"labels: a row needs query-id, corpus-id and score, and has {', '.join(row)}")
-            rows.append((str(values[0]), str(values[1]), values[2]))
-    for query, key, label in rows:
-        if isinstance(plain_value(label), str | bool) or not math.isfinite(float(label)):
-            raise UsageError(f"labels: query {query!r}: passage {key!r} has the label {label!r}: a number is needed")
-    lines = (f"{query}\t{key}\t{float(label):g}\n" for query, key, label in rows)
+def _query_row(line: Line, own: OwnLines) -> dict[str, Any]:
+    """Return the row of a query in JSON Lines, without its id."""
+    count = {"count": line.count} if own.counted else {}
+    return {"query": line.text, **count, **{f"{FILTER}{name}": value for name, value in line.filter.items()}}
+
+
+def _are_sources(labels: Any) -> bool:
+    """Return whether labels are several files or tables, rather than the rows of one."""
+    if not isinstance(labels, list | tuple):
+        return False
+    return not labels or not all(map(_is_row, labels))
+
+
+def _is_row(item: Any) -> bool:
+    """Return whether an item of a list is a row, rather than a file, its settings, or a table of labels."""
+    if isinstance(item, Mapping):
+        return "file" not in item and "" not in pairs_in(plain_value(item), KNOWN_OF_PAIRS)
+    return isinstance(item, list | tuple) or hasattr(item, "__dataclass_fields__")
+
+
+@dataclass(frozen=True)
+class _CorpusIds(Collection[str]):
+    """The ids of the passages, which are prepared only if they are needed to recognise a column."""
+
+    corpus: Corpus
+
+    @functools.cached_property
+    def _ids(self) -> frozenset[str]:
+        return frozenset(passage["id"] for passage in self.corpus)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+def _label_rows(labels: Any, queries: Collection[str], corpus: Corpus) -> str:
+    """Return labels as qrels. Raises the errors of `rated_pairs`."""
+    found = rated_pairs(labels, language=corpus.language, queries=queries, documents=_CorpusIds(corpus))
+    found.check_scale()
+    lines = (f"{' '.join(pair.query.split())}\t{pair.document}\t{pair.rating:g}\n" for pair in found.pairs)
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 

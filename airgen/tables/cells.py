@@ -36,3 +36,13 @@ def text_of(value: Any) -> Any:
         except UnicodeDecodeError:
             return value
     return value
+
+
+def id_text(value: Any) -> str:
+    """Return an id as text; "" for a missing one.
+
+    A whole float is an integer: data frames turn 7 into 7.0 where another id is missing.
+    """
+    if value is None or value != value:
+        return ""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()

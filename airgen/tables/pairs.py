@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,16 +19,17 @@ from typing import IO, Any, NamedTuple
 
 from airgen.compressed_files import PARQUET, binary_format, opened
 from airgen.errors import DatasetError
+from airgen.tables.cells import id_text
 from airgen.tables.delimited import DelimitedTable
 from airgen.tables.lines import LinePlace, numbered_lines
 from airgen.tables.parquet import parquet_rows
+from airgen.tables.values import pairs_in
 from airgen.tables.vocabulary import column_named, folded, names
 from airgen.text.escaping import one_line
 
 QUERY, PASSAGE = ("query id", "topic", "query"), ("document id", "document")
 """The roles of the columns with the ids of a pair."""
 _MAX_BYTES = 1 << 30  # of JSON, which is read as a whole
-_MAX_LEVELS = 3  # of objects around {query: {passage: number}}
 _SHOWN = 8  # columns in an error
 
 
@@ -319,11 +320,13 @@ def _named(row: Mapping[str, Any], *roles: str) -> str:
 
 
 def _plain_id(value: Any, where: str) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # pandas turns 7 into 7.0 if another id is missing
-    if value is None or isinstance(value, bool | float | list | dict) or not str(value).strip():
+    if (
+        isinstance(value, bool | list | dict)
+        or not (text := id_text(value))
+        or (isinstance(value, float) and "." in text)
+    ):
         raise DatasetError(f"{where}: {one_line(repr(value), 60)} is no id")
-    return str(value).strip()
+    return text
 
 
 def _of_rank(rank: Any, where: str) -> float:
@@ -387,55 +390,24 @@ def _one_table(path: Path, value: Mapping[str, Any], numbers: PairNumbers) -> Ma
 
     Raises DatasetError if there is none, or more than one.
     """
-    tables = dict(_tables(value, "", _MAX_LEVELS, _is_nested if numbers.missing is None else _is_nested_or_lists))
+    tables = pairs_in(value, lists=numbers.missing is not None, words=False)
     if len(tables) == 1:
         return next(iter(tables.values()))
     if tables:
-        names = ", ".join(list(tables)[:_SHOWN])
-        raise DatasetError(f"{path}: has {len(tables)} tables ({names}): save each in a file of its own")
+        listed = ", ".join(list(tables)[:_SHOWN])
+        raise DatasetError(f"{path}: has {len(tables)} tables ({listed}): save each in a file of its own")
     raise DatasetError(
         f"{path}: contains neither {{query: {{passage: {numbers.what}}}}} nor a list of objects with query-id, "
         "corpus-id and score"
     )
 
 
-def _tables(
-    value: Any, name: str, levels: int, is_table: Callable[[Any], bool]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if is_table(value):
-        yield name, value
-    elif isinstance(value, Mapping) and levels:
-        for key, member in value.items():
-            yield from _tables(member, f"{name}.{key}" if name else str(key), levels - 1, is_table)
-
-
-def _is_nested(value: Any) -> bool:
-    """Return whether a value is {query: {passage: number}}; a query may have no passage, but not all of them."""
-    if not isinstance(value, Mapping) or not value:
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
         return False
-    rows = list(value.values())
-    cells = [cell for row in rows if isinstance(row, Mapping) for cell in row.values()]
-    return bool(cells) and all(isinstance(row, Mapping) for row in rows) and all(map(_is_number, cells))
-
-
-def _is_nested_or_lists(value: Any) -> bool:
-    """Return the same for labels, which may be {query: [relevant passages]}."""
-    if _is_nested(value):
-        return True
-    if not isinstance(value, Mapping) or not value or not all(isinstance(row, list) for row in value.values()):
-        return False
-    items = [item for row in value.values() for item in row]
-    return bool(items) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in items)
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        try:
-            float(value)
-        except ValueError:
-            return False
-        return True
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return True
 
 
 def _loaded(raw: bytes, where: str) -> Any:

@@ -11,9 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from airgen.tables.frames import frame_rows
-from airgen.tables.vocabulary import folded
+from airgen.tables.vocabulary import folded, yes_or_no
 
 Row = dict[str, Any]
+_MAX_LEVELS = 3  # of objects around {name: {inner name: number}}
+_SHOWN = 8  # names in an error
 KEY, VALUE, INNER = "key", "value", "inner key"
 """The columns of rows made from an object's members: name, value, and the name inside the value."""
 _LABELS = ("ratings", "judgments", "judgements", "labels")  # members that hold the labels of a query
@@ -37,22 +39,32 @@ def flat(row: Mapping[str, Any], depth: int = 3) -> Row:
     """Return a row with dotted names for nested values, as readers use them: {"body": {"text": ..}} has body.text."""
     values: Row = {}
     for name, value in row.items():
-        inner = flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
+        levels = 0 if name == "filter" else depth - 1  # what is in a filter must be a value
+        inner = flat(value, levels) if isinstance(value, Mapping) and depth else {}
         values.update({f"{name}.{below}": part for below, part in inner.items()} or {name: value})
     return values
 
 
-def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = ()) -> list[Row]:
+def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = (), *, pairs: bool = False) -> list[Row]:
     """Return the flattened rows of a JSON value. A list of plain values has a single column, `value`.
 
     Args:
         value: The parsed value.
         wanted: Names of the members that contain the rows, if the value is an object with several.
         known: Usual names of columns, folded.
+        pairs: Whether {name: {inner name: number}} and {name: [inner names]} are pairs, also inside of other objects.
 
     Raises:
         ValueError: The value contains no rows.
     """
+    if pairs and (tables := pairs_in(value, known)):
+        if len(tables) > 1:
+            raise ValueError(f"has {len(tables)} tables ({', '.join(list(tables)[:_SHOWN])}): give one of them")
+        return [
+            {KEY: key, INNER: inner, **({VALUE: row[inner]} if isinstance(row, Mapping) else {})}
+            for key, row in next(iter(tables.values())).items()
+            for inner in row
+        ]
     if (rows := frame_rows(value, known)) is not None:
         return [flat(row) for row in rows]
     if isinstance(value, list):
@@ -83,6 +95,59 @@ def json_rows(value: Any, wanted: Sequence[str] = (), known: Collection[str] = (
     if value and all(not isinstance(member, list | dict) for member in value.values()):
         return [{KEY: name, VALUE: member} for name, member in value.items()]
     raise ValueError("has no list of rows")
+
+
+def pairs_in(
+    value: Any, known: Collection[str] = (), *, lists: bool = True, words: bool = True
+) -> dict[str, Mapping[str, Any]]:
+    """Return the objects {name: {inner name: number}} in a value, by dotted path: "" for the value itself.
+
+    Args:
+        value: The parsed value.
+        known: Usual names of columns, folded. An object of them is a table of columns.
+        lists: Whether {name: [inner names]} counts, too.
+        words: Whether booleans and texts count as numbers, as for labels.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+
+    def search(inner: Any, name: str, levels: int) -> None:
+        if _is_nested(inner, words) or (lists and _is_of_names(inner)):
+            if not any(folded(str(key)) in known for key in inner):
+                found[name] = inner
+        elif isinstance(inner, Mapping) and levels:
+            for key, member in inner.items():
+                search(member, f"{name}.{key}" if name else str(key), levels - 1)
+
+    search(value, "", _MAX_LEVELS)
+    return found
+
+
+def _is_nested(value: Any, words: bool) -> bool:
+    """Return whether a value is {name: {inner name: number}}; a name may have none, but not all of them."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    rows = list(value.values())
+    cells = [cell for row in rows if isinstance(row, Mapping) for cell in row.values()]
+    return (
+        bool(cells) and all(isinstance(row, Mapping) for row in rows) and all(_is_cell(cell, words) for cell in cells)
+    )
+
+
+def _is_of_names(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not value or not all(isinstance(row, list) for row in value.values()):
+        return False
+    items = [item for row in value.values() for item in row]
+    return bool(items) and all(isinstance(item, str | int) and not isinstance(item, bool) for item in items)
+
+
+def _is_cell(value: Any, words: bool) -> bool:
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return words and yes_or_no(value) is not None
+        return True
+    return isinstance(value, int | float) and (words or not isinstance(value, bool))
 
 
 def _are_texts(value: Any, known: Collection[str]) -> bool:

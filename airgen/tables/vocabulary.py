@@ -8,7 +8,6 @@ Names are compared without case, spaces and separators. A column is also recogni
 `Relevance (0-3)`, unless another column has the whole name.
 """
 
-import re
 from functools import cache, lru_cache
 
 _WORDS: dict[str, dict[str, str]] = {
@@ -183,6 +182,12 @@ _NO: dict[str, str] = {
     "ja": "いいえ 無関係",
     "ko": "아니오 무관",
 }
+_DEGREES: dict[str, str] = {
+    "en": "good bad perfect excellent fair poor partial partially partially_relevant somewhat somewhat_relevant "
+    "highly_relevant very_relevant marginal exact substitute complement high medium low helpful unhelpful useful "
+    "useless unsure",
+    "de": "gut schlecht teilweise teilweise_relevant",
+}
 
 
 def folded(name: str) -> str:
@@ -218,4 +223,14 @@ def _answers() -> dict[str, float]:
 
 def yes_or_no(text: str) -> float | None:
     """Return 1 for a word that means relevant, such as `yes` or `TRUE`, 0 for its opposite, and None for another."""
-    return _answers().get(folded(re.sub(r"\s+", " ", text.strip())))
+    return _answers().get(folded(text.strip()))
+
+
+@cache
+def _degrees() -> frozenset[str]:
+    return frozenset(folded(word) for line in _DEGREES.values() for word in line.split())
+
+
+def is_degree(text: str) -> bool:
+    """Return whether a word is a degree of relevance, such as `partially relevant`, which is no number."""
+    return folded(text) in _degrees()

@@ -51,7 +51,7 @@ BOUNDED = {
     "airgen.corpus.book_parts:_NUMBER": 60,
     "airgen.corpus.book_parts:_ENTRY": 201,
     "airgen.corpus.cleaning.filters:_SENTENCE_END": 40,
-    "airgen.tables.files:_TOPICS_FILE": 5_000,
+    "airgen.tables.read:_TOPICS_FILE": 5_000,
     "airgen.http:_DURATION": 100,
     "airgen.http:_DURATIONS": 100,
     "airgen.text.sentences:_ABBREVIATIONS": 24,

@@ -203,7 +203,7 @@ def test_a_filter_that_is_no_value_is_refused_with_its_row(here: Path) -> None:
         return [True for _ in passages]
 
     asked = [{"query": "glaciers", "filter": {"version": {"from": 1}}}]
-    with pytest.raises(AirgenError, match="queries: row 0: the filter version must be a text, a number"):
+    with pytest.raises(AirgenError, match="queries: row 1: the filter version must be a text, a number"):
         airgen.label(corpus(), asked, judge=relevant, work="runs/log", **LEXICAL)
 
 

@@ -1,12 +1,12 @@
-"""Read a user's table from a file: queries, labels or scores, in any common format.
+"""Read a user's table of queries, labels or scores from anything: a file, rows, a data frame, or objects.
 
-    table = read_table(Path("log.csv"), "en", known={"query", "count"})
-    table.rows                      # [(2, {"query": "login fails", "count": "7"}), ...]
-    table.columns()                 # what each column is called, and what it holds
+    table = read(Path("log.csv"), known={"query", "count"})     # or read(frame, name="queries")
+    table.rows      # [(2, {"query": "login fails", "count": "7"}), ...]: nested fields have dotted names
+    table.columns() # what each column is called, and what it holds
 
-The format is detected from the content: a JSON value, JSON Lines, TREC topics, delimited text, or text with one value
-per line. Files from Excel may have semicolons, a line `sep=;`, UTF-16 or a legacy code page. Files are read as a whole,
-so their size is limited.
+The format of a file is detected from the content: a JSON value, JSON Lines, TREC topics, delimited text, or text with
+one value per line. Files from Excel may have semicolons, a line `sep=;`, UTF-16 or a legacy code page. They are read as
+a whole, so their size is limited.
 """
 
 import html
@@ -21,12 +21,14 @@ from typing import Any
 import yaml
 
 from airgen.compressed_files import PARQUET, binary_format, opened
-from airgen.errors import DatasetError
-from airgen.tables import DelimitedTable, TableColumn, columns_of, flat, folded, json_rows
+from airgen.errors import DatasetError, UsageError
 from airgen.tables.chats import conversation
+from airgen.tables.choose_columns import TableColumn, columns_of
+from airgen.tables.delimited import DelimitedTable
+from airgen.tables.objects import rows_of
 from airgen.tables.parquet import parquet_rows
-from airgen.tables.values import VALUE
-from airgen.tables.vocabulary import is_named
+from airgen.tables.values import VALUE, flat, json_rows
+from airgen.tables.vocabulary import folded, is_named
 from airgen.text.character_encodings import decoded
 
 MAX_BYTES = 256 << 20  # of a file, after inflation
@@ -46,17 +48,18 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class OwnTable:
-    """The rows of a file, each with its line number, from 1.
+class UserTable:
+    """The rows of a table, each with its number, from 1: that of its line in a file of lines.
 
     Attributes:
+        name: The file, or what the table is called in messages.
         form: `json`, `jsonl`, `topics`, `table` or `lines`.
         invented: Whether the column names are invented, because there is no header.
         notes: Descriptions of irregularities.
         names: The header, or names by position.
     """
 
-    path: Path
+    name: str
     form: str
     rows: Sequence[tuple[int, Row]]
     invented: bool = False
@@ -69,7 +72,7 @@ class OwnTable:
 
     def where(self, number: int) -> str:
         """Return the location of a row for messages."""
-        return f"{self.path}: row {number}" if self.form == "json" else f"{self.path}:{number}"
+        return f"{self.name}: row {number}" if self.form == "json" else f"{self.name}:{number}"
 
 
 def read_text(path: Path, language: str) -> str:
@@ -87,59 +90,78 @@ def read_text(path: Path, language: str) -> str:
         raise DatasetError(f"{path}: its encoding is not known: save it in UTF-8") from error
 
 
-def read_table(
-    path: Path,
-    language: str,
+def read(
+    source: Any,
     *,
+    name: str = "table",
+    language: str = "en",
     known: Collection[str] = (),
     members: Sequence[str] = (),
     header: bool | None = None,
     absorbing: Sequence[str] = (),
     chats: bool = False,
-) -> OwnTable:
-    """Read a table. Raises DatasetError, naming the line, if the file cannot be read.
+    pairs: bool = False,
+) -> UserTable:
+    """Read a table.
 
     Args:
-        path: The file. A file with no extension or `.txt` has one value per line, unless it is a table or JSON.
+        source: A file, or what `airgen.tables.objects.rows_of` takes. A file with no extension or `.txt` has one value
+            per line, unless it is a table or JSON.
+        name: Name in messages of a table that is no file.
         language: Language of the texts, which helps to recognise a legacy encoding.
         known: Usual column names, folded. A first row that contains one of them is a header.
         members: Names of the members of a JSON object that may contain the rows.
         header: Whether there is a header. None detects it.
         absorbing: Usual names of the column to which surplus cells are added. Default: the last column.
         chats: Whether the rows of conversations are the messages that people wrote in them.
+        pairs: Whether {name: {inner name: number}} and {name: [inner names]} are pairs.
+
+    Raises:
+        DatasetError: The file cannot be read; the message names the line.
+        UsageError: The source holds no rows.
     """
+    if not isinstance(source, str | Path):
+        try:
+            given = list(enumerate(rows_of(source, known=known, members=members, pairs=pairs), 1))
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from error
+        of_people = _of_chats(name, "json", given) if chats else None
+        return of_people or UserTable(name, "json", [(number, flat(row)) for number, row in given])
+    path = Path(source)
     if _is_parquet(path):
         cells = list(enumerate(parquet_rows(path, DatasetError), 1))
-        of_chats = _of_chats(path, "json", cells) if chats else None
-        return of_chats or OwnTable(path, "json", [(number, flat(row)) for number, row in cells])
+        of_chats = _of_chats(str(path), "json", cells) if chats else None
+        return of_chats or UserTable(str(path), "json", [(number, flat(row)) for number, row in cells])
     text = read_text(path, language)
     suffix = Path(re.sub(r"\.(?:gz|bz2|zst)\Z", "", path.name)).suffix.lower()
     start = text.lstrip()[:1]
     if suffix in (".yaml", ".yml"):
         return _yaml(path, text, members, known)
     if suffix in (".json", ".jsonl", ".ndjson") or start in ("[", "{"):
-        table = _json(path, text, members, known, sure=suffix in (".json", ".jsonl", ".ndjson"), chats=chats)
+        table = _json(
+            path, text, members, known, sure=suffix in (".json", ".jsonl", ".ndjson"), chats=chats, pairs=pairs
+        )
         if table is not None:
             return table
     if _TOPICS_FILE.match(text[:_TOPICS_BEGIN]):
         return _topics(path, text)
     if rated := _rated_lines(text):
-        return OwnTable(path, "table", rated)
+        return UserTable(str(path), "table", rated)
     if suffix not in (".csv", ".tsv", ".tab") and (numbered := _numbered(text)):
-        return OwnTable(path, "topics", numbered)
+        return UserTable(str(path), "topics", numbered)
     if suffix not in (".csv", ".tsv", ".tab") and not _has_tabs(text) and not _has_header(text, known):
         lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
         if suffix in _DOCUMENTS:
             raise DatasetError(f"{path}: is a document: write one value per line in a .txt file, or a table")
         lines, note = _without_marks(lines)
         numbered_lines = [(number, {VALUE: line}) for number, line in enumerate(lines, 1)]
-        return OwnTable(path, "lines", numbered_lines, notes=[note] if note else [])
+        return UserTable(str(path), "lines", numbered_lines, notes=[note] if note else [])
     tabs = suffix in (".tsv", ".tab") or "\t" in text.split("\n", 1)[0]
     table_text = DelimitedTable(io.StringIO(text, newline=None), known=known, header=header, tabs=tabs)
     names = {folded(name): name for name in table_text.names}
     table_text.absorbing = next((names[name] for name in absorbing if name in names), table_text.absorbing)
     rows = [(row.line, row.cells) for row in table_text]
-    if chats and (table := _of_chats(path, "table", rows)) is not None:
+    if chats and (table := _of_chats(str(path), "table", rows)) is not None:
         return table
     rows, all_names = _with_members(rows, table_text.names)
     notes = []
@@ -150,7 +172,7 @@ def read_table(
     if table_text.ragged:
         notes.append(f"{table_text.ragged:,} rows have fewer or more cells than the others")
     invented = not table_text.dialect.header
-    return OwnTable(path, "table", rows, invented=invented, notes=notes, names=all_names)
+    return UserTable(str(path), "table", rows, invented=invented, notes=notes, names=all_names)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -230,7 +252,7 @@ class _PlainYaml(yaml.SafeLoader):
 _PlainYaml.yaml_implicit_resolvers = {}
 
 
-def _yaml(path: Path, text: str, members: Sequence[str], known: Collection[str]) -> OwnTable:
+def _yaml(path: Path, text: str, members: Sequence[str], known: Collection[str]) -> UserTable:
     """Return the rows in a YAML value, as for JSON."""
     try:
         value = yaml.load(text, Loader=_PlainYaml)
@@ -242,7 +264,7 @@ def _yaml(path: Path, text: str, members: Sequence[str], known: Collection[str])
         rows = json_rows(value, members, known)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
-    return OwnTable(path, "json", list(enumerate(rows, 1)))
+    return UserTable(str(path), "json", list(enumerate(rows, 1)))
 
 
 def _rated_lines(text: str) -> list[tuple[int, Row]]:
@@ -288,8 +310,8 @@ def _has_header(text: str, known: Collection[str]) -> bool:
 
 
 def _json(
-    path: Path, text: str, members: Sequence[str], known: Collection[str], *, sure: bool, chats: bool
-) -> OwnTable | None:
+    path: Path, text: str, members: Sequence[str], known: Collection[str], *, sure: bool, chats: bool, pairs: bool
+) -> UserTable | None:
     """Parse a JSON value or JSON Lines. Returns None for anything else, unless the file name promises JSON."""
     try:
         value = json.loads(text)
@@ -298,22 +320,22 @@ def _json(
     if chats and isinstance(value, list | dict):
         inner = [member for member in value.values() if isinstance(member, list)] if isinstance(value, dict) else []
         for rows in (value if isinstance(value, list) else [value], *inner):
-            if (table := _of_chats(path, "json", list(enumerate(rows, 1)))) is not None:
+            if (table := _of_chats(str(path), "json", list(enumerate(rows, 1)))) is not None:
                 return table
     if isinstance(value, dict) and "\n" not in text.strip() and path.name.removesuffix(".gz").endswith("l"):
-        return OwnTable(path, "jsonl", [(1, flat(value))])  # JSON Lines of one line
+        return UserTable(str(path), "jsonl", [(1, flat(value))])  # JSON Lines of one line
     if not isinstance(value, list | dict):
         if not sure:
             return None
         return _json_lines(path, text, ValueError("no list"), sure=True, chats=chats)
     try:
-        rows = json_rows(value, members, known)
+        rows = json_rows(value, members, known, pairs=pairs)
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
-    return OwnTable(path, "json", list(enumerate(rows, 1)))
+    return UserTable(str(path), "json", list(enumerate(rows, 1)))
 
 
-def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool, chats: bool) -> OwnTable | None:
+def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool, chats: bool) -> UserTable | None:
     rows: list[tuple[int, Row]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -324,7 +346,7 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool, chats: b
             if not sure:
                 return None
             if not rows and (several := _concatenated(text)):
-                return OwnTable(path, "jsonl", several)
+                return UserTable(str(path), "jsonl", several)
             if rows or path.name.removesuffix(".gz").endswith("l"):
                 raise DatasetError(f"{path}:{number}: not JSON ({error})") from error
             raise DatasetError(f"{path}: not JSON ({whole})") from whole
@@ -334,12 +356,12 @@ def _json_lines(path: Path, text: str, whole: Exception, *, sure: bool, chats: b
                 return None
             raise DatasetError(f"{path}:{number}: contains {kind} where an object was expected")
         rows.append((number, row if isinstance(row, dict) else {VALUE: row}))
-    if chats and (table := _of_chats(path, "jsonl", rows)) is not None:
+    if chats and (table := _of_chats(str(path), "jsonl", rows)) is not None:
         return table
-    return OwnTable(path, "jsonl", [(number, flat(row)) for number, row in rows])
+    return UserTable(str(path), "jsonl", [(number, flat(row)) for number, row in rows])
 
 
-def _of_chats(path: Path, form: str, rows: Sequence[tuple[int, Any]]) -> OwnTable | None:
+def _of_chats(name: str, form: str, rows: Sequence[tuple[int, Any]]) -> UserTable | None:
     """Return the messages that people wrote in conversations, each a row; None if rows hold no conversations, or have
     a query beside them."""
     if not rows or not all(isinstance(row, Mapping) for _, row in rows):
@@ -361,7 +383,7 @@ def _of_chats(path: Path, form: str, rows: Sequence[tuple[int, Any]]) -> OwnTabl
         *([f"{later:,} of {len(asked):,} follow an earlier message and may not be clear without it"] if later else []),
         *([f"{missing:,} rows hold no messages"] if (missing := len(rows) - len(conversations)) else []),
     ]
-    return OwnTable(path, form, [(number, row) for number, row, _ in asked], notes=notes)
+    return UserTable(name, form, [(number, row) for number, row, _ in asked], notes=notes)
 
 
 def _concatenated(text: str) -> list[tuple[int, Row]]:
@@ -383,7 +405,7 @@ def _concatenated(text: str) -> list[tuple[int, Row]]:
         rows.append((line, flat(value)))
 
 
-def _topics(path: Path, text: str) -> OwnTable:
+def _topics(path: Path, text: str) -> UserTable:
     """Parse TREC topics: `<top> <num> Number: 301 <title> ... </top>` or `<topic number="1"><query>...`."""
     rows: list[tuple[int, Row]] = []
     for match in _TOPIC.finditer(text):
@@ -398,4 +420,4 @@ def _topics(path: Path, text: str) -> OwnTable:
             row["text"] = own  # a topic whose text is in no field
         if row:
             rows.append((text.count("\n", 0, match.start()) + 1, row))
-    return OwnTable(path, "topics", rows)
+    return UserTable(str(path), "topics", rows)
