@@ -31,7 +31,8 @@ from trained import Collection, trained
 
 from airgen.corpus.readers.files import opened
 from airgen.dataset.beir import BeirDataset
-from airgen.evaluation.significance import bootstrap_interval, fisher_test
+from airgen.evaluation.intervals import bootstrap_interval
+from airgen.evaluation.significance import fisher_test
 from airgen.keys import text_key
 from airgen.pipeline import Job
 from airgen.pipeline.run import run_job

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from trained import Collection, mined_pairs, trained
 
-from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.intervals import bootstrap_interval
+from airgen.evaluation.significance import compare
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import InvertedIndex, LexicalRetriever

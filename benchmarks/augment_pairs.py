@@ -21,7 +21,8 @@ from typing import Any
 from augment import added, quality, slug
 from trained import Collection, trained
 
-from airgen.evaluation.significance import bootstrap_interval, fisher_test
+from airgen.evaluation.intervals import bootstrap_interval
+from airgen.evaluation.significance import fisher_test
 from airgen.keys import rng
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from trained import Collection, trained
 
-from airgen.evaluation.significance import bootstrap_interval
+from airgen.evaluation.intervals import bootstrap_interval
 from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.retriever import Dense

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from trained import Collection, mined_pairs, trained
 
-from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.intervals import bootstrap_interval
+from airgen.evaluation.significance import compare
 from airgen.retrievers import load_retriever
 from airgen.text.escaping import markdown_table, md
 

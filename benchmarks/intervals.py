@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.significance import bootstrap_interval, resampled_means
+from airgen.evaluation.intervals import bootstrap_interval, resampled_means
 
 Scores = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Scores]

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.evaluation.significance import compare, rank_intervals, resampled_means
+from airgen.evaluation.intervals import resampled_means
+from airgen.evaluation.significance import compare, rank_intervals
 from airgen.text.escaping import markdown_table
 
 EFFECTS = {"close": 0.01, "middle": 0.05, "far": 0.3}

@@ -13,8 +13,8 @@ from pathlib import Path
 from airgen.audit.systems import find_runs
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import results_folder
+from airgen.evaluation.intervals import Interval
 from airgen.evaluation.run import read_run
-from airgen.evaluation.significance import Interval
 from airgen.studies.tune import tune
 from airgen.text.escaping import markdown_table
 

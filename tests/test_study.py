@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airgen.errors import DatasetError
-from airgen.evaluation.significance import Interval
+from airgen.evaluation.intervals import Interval
 from airgen.json_values import plain, read_kept, write_json
 from airgen.study import Column, Html, P, Plain, Study, Table, body, columns, shown, span
 

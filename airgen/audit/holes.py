@@ -50,9 +50,10 @@ from airgen.dataset.derive import check_next_version, with_more_labels
 from airgen.dataset.files import keep_copy, whole_file
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
-from airgen.evaluation.measures import parse_measure, score
+from airgen.evaluation.intervals import DIFFERENCES, Interval, resampled_means
+from airgen.evaluation.measures import check_common, parse_measure, score
 from airgen.evaluation.run import Run, run_from_dict
-from airgen.evaluation.significance import Interval, rank_bounds, resampled_means
+from airgen.evaluation.significance import rank_intervals
 from airgen.generation.flow import Flow
 from airgen.guard import guarded
 from airgen.json_values import DAMAGE
@@ -127,9 +128,10 @@ def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, 
     """
     names, wanted = sorted(runs), parse_measure(measure)
     scores = np.stack([score(runs[name], labels, [wanted]).values[0] for labels in (before, after) for name in names])
-    means, drawn = np.split(scores.mean(axis=1), 2), np.split(resampled_means(scores), 2, axis=1)
+    drawn = np.split(resampled_means(scores), 2, axis=1)
+    means, sides = np.split(scores.mean(axis=1), 2), np.split(scores, 2)
     ranks = [(1 + (side[None] > side[:, None]).sum(axis=1)).tolist() for side in means]
-    spans = [rank_bounds(*each).tolist() for each in zip(means, drawn, strict=True)]
+    spans = [rank_intervals(side).tolist() for side in sides]
     rows = []
     for at, name in enumerate(names):
         (old, new), (old_drawn, new_drawn) = [float(side[at]) for side in means], [side[:, at] for side in drawn]
@@ -140,7 +142,7 @@ def moves(runs: Mapping[str, Run], before: Labels, after: Labels, measure: str, 
                 system=name,
                 before=Interval.of(old, old_drawn, was),
                 after=Interval.of(new, new_drawn, now),
-                change=Interval.of(new - old, new_drawn - old_drawn, now - was),
+                change=Interval.of(new - old, new_drawn - old_drawn, now - was, span=DIFFERENCES),
                 rank_before=ranks[0][at],
                 rank_after=ranks[1][at],
                 ranks_before=tuple(spans[0][at]),
@@ -314,6 +316,8 @@ def judge_holes(
     dataset = BeirDataset.open(home)
     task = DatasetSplit(dataset, split, str(dataset.info.get("language") or "en"))
     before = task.qrels.labels
+    for name, run in runs.items():
+        check_common(name, run, before, least=0)
     holes = find_holes(runs.values(), before, depth)
     wanted = {passage for _, passage in holes}
     texts = {row.id: prompt_text(row.title, row.text) for row in dataset.passages() if row.id in wanted}

@@ -24,6 +24,7 @@ from airgen.audit.sample import EARLIER, AuditItem, keep_earlier, question_page
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.files import write_text
 from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.measures import check_common
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
 from airgen.json_values import DAMAGE, FORMAT, read_json, read_kept, write_json
@@ -134,6 +135,7 @@ def draw_systems(
     ranks: dict[tuple[str, str], list[int]] = {}
     for at, path in enumerate(runs.values()):
         ranked = read_run(path).ranked()
+        check_common(str(path), ranked, asked)
         for query, hits in ranked.items():
             for rank, (document, _) in enumerate(hits[:DEPTH], 1):
                 ranks.setdefault((query, document), [0] * len(runs))[at] = rank

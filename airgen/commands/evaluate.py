@@ -31,8 +31,8 @@ from airgen.commands.options import (
 from airgen.commands.outcome import UNSURE, WORSE, Outcome
 from airgen.commands.printing import say
 from airgen.dataset.files import write_text
-from airgen.errors import AirgenError, DatasetError, UsageError
-from airgen.study import Column, Plain, Rows, Shown, Study, Table, columns
+from airgen.errors import AirgenError, UsageError
+from airgen.study import Column, P, Plain, Rows, Shown, Study, Table, columns
 from airgen.text.escaping import md
 
 if TYPE_CHECKING:
@@ -294,8 +294,9 @@ def evaluate_compare(
 ) -> Outcome[ComparedRuns]:
     """Compare runs with paired tests, and estimate how many queries are needed to detect each difference.
 
-    With --baseline, each run is compared with that run only. It is `worse` if the whole confidence interval of the
-    difference lies below minus the margin.
+    With --baseline, each run is compared with that run only. It is `worse` if a randomisation test and the whole
+    confidence interval say that it is worse by more than the margin. If fewer than six queries differ, the answer is
+    always `cannot tell`.
 
     Example: airgen evaluate compare bm25.run dense.run --qrels scifact/qrels/test.tsv --metrics "nDCG@10 Recall@100"
     Example: airgen evaluate compare new.run --baseline main.run --qrels qrels.tsv --fail-if-worse --margin 0.01
@@ -305,11 +306,13 @@ def evaluate_compare(
 
     Raises:
         UsageError: There are fewer than two runs, or an option needs --baseline.
-        DatasetError: A file cannot be read, or the runs and the labels have no passage in common.
+        DatasetError: A file cannot be read, a run lacks more than a tenth of the queries with labels, or it has no
+            passage with a label.
     """
     import numpy as np
 
     from airgen.evaluation import parse_measures, read_run, score
+    from airgen.evaluation.measures import check_common, labelled_passages
     from airgen.evaluation.result_tables import pair_text, places_text, rank_text
     from airgen.evaluation.significance import ALPHA, against_baseline, compare
     from airgen.python.systems import labels_given, run_given
@@ -333,8 +336,9 @@ def evaluate_compare(
         raise UsageError("a run file is given twice")
     labels, wanted = labels_given(qrels), parse_measures(metrics)
     read = [given[name] if given else read_run(name) for name in names]
+    passages = labelled_passages(labels)
     for name, run in zip(names, read, strict=True):
-        _check_passages(name, run.passage_ids, labels)
+        check_common(name, run, labels, passages=passages)
     scored = [score(run, labels, wanted) for run in read]
     judged = zip(names[: -1 if baseline is not None else None], scored, strict=False)
     low = _too_low({name: scores.means()[str(wanted[0])] for name, scores in judged}, str(wanted[0]), fail_below)
@@ -353,10 +357,15 @@ def evaluate_compare(
                 Column("measure", lambda gate: gate.measure),
                 Column("difference", lambda gate: gate.difference, "+.4f"),
                 Column(f"{100 * level:.4g} %", lambda gate: (gate.low, gate.high), "+.4f"),
-                Column("", lambda gate: gate.verdict),
+                Column("p", lambda gate: gate.p, P),
+                Column("queries", lambda gate: gate.queries, ","),
+                Column("differ", lambda gate: gate.differing, ","),
+                Column("missing", lambda gate: missing[gate.run], ","),
+                Column("", lambda gate: gate.verdict, left=True),
             ],
         )
-        bad = {*(("worse",) if fail_if_worse or fail_if_unsure else ()), *(("unsure",) if fail_if_unsure else ())}
+        bad = {"worse"} if fail_if_worse or fail_if_unsure else set()
+        bad |= {"cannot tell"} if fail_if_unsure else set()
         shown = {"baseline": baseline, "queries": len(labels), "runs": gates}
         verdicts = bad & {gate.verdict for gate in gates}
         code = WORSE if "worse" in verdicts or low else UNSURE if verdicts else 0
@@ -384,17 +393,6 @@ def evaluate_compare(
     )
 
 
-def _check_passages(run: str, passages: Sequence[str], labels: Mapping[str, Mapping[str, float]]) -> None:
-    """Raise DatasetError if no passage of the run has a label, as its scores would be meaningless."""
-    labelled = {passage for row in labels.values() for passage in row}
-    if passages and labelled.isdisjoint(passages):
-        raise DatasetError(
-            f"{run}: none of its passages, such as {passages[0][:100]!r}, has a label (for example "
-            f"{min(labelled, default='')[:100]!r}), so every score would be 0: check that the labels are "
-            "for the same corpus and that the columns are in the right order"
-        )
-
-
 @command
 def evaluate_measures(
     run: Annotated[RunGiven, arg("RUN", "A TREC run file, optionally gzipped.")],
@@ -419,21 +417,14 @@ def evaluate_measures(
         DatasetError: A file cannot be read, or the run and the labels have no query or passage in common.
     """
     from airgen.evaluation import AIR_BENCH, parse_measures, score
-    from airgen.evaluation.significance import bootstrap_interval
+    from airgen.evaluation.intervals import bootstrap_interval
+    from airgen.evaluation.measures import check_common, labelled_passages
     from airgen.python.systems import labels_given, run_given
 
     wanted = AIR_BENCH if metrics == "air-bench" else parse_measures(metrics)
     scored_run, labels = run_given(run, "run"), labels_given(qrels)
-    run, qrels = (
-        value if isinstance(value, str | Path) else words for value, words in ((run, "the run"), (qrels, "the qrels"))
-    )
-    if not set(scored_run.query_ids) & set(labels):
-        ids = [next(iter(sorted(queries)), "none") for queries in (scored_run.query_ids, labels)]
-        raise DatasetError(
-            f"{run} and {qrels} have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the qrels of the "
-            "dataset on which the run was made"
-        )
-    _check_passages(str(run), scored_run.passage_ids, labels)
+    run = run if isinstance(run, str | Path) else "the run"
+    check_common(str(run), scored_run, labels, least=0, passages=labelled_passages(labels))
     scores = score(scored_run, labels, wanted, ignore_identical_ids=ignore_identical_ids)
     names, means = [str(measure) for measure in wanted], scores.means()
     intervals = dict(zip(names, bootstrap_interval(scores.values).tolist(), strict=True))

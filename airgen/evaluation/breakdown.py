@@ -16,9 +16,9 @@ import regex
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirQuery
+from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.measures import Judged, Scores
 from airgen.evaluation.run import Run
-from airgen.evaluation.significance import bootstrap_interval
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.text.words import count_words, words
 

@@ -21,6 +21,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, ModelError, SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
+from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
 from airgen.evaluation.result import (
     NO_NEGATIVES,
@@ -36,7 +37,6 @@ from airgen.evaluation.result import (
 from airgen.evaluation.result_tables import write_report
 from airgen.evaluation.run import read_run, write_run
 from airgen.evaluation.run_system import FinishedRun, context_of, rehearse, run_beside, run_system
-from airgen.evaluation.significance import bootstrap_interval
 from airgen.evaluation.systems import (
     Failed,
     SystemSettings,

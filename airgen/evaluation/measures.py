@@ -10,14 +10,14 @@ Labels may be floats, which nDCG uses as gains.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import UsageError
+from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.run import Run
 from airgen.exact_arithmetic import log2
 from airgen.registry import closest
@@ -186,6 +186,53 @@ def score(
         unjudged=hits.unjudged,
         without_relevant=int(np.count_nonzero(relevant == 0)),
     )
+
+
+LEAST_COMMON = 0.9
+"""The minimum share of the queries that a run must have for a comparison."""
+
+
+def check_common(
+    name: str, run: Run, queries: Collection[str], *, least: float = LEAST_COMMON, passages: Collection[str] = ()
+) -> None:
+    """Check that a run belongs to the labels, because any comparison of other queries is meaningless.
+
+    A query that is missing in the run scores zero, so two runs on other queries would have equal scores.
+
+    Args:
+        name: What to call the run.
+        run: The run.
+        queries: The queries that are compared, such as those with labels.
+        least: Minimum share of `queries` that the run must have. With 0, one is enough.
+        passages: The passages with labels, of which the run must have one. If empty, they are not checked.
+
+    Raises:
+        DatasetError: The run lacks too many queries, or has no labelled passage.
+    """
+    common = len(set(run.query_ids).intersection(queries))
+    if not common:
+        ids = [next(iter(sorted(each)), "none")[:100] for each in (run.query_ids, queries)]
+        raise DatasetError(
+            f"{name}: has no query in common with the labels (for example {ids[0]!r} and {ids[1]!r}): give the run and "
+            "the labels of the same dataset"
+        )
+    if common < least * len(queries):
+        lacking = next(key for key in sorted(queries) if key not in set(run.query_ids))
+        raise DatasetError(
+            f"{name}: has {common:,} of the {len(queries):,} queries, and lacks {lacking[:100]!r} and others: a "
+            f"comparison needs {least:.0%}: give the run of the same dataset and split, or labels of these queries only"
+        )
+    if passages and run.passage_ids and set(passages).isdisjoint(run.passage_ids):
+        raise DatasetError(
+            f"{name}: none of its passages, such as {run.passage_ids[0][:100]!r}, has a label (for example "
+            f"{min(passages)[:100]!r}), so every score would be 0: check that the labels are "
+            "for the same corpus and that the columns are in the right order"
+        )
+
+
+def labelled_passages(labels: Mapping[str, Mapping[str, float]]) -> set[str]:
+    """Return the passages that have a label for any query."""
+    return {passage for row in labels.values() for passage in row}
 
 
 def judged_hits(run: Run, qrels: Mapping[str, Mapping[str, float]], *, hole_depth: int = 0) -> Judged:

@@ -320,6 +320,17 @@ def library_versions() -> dict[str, str]:
 
 
 def as_matrix(results: Iterable[Result], measure: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Return the sorted query ids, and the scores of several results per query, float64 (results, queries)."""
+    """Return the sorted query ids, and the scores of several results per query, float64 (results, queries).
+
+    Raises DatasetError if scores cannot be read, or the results are for different queries.
+    """
+    results = list(results)
     rows = all_scores([result.paths.scores for result in results], measure)
-    return sorted(rows[0]), np.array([[row[key] for key in sorted(row)] for row in rows])
+    for result, row in zip(results, rows, strict=True):
+        if row.keys() != rows[0].keys():
+            raise DatasetError(
+                f"{result.name} and {results[0].name} were scored on different queries ({len(row):,} and "
+                f"{len(rows[0]):,}, of which {len(row.keys() & rows[0].keys()):,} are the same): evaluate both again"
+            )
+    keys = sorted(rows[0])
+    return keys, np.array([[row[key] for key in keys] for row in rows])

@@ -24,6 +24,7 @@ from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
 from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.filtered_search import search_within
+from airgen.evaluation.measures import check_common
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.search_service import HttpSystem, SearchService
@@ -318,6 +319,7 @@ def _existing_run(
         run = run.renamed(context.ids.find)
     # Unknown passages stay in the run, because trec_eval counts them as not relevant, and leaving them out would help
     # the run.
+    check_common(where, run, context.queries, least=0)
     notes["unknown_passages"] = sum(key not in known for key in run.passage_ids)
     notes["unknown_queries"] = sum(key not in context.queries for key in run.query_ids)
     if notes["unknown_passages"] == len(run.passage_ids):

@@ -1,16 +1,20 @@
-"""Statistical significance: intervals for scores and ranks, paired tests, and the number of queries needed.
+"""Which of two systems is better: one decision for gates, verdicts, rank intervals and comparisons.
 
     scores: float64 (systems, queries); a column is one query, so all comparisons are paired
+    compare(["bm25", "dense"], scores).pairs[0].verdict                  # better, worse or "cannot tell"
     compare(["bm25", "dense"], scores).ranks                             # [(1, 1), (2, 2)]: they differ
-    against_baseline("new", new, old, measure="nDCG@10").verdict         # worse, better, "not worse" or unsure
+    against_baseline("new", new, old, measure="nDCG@10").verdict         # the same for a run and its baseline
 
-Resampling is seeded, so equal scores give equal intervals and p-values on any machine. The p-values of all pairs are
-corrected by Holm's method (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance.
+`decide` is the decision. A randomisation test decides, which keeps its level for any number of queries, and the
+bootstrap interval describes. Where they disagree, or where fewer than six queries differ, the answer is "cannot tell".
+Resampling is seeded, so equal scores give equal answers on any machine. The p-values of all pairs of a table are
+corrected by Holm's method (1979): among all pairs of twenty equal systems, nine would differ at .05 by chance. A pair
+that is compared alone is not corrected.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
@@ -18,65 +22,100 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.evaluation.intervals import (
+    DIFFERENCES,
+    EQUAL,
+    RESAMPLED_CELLS,
+    SAMPLES,
+    Matrix,
+    as_rows,
+    bootstrap_interval,
+    corrected,
+    resampled_sums,
+)
 from airgen.exact_arithmetic import summable
 
-Matrix = NDArray[np.float64]
-_RESAMPLED_CELLS = 4_000_000  # resampled cells held at once: 32 MB
+__all__ = [
+    "ALPHA",
+    "LEAST_DIFFERING",
+    "AgainstBaseline",
+    "Comparison",
+    "SystemPair",
+    "Verdict",
+    "against_baseline",
+    "bootstrap_interval",
+    "compare",
+    "decide",
+    "decide_alone",
+    "fisher_test",
+    "holm",
+    "queries_needed",
+    "rank_bounds",
+    "rank_intervals",
+    "sign_test",
+    "t_tails",
+    "t_test",
+]
+
 ALPHA = 0.05  # significance level, after Holm's correction if there are several tests
-_CERTAIN_EFFECT = 1e9  # the effect size if the difference is the same for every query
+LEAST_DIFFERING = 6  # queries that must differ: with five, even the most extreme p-value is .0625
 _SIGN_PATTERNS = 10_000  # random sign patterns of Fisher's test
+_MOST_SIGNS = 13  # differing queries for which all sign patterns are tried: 2^13 < 10,000
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A value and its 95% interval, or NaN if there is none."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, drawn: Matrix, scores: Matrix | None = None) -> "Interval":
-        """Return the range of the middle 95% of the resampled values, ignoring NaN.
-
-        Args:
-            value: The observed value.
-            drawn: Resampled values.
-            scores: The scores, float64 (queries,), if the value is their mean. The range is then corrected as in
-                `bootstrap_interval`.
-        """
-        known = drawn[~np.isnan(drawn)]
-        if math.isnan(value) or not len(known):
-            return cls(float(value), math.nan, math.nan)
-        if scores is not None:
-            return cls(float(value), *_corrected(known[:, None], _matrix(scores), 0.95)[0].tolist())
-        return cls(float(value), *np.quantile(known, [0.025, 0.975]).tolist())
+Verdict = Literal["better", "worse", "cannot tell"]
+_OPPOSITE: dict[Verdict, Verdict] = {"better": "worse", "worse": "better", "cannot tell": "cannot tell"}
 
 
 @dataclass(frozen=True, slots=True)
 class SystemPair:
-    """A comparison of system `first` with `second`: the difference of means, p-values before and after Holm's
-    correction, and the effect size.
+    """A comparison of system `first` with `second`.
 
     Attributes:
-        effect: Cohen's d of the paired differences.
+        difference: The mean of `first` minus that of `second`.
+        low, high: Its 95% bootstrap interval.
+        differing: Number of queries with different scores.
+        fisher, t: P-values of Fisher's randomisation test and the t-test for this pair alone.
+        fisher_holm, t_holm: The same after Holm's correction for all pairs of the table.
+        effect: Cohen's d of the paired differences; 0 if the difference is the same for every query.
         queries_needed: Number of queries that a t-test needs to detect this difference with a power of .8, or None for
             equal scores.
-        needed_low, needed_high: Its 95% interval by bootstrap over queries, without an upper end if the difference may
-            have the other sign.
+        needed_low, needed_high: Its 95% interval, without an upper end if the difference may have the other sign.
+        verdict: Whether `first` is better or worse, as one of all pairs of the table (see `decide`).
+        alone: The same if this pair is all that was asked for.
     """
 
     first: str
     second: str
     difference: float
+    low: float
+    high: float
+    differing: int
     fisher: float
     t: float
     fisher_holm: float
     t_holm: float
     effect: float
     queries_needed: int | None
+    verdict: Verdict
+    alone: Verdict
     needed_low: int | None = None
     needed_high: int | None = None
+
+    def seen_from(self, system: str) -> "SystemPair":
+        """Return the same comparison with `system` as the first of the two."""
+        if system == self.first:
+            return self
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            difference=-self.difference,
+            low=-self.high,
+            high=-self.low,
+            effect=-self.effect,
+            verdict=_OPPOSITE[self.verdict],
+            alone=_OPPOSITE[self.alone],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +123,8 @@ class Comparison:
     """The comparison of all pairs, and the ranking at `alpha`. `names`, `means`, `ranks` and `together` are best first.
 
     Attributes:
-        together: For each system, the systems that do not differ from it significantly (Fisher's test with Holm's
-            correction over all pairs).
-        ranks: The possible ranks of each system according to these tests: below all systems that are significantly
-            better, and above all that are significantly worse.
+        together: For each system, the systems that it cannot be told apart from.
+        ranks: The possible ranks of each system: below all systems that are better, and above all that are worse.
     """
 
     names: list[str]
@@ -98,92 +135,56 @@ class Comparison:
     alpha: float
     samples: int
 
+    def pair(self, first: str, second: str) -> SystemPair:
+        """Return the pair of two systems, in any order. Raises UsageError if it is not compared."""
+        for pair in self.pairs:
+            if {pair.first, pair.second} == {first, second}:
+                return pair
+        raise UsageError(f"{first} and {second} are not compared")
 
-def bootstrap_interval(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Compute intervals for the means over queries: scores (systems, queries) -> (systems, 2).
 
-    Queries are resampled jointly for all rows. A single query gives an interval of width zero.
+def decide(
+    p: Matrix | float,
+    low: Matrix | float,
+    high: Matrix | float,
+    differing: Matrix | int,
+    *,
+    alpha: float = ALPHA,
+) -> list[Verdict]:
+    """Decide for each pair of systems whether the first is better or worse than the second.
 
-    The percentiles of the resampled means are too narrow for few queries, and biased for skewed scores with many zeros
-    and ones. They are therefore corrected for bias and skewness (BCa; Efron 1987), with levels adjusted to Student's t
-    and the divisor n - 1 (Hesterberg 2015). benchmarks/intervals.py reports the coverage of the 95% intervals with 20,
-    50, 100 and 200 queries for five kinds of scores.
+    It is only called different if the test rejects equality, the interval excludes 0, and at least six queries differ.
+    benchmarks/false_alarms.py reports how often equal systems are called different.
+
+    Args:
+        p: P-values of `fisher_test`, corrected for all comparisons that were asked for, (pairs,).
+        low, high: Ends of the intervals of the differences, (pairs,).
+        differing: Number of queries with different scores, (pairs,).
+        alpha: Significance level.
     """
-    scores = _matrix(scores)
-    return _corrected(resampled_means(scores, samples=samples, seed=seed), scores, level)
+    rejects = (np.atleast_1d(p) <= alpha) & (np.atleast_1d(differing) >= LEAST_DIFFERING)
+    better, worse = rejects & (np.atleast_1d(low) > 0), rejects & (np.atleast_1d(high) < 0)
+    return ["better" if up else "worse" if down else "cannot tell" for up, down in zip(better, worse, strict=True)]
 
 
-def _corrected(means: Matrix, scores: Matrix, level: float) -> Matrix:
-    """Correct the percentiles of resampled means: (samples, systems) and scores (systems, queries) -> (systems, 2)."""
-    from scipy.special import ndtr, ndtri, stdtrit
-
-    total = scores.shape[1]
-    exact = summable(scores, total)
-    observed = exact.sum(axis=1) / total  # as exact as the resampled means, so equal systems remain equal
-    if total < 2:
-        return np.repeat(observed[:, None], 2, axis=1)
-    below, equal = (means < observed).mean(axis=0), (means == observed).mean(axis=0)
-    share = np.clip(below + equal / 2, 1 / len(means), 1 - 1 / len(means))
-    centred = scores - scores.mean(axis=1, keepdims=True)
-    spread = np.sum(centred**2, axis=1) ** 1.5
-    skewed = spread > 1e-18
-    acceleration = np.where(skewed, np.sum(centred**3, axis=1) / (6 * np.where(skewed, spread, 1.0)), 0.0)
-    bias = ndtri(share)
-    outer = math.sqrt(total / (total - 1)) * stdtrit(total - 1, (1 - level) / 2)
-    levels = []
-    for z in (outer, -outer):
-        shrink = 1 - acceleration * (bias + z)
-        levels.append(ndtr(bias + (bias + z) / np.where(shrink > 0.1, shrink, 0.1)))
-    places = np.round(np.stack(levels), 9) * (len(means) - 1)  # the last digits differ from one machine to another
-    ordered = np.sort(means, axis=0)
-    left = np.floor(places).astype(np.int64)
-    right = np.minimum(left + 1, len(means) - 1)
-    low, high = (np.take_along_axis(ordered, at, axis=0) for at in (left, right))
-    intervals: Matrix = (low + (high - low) * (places - left)).T
-    return intervals
-
-
-def resampled_means(scores: Matrix, *, samples: int = 2000, seed: int = 0) -> Matrix:
-    """Average over queries drawn with replacement, the same ones for all rows: (systems, queries) -> (samples,
-    systems)."""
-    scores = _matrix(scores)
-    total = scores.shape[1]
-    scores = summable(scores, total)
-    random = np.random.default_rng(seed)
-    means = []
-    step = max(1, _RESAMPLED_CELLS // total)
-    for first in range(0, samples, step):
-        rows = min(step, samples - first)
-        drawn = random.integers(0, total, (rows, total)) + np.arange(rows)[:, None] * total
-        counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
-        means.append(counts.astype(np.float64) @ scores.T / total)  # exact sums
-    resampled: Matrix = np.concatenate(means)
-    return resampled
-
-
-def rank_intervals(scores: Matrix, *, level: float = 0.95, samples: int = 2000, seed: int = 0) -> NDArray[np.int64]:
+def rank_intervals(scores: Matrix, *, seed: int = 0) -> NDArray[np.int64]:
     """Compute inclusive intervals for the ranks, with 1 for the best mean: scores (systems, queries) -> int (systems,
-    2).
+    2). They are the `ranks` of `compare`, in the order of the rows."""
+    rows = as_rows(scores)
+    names = [str(row) for row in range(len(rows))]
+    compared = compare(names, rows, seed=seed)
+    by_name = dict(zip(compared.names, compared.ranks, strict=True))
+    return np.array([by_name[name] for name in names], dtype=np.int64)
+
+
+def rank_bounds(means: Matrix, resampled: Matrix, *, level: float = 0.95) -> NDArray[np.int64]:
+    """Compute rank intervals for figures without scores by query: any means, (systems,), with resampled values around
+    them, (samples, systems).
 
     Each system is compared with all others. Those that differ significantly limit its rank. With probability `level`,
     no pair is wrongly called different, however close the systems are. The critical value is the quantile of the
     largest studentised difference over the resampled means, with step-down (Romano and Wolf 2005; Mogstad, Romano,
-    Shaikh and Wilhelm, "Inference for Ranks", 2024). Student's t-test must agree, which matters for fewer than ten
-    queries. Plain percentiles of resampled ranks are not used, because they contain the true ranks of close systems far
-    too rarely (benchmarks/rank_intervals.py).
-    """
-    scores = _matrix(scores)
-    resampled = resampled_means(scores, samples=samples, seed=seed)
-    agree = np.array([t_test(row - scores) <= 1 - level for row in scores])
-    return rank_bounds(scores.mean(axis=1), resampled, agree, level=level)
-
-
-def rank_bounds(
-    means: Matrix, resampled: Matrix, can_differ: NDArray[np.bool_] | None = None, *, level: float = 0.95
-) -> NDArray[np.int64]:
-    """Compute rank intervals for any means, (systems,), with resampled values around them, (samples, systems).
-
-    `can_differ`, bool (systems, systems), restricts the pairs that may differ significantly.
+    Shaikh and Wilhelm, "Inference for Ranks", 2024).
     """
     count = len(means)
     bounds = np.empty((count, 2), dtype=np.int64)
@@ -194,8 +195,6 @@ def rank_bounds(
         constant = errors < 1e-12  # equal systems, or a difference that is the same for each query
         errors[constant] = 1.0
         size = np.where(constant, np.where(np.abs(differences) > 1e-12, np.inf, 0.0), np.abs(differences) / errors)
-        if can_differ is not None:
-            size[~can_differ[row]] = 0.0
         noise = np.where(constant, 0.0, np.abs(drawn - differences) / errors)
         open_ = np.arange(count) != row
         while open_.any():
@@ -209,41 +208,86 @@ def rank_bounds(
     return bounds
 
 
-def fisher_test(differences: Matrix, *, samples: int = _SIGN_PATTERNS, seed: int = 0) -> Matrix:
+def fisher_test(differences: Matrix, *, seed: int = 0) -> Matrix:
     """Run a two-sided paired randomisation test: differences (pairs, queries) -> p (pairs,).
 
-    Under the null hypothesis, the sign of each query's difference is random. All sign patterns are tried if there are
-    at most `samples` of them; otherwise, `samples` random patterns are tried, and p = (1 + hits) / (1 + n).
+    Under the null hypothesis, the sign of each query's difference is random. The p-value is exact if at most 13 queries
+    differ, by trying all sign patterns, and if all differences have the same size, by the binomial distribution.
+    Otherwise, 10,000 random patterns are tried, and p = (1 + hits) / (1 + n). Without a hit, Hoeffding's bound (1963)
+    is used if it is smaller, because the correction for many pairs needs p-values below 1 / 10,001. It is never below
+    2^(1 - n) for n queries that differ.
     """
-    differences = _matrix(differences)
-    total = differences.shape[1]
-    differences = summable(differences, total)  # then equal sums are equal
+    differences = as_rows(differences)
+    exact = summable(differences, differences.shape[1])
+    exact[np.abs(exact) < EQUAL] = 0.0
+    return _p_values(exact, _sign_sums(differences, seed))
+
+
+def _sign_sums(rows: Matrix, seed: int) -> Matrix:
+    """Add up exactly with random signs, the same ones for all rows: (rows, queries) -> (rows, sign patterns).
+
+    The difference of two rows is exactly what the differences of two systems would give.
+    """
+    total = rows.shape[1]
+    exact, random = summable(rows, total), np.random.default_rng(seed)
+    sums = np.empty((len(rows), _SIGN_PATTERNS))
+    step = max(1, RESAMPLED_CELLS // total)
+    for first in range(0, _SIGN_PATTERNS, step):
+        count = min(step, _SIGN_PATTERNS - first)
+        signs = 1.0 - 2.0 * random.integers(0, 2, (count, total), dtype=np.int8)
+        sums[:, first : first + count] = exact @ signs.T
+    return sums
+
+
+def _p_values(differences: Matrix, drawn: Matrix) -> Matrix:
+    """Return the p-values of `fisher_test`: differences on a summable grid, (pairs, queries), and their sums with
+    random signs, (pairs, sign patterns)."""
+    from scipy.special import bdtr
+
     observed = np.abs(differences.sum(axis=1))
-    hits = np.zeros(len(differences))
-    exact = total <= 20 and 2**total <= samples
-    count = 2**total if exact else samples
-    random = np.random.default_rng(seed)
-    step = max(1, _RESAMPLED_CELLS // total)
-    for first in range(0, count, step):
-        rows = min(step, count - first)
-        if exact:
-            bits = (np.arange(first, first + rows)[:, None] >> np.arange(total)) & 1
-        else:
-            bits = random.integers(0, 2, (rows, total), dtype=np.int8)
-        signs = 1.0 - 2.0 * bits
-        hits += np.count_nonzero(np.abs(signs @ differences.T) >= observed, axis=0)
-    return hits / count if exact else (1 + hits) / (1 + count)
+    sizes = np.abs(differences)
+    most = sizes.max(axis=1)
+    differing = np.count_nonzero(sizes, axis=1)
+    reached = observed * (1 - EQUAL)  # scores are rounded one by one, so equal differences may not be quite equal
+    hits = np.count_nonzero(np.abs(drawn) >= reached[:, None], axis=1)
+    p = (1 + hits) / (1 + drawn.shape[1])
+    squares = np.einsum("ij,ij->i", differences, differences)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.round(2 * np.exp(-observed * observed / (2 * squares)), 12)
+    p = np.where(hits == 0, np.minimum(p, bound), p)
+    alike = (
+        np.count_nonzero(sizes >= most[:, None] * (1 - EQUAL), axis=1) == differing
+    )  # all differences have the same size
+    wins = np.count_nonzero(differences > 0, axis=1)
+    binomial = np.round(2 * bdtr(np.minimum(wins, differing - wins), differing, 0.5), 12)
+    p = np.where(alike & (differing > 0), np.minimum(1.0, binomial), p)
+    few = np.flatnonzero(~alike & (differing <= _MOST_SIGNS))
+    patterns = 1.0 - 2.0 * ((np.arange(2 ** (_MOST_SIGNS - 1)) >> np.arange(_MOST_SIGNS)[:, None]) & 1)
+    for first in range(0, len(few), step := RESAMPLED_CELLS // patterns.shape[1]):
+        rows = differences[few[first : first + step]]
+        places = np.argsort(rows == 0, axis=1, kind="stable")[:, :_MOST_SIGNS]  # the differing queries first
+        chosen = np.zeros((len(rows), _MOST_SIGNS))
+        chosen[:, : places.shape[1]] = np.take_along_axis(rows, places, axis=1)
+        sums = np.abs(chosen @ patterns)  # the last sign is +: a pattern and its opposite are equally extreme
+        p[few[first : first + step]] = (sums >= reached[few[first : first + step], None]).mean(axis=1)
+    lowest = np.ldexp(1.0, 1 - np.minimum(differing, 1000))
+    values: Matrix = np.where(differing > 0, np.maximum(p, lowest), 1.0)
+    return values
 
 
 def t_test(differences: Matrix) -> Matrix:
-    """Run a two-sided paired t-test: differences (pairs, queries) -> p (pairs,), 1 for equal pairs."""
-    differences = _matrix(differences)
+    """Run a two-sided paired t-test: differences (pairs, queries) -> p (pairs,), 1 for equal pairs.
+
+    p is never below 2^(1 - n) for n queries that differ: equal differences of two queries prove little.
+    """
+    differences = as_rows(differences)
     total = differences.shape[1]
     if total < 2:
         return np.ones(len(differences))
     with np.errstate(invalid="ignore", divide="ignore"):
         t = differences.mean(axis=1) / (differences.std(axis=1, ddof=1) / math.sqrt(total))
-    p: Matrix = np.where(np.isnan(t), 1.0, t_tails(t, total - 1))
+    lowest = np.ldexp(1.0, 1 - np.minimum(np.count_nonzero(differences, axis=1), 1000))
+    p: Matrix = np.where(np.isnan(t), 1.0, np.maximum(t_tails(t, total - 1), lowest))
     return p
 
 
@@ -290,107 +334,163 @@ def queries_needed(difference: float, deviation: float) -> int | None:
     return max(2, math.ceil(needed))
 
 
-def _needed_between(differences: Matrix, *, samples: int = 500, seed: int = 0) -> list[tuple[int | None, int | None]]:
-    """Return the 95% interval of `queries_needed` for each row of differences, float64 (pairs, queries)."""
-    draws = resampled_means(differences, samples=samples, seed=seed)
-    squares = resampled_means(differences * differences, samples=samples, seed=seed)  # of the same draws
-    deviations = np.sqrt(np.maximum(squares - draws * draws, 0.0))
-    signs = np.sign(differences.mean(axis=1))
-    effects = np.divide(draws, deviations, out=np.sign(draws) * _CERTAIN_EFFECT, where=deviations > 0) * signs
-    intervals: list[tuple[int | None, int | None]] = []
-    for sign, (least, most) in zip(
-        signs, np.quantile(effects, [0.025, 0.975], axis=0, method="nearest").T, strict=True
-    ):
-        low, high = (queries_needed(float(end), 1.0) if sign and end > 0 else None for end in (most, least))
-        intervals.append((low, high))
-    return intervals
+def _needed_between(effect: float, error: float) -> tuple[int | None, int | None]:
+    """Return the 95% interval of `queries_needed` for an effect size with this standard error."""
+    if not effect:
+        return None, None  # equal scores, or the same difference for every query
+    z = NormalDist().inv_cdf(1 - ALPHA / 2)
+    low, high = (
+        (queries_needed(end, 1.0) if end > 0 else None) for end in (abs(effect) + z * error, abs(effect) - z * error)
+    )
+    return low, high
 
 
-def compare(names: Sequence[str], scores: Matrix, *, samples: int | None = None, seed: int = 0) -> Comparison:
-    """Compare every pair of systems by Fisher's test with Holm's correction, and derive the intervals of the ranks.
+def _effect_error(differences: Matrix) -> Matrix:
+    """Return the standard errors of the effect sizes, (pairs,), by the delta method with skewness and kurtosis."""
+    total = differences.shape[1]
+    mean = differences.mean(axis=1)
+    centred = differences - mean[:, None]
+    squares = centred * centred
+    variance = squares.mean(axis=1)
+    safe = np.where(variance > 0, variance, 1.0)
+    effect, skew = mean / np.sqrt(safe), np.einsum("ij,ij->i", squares, centred) / total / safe**1.5
+    kurtosis = np.einsum("ij,ij->i", squares, squares) / total / safe**2
+    spread = np.maximum(1 - effect * skew + effect * effect * (kurtosis - 1) / 4, 0.0)
+    error: Matrix = np.where(variance > 0, np.sqrt(spread / total), 0.0)
+    return error
+
+
+def _deviation(differences: Matrix) -> Matrix:
+    """Return the standard deviations of the differences, (pairs,): 0 for one query."""
+    if differences.shape[1] < 2:
+        return np.zeros(len(differences))
+    deviation: Matrix = differences.std(axis=1, ddof=1)
+    return np.where(deviation < EQUAL, 0.0, deviation)
+
+
+def compare(names: Sequence[str], scores: Matrix, *, seed: int = 0) -> Comparison:
+    """Compare every pair of systems (see `decide`), and derive the intervals of the ranks.
+
+    Time and memory grow with the square of the number of systems, and in proportion to the number of queries.
 
     Args:
         names: The name of each system.
         scores: Scores, float64 (systems, queries).
-        samples: Number of sign patterns for Fisher's test. Default: 10,000 or, for more than 250 pairs, as many as make
-            the smallest possible corrected p-value half of alpha. With fewer, no pair could be significant.
         seed: Seed of the sign patterns and the bootstrap.
 
     Raises:
         UsageError: The number of names differs from the number of systems.
     """
-    scores = _matrix(scores)
+    scores = as_rows(scores)
     if len(names) != len(scores):
         raise UsageError(f"{len(names)} names for {len(scores)} rows of scores")
     order = sorted(range(len(names)), key=lambda row: (-scores[row].mean(), names[row]))
     ranked, scores = [names[row] for row in order], scores[order]
     means = [float(row.mean()) for row in scores]
     left, right = np.triu_indices(len(ranked), 1)
-    samples = samples or max(_SIGN_PATTERNS, math.ceil(2 * len(left) / ALPHA))
-    if not len(left):
-        return Comparison(
-            names=ranked,
-            means=means,
-            pairs=[],
-            ranks=[(1, 1)] * len(ranked),
-            together=[[] for _ in ranked],
-            alpha=ALPHA,
-            samples=samples,
-        )
-    differences = scores[left] - scores[right]
-    fisher, t = fisher_test(differences, samples=samples, seed=seed), t_test(differences)
-    between = _needed_between(differences, seed=seed)
-    deviations = differences.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(left))
-    tests = np.array([differences.mean(axis=1), deviations, fisher, t, holm(fisher), holm(t)])
-    pairs = []
-    for first, second, (difference, deviation, *p), (low, high) in zip(
-        left.tolist(), right.tolist(), tests.T.tolist(), between, strict=True
-    ):
-        pairs.append(
-            SystemPair(
-                first=ranked[first],
-                second=ranked[second],
-                difference=difference,
-                fisher=p[0],
-                t=p[1],
-                fisher_holm=p[2],
-                t_holm=p[3],
-                effect=difference / deviation if deviation else 0.0,
-                queries_needed=queries_needed(difference, deviation),
-                needed_low=low,
-                needed_high=high,
-            )
-        )
+    blocks = list(_examined(scores, left, right, seed))
+    pairs: list[SystemPair] = []
     alike = np.zeros((len(ranked), len(ranked)), np.bool_)
-    alike[left, right] = alike[right, left] = tests[4] > ALPHA
-    together = [[ranked[place] for place in np.flatnonzero(row)] for row in alike]
-    difference = np.subtract.outer(np.array(means), np.array(means))
-    better, worse = (~alike & (difference < 0)).sum(axis=1), (~alike & (difference > 0)).sum(axis=1)
-    intervals = list(zip((better + 1).tolist(), (len(ranked) - worse).tolist(), strict=True))
+    if blocks:
+        figures = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+        fisher_holm, t_holm = holm(figures["fisher"]), holm(figures["t"])
+        ends = figures["low"], figures["high"], figures["differing"]
+        verdicts, alone = decide(fisher_holm, *ends), decide(figures["fisher"], *ends)
+        alike[left, right] = alike[right, left] = np.array(verdicts) == "cannot tell"
+        columns = {name: values.tolist() for name, values in figures.items()}
+        for at, (first, second) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+            difference, deviation = columns["difference"][at], columns["deviation"][at]
+            effect = difference / deviation if deviation else 0.0
+            low, high = _needed_between(effect, columns["error"][at])
+            pairs.append(
+                SystemPair(
+                    first=ranked[first],
+                    second=ranked[second],
+                    difference=difference,
+                    low=columns["low"][at],
+                    high=columns["high"][at],
+                    differing=columns["differing"][at],
+                    fisher=columns["fisher"][at],
+                    t=columns["t"][at],
+                    fisher_holm=float(fisher_holm[at]),
+                    t_holm=float(t_holm[at]),
+                    effect=effect,
+                    queries_needed=queries_needed(difference, deviation),
+                    verdict=verdicts[at],
+                    alone=alone[at],
+                    needed_low=low,
+                    needed_high=high,
+                )
+            )
+    apart = ~alike & ~np.eye(len(ranked), dtype=np.bool_)
+    places = np.arange(len(ranked))
+    better, worse = (apart & (places < places[:, None])).sum(axis=1), (apart & (places > places[:, None])).sum(axis=1)
     return Comparison(
         names=ranked,
         means=means,
         pairs=pairs,
-        ranks=intervals,
-        together=together,
+        ranks=list(zip((better + 1).tolist(), (len(ranked) - worse).tolist(), strict=True)),
+        together=[[ranked[place] for place in np.flatnonzero(row)] for row in alike],
         alpha=ALPHA,
-        samples=samples,
+        samples=_SIGN_PATTERNS,
     )
 
 
-def _matrix(scores: Matrix) -> Matrix:
-    scores = np.atleast_2d(np.asarray(scores, dtype=np.float64))
-    if scores.ndim != 2 or scores.shape[1] == 0:
-        raise UsageError(f"scores of shape {scores.shape}, but (systems, queries) with at least one query is needed")
-    return scores
+def _examined(
+    scores: Matrix, left: NDArray[np.int64], right: NDArray[np.int64], seed: int, level: float = 0.95
+) -> Iterator[dict[str, NDArray[np.float64]]]:
+    """Yield the figures of all pairs in blocks of bounded size: scores (systems, queries), and the two systems of each
+    pair.
+
+    Sums with random signs and resampled sums are made once for each system. Those of a pair are their differences.
+    """
+    total, samples = scores.shape[1], _samples(level)
+    exact = summable(scores, total)
+    flipped, resampled = _sign_sums(scores, seed), resampled_sums(scores, samples=samples, seed=seed)
+    step = max(1, RESAMPLED_CELLS // max(total, samples, _SIGN_PATTERNS))
+    for first in range(0, len(left), step):
+        one, other = left[first : first + step], right[first : first + step]
+        differences = exact[one] - exact[other]
+        differences[np.abs(differences) < EQUAL] = 0.0
+        sums = differences.sum(axis=1)
+        ends = corrected(resampled[one] - resampled[other], sums, differences, level, DIFFERENCES)
+        yield {
+            "difference": sums / total,
+            "deviation": _deviation(differences),
+            "low": ends[:, 0],
+            "high": ends[:, 1],
+            "differing": np.count_nonzero(differences, axis=1),
+            "fisher": _p_values(differences, flipped[one] - flipped[other]),
+            "t": t_test(differences),
+            "error": _effect_error(differences),
+        }
+
+
+def decide_alone(differences: Matrix, *, level: float = 0.95) -> tuple[dict[str, Matrix], list[Verdict]]:
+    """Decide comparisons that are each asked alone (see `decide`): differences (pairs, queries).
+
+    Returns:
+        The figures of each pair, (pairs,), by name, and the verdicts.
+    """
+    rows = np.concatenate([as_rows(differences), np.zeros((1, differences.shape[-1]))])
+    places = np.arange(len(rows) - 1)
+    blocks = list(_examined(rows, places, np.full_like(places, len(places)), 0, level))
+    figures = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    ends = figures["fisher"], figures["low"], figures["high"], figures["differing"]
+    return figures, decide(*ends, alpha=1 - level)
+
+
+def _samples(level: float) -> int:
+    """Return the number of resampled means for an interval, of which 50 are beyond each end."""
+    return min(20 * SAMPLES, math.ceil(SAMPLES * round(ALPHA / (1 - level), 6)))
 
 
 @dataclass(frozen=True, slots=True)
 class AgainstBaseline:
     """The difference between a run's mean and the baseline's, with its bootstrap interval over queries.
 
-    `verdict` is `worse` if the whole interval is below -margin, `better` if it is above 0, `not worse` if it is above
-    -margin, and otherwise `unsure`, because there are too few queries.
+    `verdict` is `worse` if the run is worse by more than the margin, `better` if it is better, `not worse` if it is
+    better than the baseline less the margin or has the same score for every query, and otherwise `cannot tell`.
     """
 
     run: str
@@ -398,8 +498,11 @@ class AgainstBaseline:
     difference: float
     low: float
     high: float
+    p: float
+    differing: int
+    queries: int
     margin: float
-    verdict: Literal["worse", "better", "not worse", "unsure"]
+    verdict: Verdict | Literal["not worse"]
 
 
 def against_baseline(
@@ -411,7 +514,7 @@ def against_baseline(
     margin: float = 0.0,
     level: float = 0.95,
 ) -> AgainstBaseline:
-    """Compare scores per query, float64 (queries,), for the same queries in the same order.
+    """Compare scores per query, float64 (queries,), for the same queries in the same order (see `decide`).
 
     Raises UsageError if the queries differ or the margin is negative.
     """
@@ -419,23 +522,24 @@ def against_baseline(
         raise UsageError(f"{run}: {scores.size} queries, but {baseline.size} of the baseline")
     if not margin >= 0:
         raise UsageError(f"a margin of {margin} is not possible: it must be 0 or more (how much worse a run may be)")
-    difference = scores - baseline
-    ((low, high),) = bootstrap_interval(difference[None], level=level, samples=10_000).tolist()
-    verdict: Literal["worse", "better", "not worse", "unsure"] = "unsure"
-    if low == high == 0:  # the same scores for every query
-        verdict = "not worse"
-    elif high < -margin:
-        verdict = "worse"
-    elif low > 0:
+
+    differences = (scores - baseline)[None]
+    figures, (answer,) = decide_alone(differences, level=level)
+    below = decide_alone(differences + margin, level=level)[1][0] if margin else answer  # than the lowest that will do
+    verdict: Verdict | Literal["not worse"] = "worse" if below == "worse" else "cannot tell"
+    if answer == "better":
         verdict = "better"
-    elif low >= -margin and margin:
+    elif not figures["differing"].any() or (margin and below == "better"):
         verdict = "not worse"
     return AgainstBaseline(
         run=run,
         measure=measure,
-        difference=float(difference.mean()),
-        low=low,
-        high=high,
+        difference=figures["difference"].item(),
+        low=figures["low"].item(),
+        high=figures["high"].item(),
+        p=figures["fisher"].item(),
+        differing=int(figures["differing"].item()),
+        queries=scores.size,
         margin=margin,
         verdict=verdict,
     )

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from airgen.errors import UsageError
+from airgen.evaluation.intervals import DIFFERENCES, bootstrap_interval
 from airgen.evaluation.result import Result, as_matrix
-from airgen.evaluation.significance import bootstrap_interval
 from airgen.registry import closest
 
 Row = dict[str, Any]
@@ -113,7 +113,7 @@ def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, s
     if not places:
         raise UsageError("plot: pairs need two systems")
     differences = np.array([scores[first] - scores[second] for first, second in places])
-    ends = bootstrap_interval(differences).tolist()
+    ends = bootstrap_interval(differences, span=DIFFERENCES).tolist()
     return [
         {"name": f"{ranked[first].name} - {ranked[second].name}", "value": float(row.mean()), "low": low, "high": high}
         for (first, second), row, (low, high) in zip(places, differences, ends, strict=True)

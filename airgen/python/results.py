@@ -17,7 +17,7 @@ import numpy as np
 from airgen.errors import UsageError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import compare_results, fairness_lines, note_lines, rank_text
-from airgen.evaluation.significance import ALPHA, Comparison, bootstrap_interval, compare, queries_needed
+from airgen.evaluation.significance import Comparison, Verdict, compare
 from airgen.evaluation.verdict import verdict_of
 from airgen.registry import closest, load_extra
 from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
@@ -38,13 +38,14 @@ class Compared:
         difference: Mean score of `first` minus that of `second`.
         low: Lower bound of the 95% confidence interval of the difference.
         high: Upper bound of the interval.
-        p: P-value of Fisher's randomisation test.
+        p: P-value of Fisher's randomisation test for this pair alone.
         wins: Number of queries for which `first` is better.
         losses: Number of queries for which `second` is better.
         ties: Number of queries with equal scores.
         queries: Number of queries.
         queries_needed: Number of queries needed to detect this difference with a power of 0.8. None if there is no
             difference.
+        verdict: Whether `first` is "better" or "worse", or "cannot tell".
     """
 
     first: str
@@ -59,15 +60,16 @@ class Compared:
     ties: int
     queries: int
     queries_needed: int | None
+    verdict: Verdict
 
     @property
     def words(self) -> str:
         """The comparison as a sentence."""
         sentence = f"{self.first} {self.difference:+.4f} {self.measure} against {self.second} "
-        sentence += f"({self.low:+.4f} to {self.high:+.4f}, p {self.p:.4f}); "
+        sentence += f"({self.low:+.4f} to {self.high:+.4f}, p {self.p:.4f}): {self.verdict}; "
         sentence += f"better for {self.wins} of {self.queries} queries, worse for {self.losses}"
-        if self.p > ALPHA and self.queries_needed is not None:
-            sentence += f"; not significantly different: about {self.queries_needed:,} queries are needed"
+        if self.verdict == "cannot tell" and (self.queries_needed or 0) > self.queries:
+            sentence += f"; about {self.queries_needed:,} queries are needed"
         return sentence
 
     def study(self) -> Study:
@@ -76,6 +78,7 @@ class Compared:
             ("difference", f"{self.difference:+.4f}"),
             ("95 %", f"{self.low:+.4f} to {self.high:+.4f}"),
             ("p", f"{self.p:.4f}"),
+            ("verdict", self.verdict),
             ("wins", self.wins),
             ("losses", self.losses),
             ("ties", self.ties),
@@ -222,28 +225,25 @@ class Results(Rows[Result]):
         """
         results = [self._first[first], self._first[second]]
         chosen = self._measure(results[0], measure)
-        _, scores = as_matrix(results, chosen)
-        difference = scores[0] - scores[1]
-        ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
         if first == second:
             raise UsageError(f"{first} cannot be compared with itself")
-        pair = compare([first, second], scores).pairs[0]
-        needed = (
-            queries_needed(float(difference.mean()), float(difference.std(ddof=1))) if len(difference) > 1 else None
-        )
+        _, scores = as_matrix(results, chosen)
+        difference = scores[0] - scores[1]
+        pair = compare([first, second], scores).pairs[0].seen_from(first)
         return Compared(
             first=first,
             second=second,
             measure=chosen,
-            difference=float(difference.mean()),
-            low=low,
-            high=high,
+            difference=pair.difference,
+            low=pair.low,
+            high=pair.high,
             p=pair.fisher,
             wins=int((difference > 0).sum()),
             losses=int((difference < 0).sum()),
             ties=int((difference == 0).sum()),
             queries=len(difference),
-            queries_needed=needed,
+            queries_needed=pair.queries_needed,
+            verdict=pair.alone,
         )
 
     @property

@@ -22,8 +22,8 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.result import as_matrix
-from airgen.evaluation.significance import Interval, resampled_means
 from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.json_values import write_json
 from airgen.keys import file_sha256, text_key

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
+from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.score_tables import BenchmarkMeans
-from airgen.evaluation.significance import Interval, holm, resampled_means
+from airgen.evaluation.significance import holm
 from airgen.json_values import write_json
 from airgen.studies.rank_correlation import (
     LEAST_SYSTEMS,

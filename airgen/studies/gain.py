@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
+from airgen.evaluation.intervals import DIFFERENCES, Interval, bootstrap_interval, resampled_means
 from airgen.evaluation.result import Result, all_scores
-from airgen.evaluation.significance import ALPHA, Interval, bootstrap_interval, fisher_test, holm, resampled_means
+from airgen.evaluation.significance import ALPHA, compare, decide, holm
 from airgen.json_values import write_json
 from airgen.study import Column, P, Shown, Study, Table, columns
 from airgen.text.escaping import one_line
 
 Verdict = Literal["gains", "loses", "no significant difference"]
+_VERDICTS: dict[str, Verdict] = {"better": "gains", "worse": "loses", "cannot tell": "no significant difference"}
 Matrix = NDArray[np.float64]
 _LEAST_GROUP_QUERIES = 10  # with fewer, a group's interval says nothing
 _EXAMPLE_QUERIES = 5  # with the largest gain, and as many with the largest loss
@@ -43,7 +45,7 @@ class DatasetGain:
     """The gain on one dataset.
 
     `won` and `lost` count the queries with a higher and a lower score. `p` is from Fisher's test, and `p_holm` is
-    corrected over datasets. `verdict` is `gains` or `loses` if p_holm is at most .05. `most` lists (query id, text,
+    corrected over datasets. `verdict` is from `decide`. `most` lists (query id, text,
     before, after) for the queries that changed most, the largest gains followed by the largest losses.
     """
 
@@ -149,17 +151,16 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
     if len(names) > 1:
         raise UsageError("the same two systems are needed on each dataset")
     read = [_read(before, after, measure or before.headline) for _, before, after in pairs]
-    fisher = np.array([fisher_test(after - before)[0] for _, before, after in read])
+    alone = [compare(["before", "after"], np.stack([before, after])).pairs[0] for _, before, after in read]
+    corrected = holm([pair.fisher for pair in alone])
     rows = []
-    for (dataset, result, _), (keys, left, right), p, p_holm in zip(
-        pairs, read, fisher.tolist(), holm(fisher).tolist(), strict=True
+    for (dataset, result, _), (keys, left, right), pair, p_holm in zip(
+        pairs, read, alone, corrected.tolist(), strict=True
     ):
         difference, queries = right - left, dataset.queries(result.split)
-        ((low, high),) = bootstrap_interval(difference[None], samples=10_000).tolist()
-        value = float(difference.mean())
-        verdict: Verdict = (
-            "no significant difference" if p_holm > ALPHA or not value else "gains" if value > 0 else "loses"
-        )
+        pair = pair.seen_from("after")
+        (decision,) = decide(p_holm, pair.low, pair.high, pair.differing)
+        verdict: Verdict = _VERDICTS[decision]
         order = np.argsort(difference, kind="stable").tolist()
         changed = [place for place in order[::-1][:_EXAMPLE_QUERIES] if difference[place] > 0]
         changed += [place for place in order[:_EXAMPLE_QUERIES] if difference[place] < 0]
@@ -176,12 +177,12 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
                 queries=len(keys),
                 before=float(left.mean()),
                 after=float(right.mean()),
-                difference=value,
-                low=low,
-                high=high,
+                difference=float(difference.mean()),
+                low=pair.low,
+                high=pair.high,
                 won=int((difference > 0).sum()),
                 lost=int((difference < 0).sum()),
-                p=p,
+                p=pair.fisher,
                 p_holm=p_holm,
                 verdict=verdict,
                 groups=groups,
@@ -216,7 +217,7 @@ def _groups(
         for value in sorted(set(known[name].values())):
             differences = difference[[place for place, key in enumerate(keys) if known[name].get(key) == value]]
             if len(differences) >= _LEAST_GROUP_QUERIES:
-                ((low, high),) = bootstrap_interval(differences[None]).tolist()
+                ((low, high),) = bootstrap_interval(differences[None], span=DIFFERENCES).tolist()
                 gains.append(
                     GroupGain(
                         attribute=name,

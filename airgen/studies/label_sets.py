@@ -19,10 +19,10 @@ import numpy as np
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.layouts import read_rows
 from airgen.evaluation.experiment import results_folder
+from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.run import Run, read_run
-from airgen.evaluation.significance import Interval, resampled_means
 from airgen.evaluation.verdict import FEWEST
 from airgen.paths import EVALUATION
 from airgen.studies.agree.rankings import Side, correlate

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.measures import score
+from airgen.evaluation.intervals import DIFFERENCES, Interval, resampled_means
+from airgen.evaluation.measures import check_common, score
 from airgen.evaluation.run import Run, run_from_hits
-from airgen.evaluation.significance import Interval, resampled_means
 from airgen.keys import text_key
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.hits import Hits
@@ -118,6 +118,8 @@ def tune(
     labels = {query: row for query, row in labels.items() if any(label > 0 for label in row.values())}
     if len(labels) < LEAST_QUERIES:
         raise UsageError(f"{len(labels)} queries with a relevant passage: tuning needs at least {LEAST_QUERIES}")
+    for name, run in runs.items():
+        check_common(name, run, labels)
     queries, fusions = list(labels), candidates(len(runs))
     passages = sorted({id_ for run in runs.values() for id_ in run.passage_ids})
     hits = [_hits(run, queries, {id_: place for place, id_ in enumerate(passages)}) for run in runs.values()]
@@ -155,7 +157,7 @@ def tune(
 
 
 def _gain(differences: Matrix) -> Interval:
-    return Interval.of(differences.mean(), resampled_means(differences)[:, 0], differences)
+    return Interval.of(differences.mean(), resampled_means(differences)[:, 0], differences, span=DIFFERENCES)
 
 
 def _hits(run: Run, queries: Sequence[str], places: Mapping[str, int]) -> Hits:

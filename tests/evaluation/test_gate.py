@@ -29,8 +29,8 @@ def test_verdicts() -> None:
     assert verdict(noise - 0.05) == "worse"
     assert verdict(noise - 0.05, margin=0.02) == "worse"
     assert verdict(noise - 0.05, margin=0.1) == "not worse"
-    assert verdict(noise - 0.005) == "unsure"  # the mean is lower, the interval holds 0
-    assert verdict(noise - 0.005, margin=0.01) == "unsure"
+    assert verdict(noise - 0.005) == "cannot tell"  # the mean is lower, the interval holds 0
+    assert verdict(noise - 0.005, margin=0.01) == "cannot tell"
     assert verdict(noise - 0.005, margin=0.02) == "not worse"
     assert verdict(noise + 0.05) == "better"
     assert verdict(np.zeros(5)) == "not worse"
@@ -67,7 +67,7 @@ def test_the_exit_code(files: Path) -> None:
 
     assert "worse" in gate("broken.run", "--fail-if-worse", code=4)
     assert "worse" in gate("broken.run", code=0)  # only who asks for it fails
-    assert "unsure" in gate("slightly.run", "--fail-if-worse", code=0)
+    assert "cannot tell" in gate("slightly.run", "--fail-if-worse", code=0)
     gate("slightly.run", "--fail-if-unsure", code=5)
     gate("broken.run", "--fail-if-unsure", code=4)
     assert "not worse" in gate("slightly.run", "--fail-if-unsure", "--margin", "0.2", code=0)
@@ -98,6 +98,39 @@ def test_labels_of_other_passages_are_no_score(files: Path) -> None:
                   ("compare", files / "main.run", files / "same.run", "--qrels", files / "other.tsv")):  # fmt: skip
         with pytest.raises(DatasetError, match=r"none of its passages, such as 'good', has a label .*'doc-g"):
             call("evaluate", *words)
+
+
+def test_runs_of_other_queries_are_never_compared(files: Path) -> None:
+    """Two runs without a query of the labels have equal scores: 0 for each query. That is no "not worse"."""
+    text = (files / "main.run").read_text()
+    (files / "foreign.run").write_text(text.replace("q", "x"))
+    (files / "part.run").write_text("".join(line for line in text.splitlines(True) if not line.startswith("q1")))
+    (files / "nearly.run").write_text("".join(line for line in text.splitlines(True) if line[:3] != "q1 "))
+    labels = ("--qrels", files / "qrels.tsv")
+    for runs, words in (
+        (("foreign.run", "--baseline", files / "foreign2.run"), "foreign.run: has no query in common .*'x0' and 'q0'"),
+        (("main.run", "--baseline", files / "foreign.run"), "foreign.run: has no query in common"),
+        (("foreign.run", "--baseline", files / "main.run"), "foreign.run: has no query in common"),
+        (("main.run", files / "foreign.run"), "foreign.run: has no query in common"),
+        (("part.run", "--baseline", files / "main.run"), "part.run: has 29 of the 40 queries, and lacks 'q1' .* 90%"),
+    ):
+        shutil.copy(files / "foreign.run", files / "foreign2.run")
+        with pytest.raises(DatasetError, match=words):
+            call("evaluate", "compare", files / runs[0], *runs[1:], *labels)
+    said = call("evaluate", "compare", files / "nearly.run", "--baseline", files / "main.run", *labels, "--json")
+    assert json.loads(said)["runs"][0]["differing"] == 1
+    table = call("evaluate", "compare", files / "nearly.run", "--baseline", files / "main.run", *labels)
+    assert table.split()[-5:] == ["40", "1", "1", "cannot", "tell"]  # queries, of which differ, of which are missing
+
+
+def test_one_query_decides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("q1 0 d1 1\n")
+    (tmp_path / "main.run").write_text("q1 Q0 d1 1 2.0 a\n")
+    (tmp_path / "new.run").write_text("q1 Q0 d2 1 2.0 b\nq1 Q0 d1 2 1.0 b\n")
+    words = ("evaluate", "compare", tmp_path / "new.run", "--baseline", tmp_path / "main.run", "--qrels",
+             tmp_path / "q.txt", "--fail-if-worse")  # fmt: skip
+    assert "cannot tell" in call(*words, code=0)
+    call(*words, "--fail-if-unsure", code=5)
 
 
 @pytest.mark.nightly

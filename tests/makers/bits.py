@@ -21,7 +21,8 @@ def show(name: str, *parts: bytes) -> None:
 def searches() -> None:
     """Run exact, sharded, late, LSA and lexical search, with one query and with several, and score vectors."""
     from airgen import exact_arithmetic
-    from airgen.evaluation.significance import fisher_test, resampled_means
+    from airgen.evaluation.intervals import resampled_means
+    from airgen.evaluation.significance import fisher_test
     from airgen.retrievers.dense import exact_search
     from airgen.retrievers.dense.exact_search import merged
     from airgen.retrievers.dense.lsa import LSA

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import UsageError
-from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
+from airgen.evaluation.intervals import Interval, resampled_means
+from airgen.evaluation.significance import compare
 from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks, kendall, refuse_few, spearman, spearman_p
 
 Matrix = NDArray[np.float64]
@@ -68,8 +69,8 @@ class Correlation:
 
 @dataclass(frozen=True, slots=True)
 class SystemsPair:
-    """Two systems on two sides, of which `first` is better on the old side: differences of means, and p-values
-    (Fisher's test with Holm's correction)."""
+    """Two systems on two sides, of which `first` is better on the old side: differences of means, p-values (Fisher's
+    test with Holm's correction), and whether the systems can be told apart."""
 
     first: str
     second: str
@@ -77,11 +78,13 @@ class SystemsPair:
     old_p: float
     new_difference: float
     new_p: float
+    old_apart: bool
+    new_apart: bool
 
     @property
     def significant(self) -> str:
         """Return on which sides the difference is significant (.05): both, old, new or neither."""
-        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_p <= ALPHA, self.new_p <= ALPHA), "neither")
+        return {(1, 1): "both", (1, 0): "old", (0, 1): "new"}.get((self.old_apart, self.new_apart), "neither")
 
 
 def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
@@ -99,6 +102,8 @@ def pairs_of(old: Side, new: Side) -> list[SystemsPair]:
                 old_p=before.fisher_holm,
                 new_difference=round(sign * after.difference, 12),
                 new_p=after.fisher_holm,
+                old_apart=before.verdict != "cannot tell",
+                new_apart=after.verdict != "cannot tell",
             )
         )
     return pairs

@@ -17,8 +17,9 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import building, write_text
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
+from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.run import read_run
-from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.significance import compare
 from airgen.evaluation.systems import SystemSettings
 from airgen.json_values import write_json
 from airgen.studies.chunkers.chunkers import (
@@ -209,7 +210,7 @@ def _rows(
     worse = {
         pair.second if pair.first == best else pair.first
         for pair in compared.pairs
-        if best in (pair.first, pair.second) and pair.fisher_holm <= compared.alpha
+        if best in (pair.first, pair.second) and pair.verdict != "cannot tell"
     }
     intervals = bootstrap_interval(matrix).tolist()
     rows = {}

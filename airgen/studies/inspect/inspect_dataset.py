@@ -15,10 +15,10 @@ from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
-from airgen.evaluation.measures import score
+from airgen.evaluation.intervals import Interval
+from airgen.evaluation.measures import check_common, score
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
-from airgen.evaluation.significance import Interval
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
 from airgen.json_values import FORMAT, plain, write_json
 from airgen.paths import EVALUATION
@@ -59,8 +59,7 @@ def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
                 f"{path}: was made on another version of {task.dataset.name}: run `airgen evaluate` again"
             )
         run = read_run(path)
-        if not set(run.query_ids) & set(task.qrels.labels):
-            raise DatasetError(f"{path}: has no query of {task.dataset.name} {task.split}")
+        check_common(str(path), run, task.qrels.labels)
         runs[name] = run
     return runs
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirQuery
 from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.run import Run
-from airgen.evaluation.significance import ALPHA, Interval, compare, resampled_means
+from airgen.evaluation.significance import compare
 from airgen.exact_arithmetic import log2
 from airgen.registry import missing_extra
 from airgen.retrievers.indexed_corpus import Corpus
@@ -95,8 +96,8 @@ def _rankings(names: list[str], matrix: Matrix) -> list[Finding]:
         return [not_measured(name, few) for name in ("reliability", "significant pairs", "top five")]
     half = split_half(Side(tuple(names), matrix))
     pairs = compare(names, matrix).pairs
-    different = sum(pair.fisher_holm <= ALPHA for pair in pairs)
-    wanted = sorted(pair.queries_needed for pair in pairs if pair.fisher_holm > ALPHA and pair.queries_needed)
+    different = sum(pair.verdict != "cannot tell" for pair in pairs)
+    wanted = sorted(pair.queries_needed for pair in pairs if pair.verdict == "cannot tell" and pair.queries_needed)
     need = f"; half of the others need up to {wanted[len(wanted) // 2]:,} queries" if wanted else ""
     findings = [
         finding("reliability", half, f"{len(names)} systems, halves of {matrix.shape[1] // 2:,} queries"),

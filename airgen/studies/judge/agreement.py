@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import placements
-from airgen.evaluation.significance import Interval
+from airgen.evaluation.intervals import Interval
 from airgen.keys import text_key
 from airgen.study import Column, Table, columns
 from airgen.text.escaping import figure, md

@@ -26,9 +26,9 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
+from airgen.evaluation.intervals import Interval
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, read_run, run_from_dict
-from airgen.evaluation.significance import Interval
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels
 from airgen.json_values import write_json
 from airgen.keys import rng, text_key
