@@ -97,3 +97,21 @@ def fetched_collection(name: str | Path) -> Path | None:
 
 def _dashes(word: str) -> list[int]:
     return [at for at, sign in enumerate(word) if sign == "-" and 0 < at < len(word) - 1]
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process with this id runs on this machine."""
+    if sys.platform == "win32":  # there, os.kill with signal 0 interrupts the process
+        import ctypes
+
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(0x1000, False, pid)  # PROCESS_QUERY_LIMITED_INFORMATION
+        kernel.CloseHandle(handle)
+        return bool(handle)
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -10,9 +10,11 @@ A row whose key already exists is left unchanged: a key identifies the work, and
 
 import asyncio
 import dataclasses
+import glob
+import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +22,8 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import StoreError
+from airgen.errors import StoreError, disk_error
+from airgen.paths import is_alive
 from airgen.records import TABLES, Answer, Passage, storable, table_of
 from airgen.sql_connections import connect, explain
 
@@ -31,6 +34,9 @@ GROUP_ROWS = 32  # maximum commits in one transaction
 BUSY_ROWS = 8  # with so many after that time, a group waits three times as long: a transaction costs as much as 60 rows
 STREAMED_ROWS = 2048  # rows of a long result that are in memory at a time
 _MARK_BYTES = 1 << 20  # bytes of marks that recognise most new requests without a query
+
+_HEADERS = 3 * 4096  # bytes of the headers of a DuckDB file, before the first row
+_MAGIC = slice(8, 12)  # where a DuckDB file says DUCK
 
 SCHEMA = 6  # increase this with every change of a row type of `TABLES`, or of a table below
 
@@ -52,10 +58,15 @@ _MEMBERS = "FROM passage t JOIN membership m ON m.key = t.key WHERE m.fingerprin
 
 
 class Store:
-    """A work database. Reading and `put` are safe from any thread."""
+    """A work database. Reading and `put` are safe from any thread.
 
-    def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-        self.path = path
+    Attributes:
+        path: The file.
+        replaced: Whether it replaced a file whose creation was interrupted.
+    """
+
+    def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection, *, replaced: bool = False) -> None:
+        self.path, self.replaced = path, replaced
         self._connection = connection
         self._write = threading.Lock()
         self._queue: list[tuple[Sequence[Any], asyncio.Future[None], asyncio.AbstractEventLoop]] = []
@@ -71,19 +82,24 @@ class Store:
         Raises StoreError if the file is missing (with `create=False`), locked by another process, damaged, or has
         another schema, if another program made it, or if the disk is full or read-only.
         """
-        if (not create or read_only) and not path.exists():
+        unfinished = _is_unfinished(path)
+        if (not create or read_only) and (unfinished or not path.exists()):
             raise StoreError(f"{path}: no work database; run `airgen run` first")
         try:
+            if unfinished:
+                path.unlink()
+            if not path.exists():
+                _create(path)
             connection = connect(path, read_only=read_only)
-            if not read_only and not _tables(connection):
-                connection.execute(f"BEGIN; {' '.join(map(_table, TABLES))} {_OTHER_TABLES} COMMIT")
             problem = _problem(connection)
+        except OSError as error:
+            raise disk_error(error, StoreError) from error
         except duckdb.Error as error:
             raise explain(path, error) from error
         if problem:
             connection.close()
             raise StoreError(f"{path}{problem}")
-        return cls(path, connection)
+        return cls(path, connection, replaced=unfinished)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -342,6 +358,54 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Return whether a database was never finished, so that nothing can be in it: it is no longer than the headers, and
+    there is no log beside it.
+
+    A longer file, or one of another program, may hold something, and is left alone.
+    """
+    try:
+        size = path.stat().st_size
+        if not path.is_file() or size > _HEADERS:
+            return False
+        beginning = path.read_bytes()
+        log = path.with_name(f"{path.name}.wal")
+        if log.exists() and log.stat().st_size:
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise disk_error(error, StoreError) from error
+    return len(beginning) < _MAGIC.stop or not any(beginning) or beginning[_MAGIC] == b"DUCK"
+
+
+def _create(path: Path) -> None:
+    """Create the database under another name, and give it its own once it is finished.
+
+    Another process may do the same: the first one wins.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    names = [fresh, fresh.with_name(f"{fresh.name}.wal")]
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.new*"):  # of a process that was killed
+        number = left.name.removeprefix(f"{path.name}.").partition(".")[0]
+        if left in names or (number.isdecimal() and not is_alive(int(number))):
+            left.unlink(missing_ok=True)
+    try:
+        with closing(connect(fresh)) as connection:
+            connection.execute(f"BEGIN; {' '.join(map(_table, TABLES))} {_OTHER_TABLES} COMMIT")
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            if not path.exists():
+                fresh.rename(path)
+    finally:
+        for name in names:
+            name.unlink(missing_ok=True)
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:

@@ -340,6 +340,49 @@ def test_a_closed_store_is_closed(tmp_path: Path) -> None:
         assert connection.execute("SELECT key FROM answer").fetchall() == [("k",)]
 
 
+@pytest.mark.parametrize("size", [0, 3, 100, 4096, 4100, 12288])
+def test_a_database_whose_creation_was_interrupted_is_made_again(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with contextlib.closing(connect(tmp_path / "empty.duckdb")):
+        pass
+    for beginning in ((tmp_path / "empty.duckdb").read_bytes()[:size], bytes(size)):
+        path.write_bytes(beginning)
+        with pytest.raises(StoreError, match="no work database; run `airgen run` first"):
+            Store.open(path, read_only=True)
+        with Store.open(path) as store:
+            store.put([answer("k")])
+            assert store.replaced
+        with Store.open(path) as store:
+            assert not store.replaced and list(store.answers(["k"])) == ["k"]
+
+
+def test_what_may_hold_something_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    Store.open(path).close()
+    whole = path.read_bytes()
+    log = tmp_path / "w.duckdb.wal"
+    for content, logged in (
+        (bytes(len(whole)), b""),
+        (b"notes of someone", b""),
+        (whole[:4096], b"a log"),
+        (b"", b"x"),
+    ):
+        path.write_bytes(content)
+        log.write_bytes(logged)
+        with pytest.raises(StoreError):
+            Store.open(path)
+        assert path.read_bytes() == content and log.read_bytes() == logged
+
+
+def test_a_killed_creation_leaves_no_database_and_no_rubbish(tmp_path: Path) -> None:
+    """The database appears under its name when it is finished; what a killed process left is removed by the next."""
+    for left in ("w.duckdb.4194304.new", "w.duckdb.4194304.new.wal"):  # above the highest process id
+        (tmp_path / left).write_bytes(b"DUCK")
+    (tmp_path / "w.duckdb.backup.new").write_bytes(b"mine")
+    Store.open(tmp_path / "w.duckdb").close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["w.duckdb", "w.duckdb.backup.new"]
+
+
 @pytest.mark.parametrize("how", [{"create": False}, {"read_only": True}, {"create": False, "read_only": True}])
 def test_who_must_not_create_a_database_does_not(how: dict[str, bool], tmp_path: Path) -> None:
     path = tmp_path / "folder" / "w.duckdb"

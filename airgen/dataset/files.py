@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import DatasetError, disk_error
+from airgen.paths import is_alive
 from airgen.sql_connections import on_disk
 from airgen.text.escaping import json_text
 
@@ -188,24 +189,6 @@ def _clear_leftovers(out: Path) -> None:
                 path.rename(out)
             else:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process with this id runs on this machine."""
-    if sys.platform == "win32":  # there, os.kill with signal 0 interrupts the process
-        import ctypes
-
-        kernel = ctypes.windll.kernel32
-        handle = kernel.OpenProcess(0x1000, False, pid)  # PROCESS_QUERY_LIMITED_INFORMATION
-        kernel.CloseHandle(handle)
-        return bool(handle)
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def safe_name(name: str) -> str:

@@ -22,7 +22,7 @@ from airgen.control.judge_examples import with_examples
 from airgen.control.judgment import JUDGMENT, OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
-from airgen.dataset.files import is_alive, write_text
+from airgen.dataset.files import write_text
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
@@ -31,7 +31,7 @@ from airgen.generation.flow import Flow
 from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
 from airgen.keys import fingerprint
-from airgen.paths import RUNS
+from airgen.paths import RUNS, is_alive
 from airgen.pipeline.audit_answers import labels_digest
 from airgen.pipeline.store_corpus import CORPUS
 from airgen.pipeline.user_queries import OWN_QUERIES, own_accepted

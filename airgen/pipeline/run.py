@@ -116,6 +116,8 @@ def run_job(
         if done:
             return RunResult(job.directory, load_manifest(job.dataset), already_done=True)
         with job.open_store() as store:
+            if store.replaced:
+                display.say(f"{store.path}: its creation was interrupted, and nothing was in it, so it was made again")
             store_sources(job, store, display)
             if until == "corpus":
                 return RunResult(job.directory, note="stopped after the corpus, as asked")

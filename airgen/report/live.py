@@ -18,9 +18,9 @@ from typing import Any
 
 from airgen.audit.answers import add_answer, saved_answers
 from airgen.audit.sample import ANSWERS
-from airgen.dataset.files import is_alive
 from airgen.errors import AirgenError
 from airgen.json_values import DAMAGE, plain
+from airgen.paths import is_alive
 from airgen.report.find_sources import find_sources
 from airgen.report.overview_tables import reasons_text
 from airgen.report.page_table import PageColumn, page_table
