@@ -30,8 +30,12 @@ from airgen.records import Dropped, Passage, why_dropped
 from airgen.registry import closest
 from airgen.settings.base import validate
 from airgen.study import Rows, Study, Table, columns
-from airgen.tables.documents import guess_fields
+from airgen.tables.cells import column, id_text
+from airgen.tables.chats import as_text
+from airgen.tables.documents import flat_fields, guess_fields, markup_of, without_unique_ids
 from airgen.tables.objects import Row, rows_of
+from airgen.tables.open_table import USUAL_NAMES
+from airgen.tables.vocabulary import is_named
 from airgen.text.token_counts import load_tokenizer
 
 AUTO = "auto"
@@ -92,7 +96,7 @@ class Corpus:
                 return
             reader = self._look_at(data, given, metadata)
         else:
-            reader = self._write_rows(data, given, metadata)
+            reader = self._write_rows(data, given, metadata, marked_up=clean is not False)
         self.language = language or self._guessed
         values: dict[str, Any] = {
             "name": name,
@@ -164,34 +168,49 @@ class Corpus:
             reader["metadata"] = list(metadata)
         return {"kind": reader.pop("kind"), **reader}
 
-    def _write_rows(self, data: Any, given: Mapping[str, Any], metadata: Sequence[str]) -> dict[str, Any]:
+    def _write_rows(
+        self, data: Any, given: Mapping[str, Any], metadata: Sequence[str], *, marked_up: bool
+    ) -> dict[str, Any]:
         """Write the rows to the cache as JSON Lines, and return the settings of their reader."""
         if isinstance(metadata, str):
             metadata = [metadata]
-        rows = rows_of(data)
-        first = list(islice(rows, _INSPECTED_ROWS))
+        try:
+            rows = rows_of(data, known=USUAL_NAMES)
+            first = list(islice(rows, _INSPECTED_ROWS))
+        except ValueError as error:
+            raise UsageError(f"the data {error}") from error
         if not first:
             raise UsageError("there are no rows: a corpus needs at least one")
         names = list(dict.fromkeys(name for row in first for name in row))
+        nested = list(dict.fromkeys(name for row in first for name in flat_fields(row)))
         guess = guess_fields(first) if AUTO in given.values() else {}
+        if given["id"] == AUTO and not guess.get("id"):
+            guess["id"] = self._named_ids(first)
         columns = {key: guess.get(key) if value == AUTO else value for key, value in given.items()}
         texts = [columns["text"]] if isinstance(columns["text"], str) else list(columns["text"] or ())
         if not texts:
-            raise UsageError(f"no column of text was detected among {_listed(names)}: name the column with text=...")
+            raise UsageError(f"no column of text was detected among {_listed(nested)}: name the column with text=...")
         for role, wanted in (
             ("id", [columns["id"]]),
             ("title", [columns["title"]]),
             ("text", texts),
             ("metadata", metadata),
         ):
-            for column in filter(None, wanted):
-                if column not in names:
-                    raise UsageError(
-                        f"{role}: no column {column!r}{closest(column, names)}; there are: {_listed(names)}"
-                    )
+            for name in filter(None, wanted):
+                if name not in names and name not in nested:
+                    hint = closest(name, [*names, *nested])
+                    raise UsageError(f"{role}: no column {name!r}{hint}; there are: {_listed(nested)}")
         if clash := {"id", "title", "text"} & (set(metadata) - {columns["id"], columns["title"], *texts}):
             raise UsageError(f"metadata: the column {min(clash)!r} has the name of a passage's own field: rename it")
-        lines = _Lines(columns["id"], columns["title"], texts, metadata)
+        each = bool(guess.get("each")) and given["text"] == AUTO
+        lines = _Lines(columns["id"], columns["title"], texts, metadata, each=each)
+        markup = markup_of([column(row, name) for row in first for name in texts]) if marked_up else ""
+        if markup == "html" and importlib.util.find_spec("selectolax") is None:
+            markup = ""
+            self._notes.append("the texts are HTML, which is kept: pip install 'airgen-bench[corpus]'")
+        if AUTO in given.values():
+            said = ", ".join(f"{role} = {name!r}" for role, name in columns.items() if name)
+            self._notes.append(f"columns: {said}" + (f" ({markup})" if markup else ""))
         folder = cache_dir("rows")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.blake2b(digest_size=16)
@@ -209,8 +228,24 @@ class Corpus:
         self._base, self._guessed = folder, _guess_language(first, texts)
         self._notes += lines.notes
         keep = {"metadata": list(metadata)} if metadata else {}
-        fields = {"id": "id" if columns["id"] else None, "title": "title" if columns["title"] else None, "text": "text"}
+        fields: dict[str, Any] = {role: role if columns[role] else None for role in ("id", "title")} | {"text": "text"}
+        fields |= {**({"markup": markup} if markup else {}), **({"each": True} if each else {})}
         return {"kind": "jsonl", "path": str(self._rows), "fields": fields, **keep}
+
+    def _named_ids(self, rows: Sequence[Row]) -> str | None:
+        """Return a column that is called an id, of which some rows lack one. Raises UsageError if its ids repeat."""
+        name, repeats = without_unique_ids(rows)
+        if not repeats:
+            return name or None
+        if is_named(name, "id"):
+            raise UsageError(
+                f"id: two rows have the same {name!r}: name a column without repetition with id=..., or take id=None "
+                "for a hash of title and text"
+            )
+        self._notes.append(
+            f"the ids are hashes of title and text, since {name!r} repeats: name another column with id="
+        )
+        return None
 
     def _cleaning(self, clean: bool | Mapping[str, Any]) -> dict[str, Any]:
         """Return the `clean` settings of the YAML; steps whose packages are not installed are turned off."""
@@ -326,7 +361,8 @@ class Corpus:
         reasons = Counter(why_dropped(document.cleaner, document.reason) for document in dropped)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
         left = f"; left out: {why}" if why else ""
-        return f"Corpus {self.name!r}: {len(passages):,} of {len(passages) + len(dropped):,} passages{left}"
+        notes = "".join(f"; {note}" for note in self._notes)
+        return f"Corpus {self.name!r}: {len(passages):,} of {len(passages) + len(dropped):,} passages{left}{notes}"
 
     def _repr_html_(self) -> str:
         return self.study()._repr_html_()
@@ -335,35 +371,37 @@ class Corpus:
 class _Lines:
     """Converts rows to JSON Lines with `id`, `title`, `text` and metadata, and collects their problems."""
 
-    def __init__(self, id_: str | None, title: str | None, texts: Sequence[str], metadata: Sequence[str]) -> None:
-        self._id, self._title, self._texts, self._metadata = id_, title, texts, metadata
+    def __init__(
+        self, id_: str | None, title: str | None, texts: Sequence[str], metadata: Sequence[str], *, each: bool
+    ) -> None:
+        self._id, self._title, self._texts, self._metadata, self._each = id_, title, texts, metadata, each
         self._seen: set[str] = set()
         self._twice: list[str] = []
         self._other: Counter[str] = Counter()
-        self.count = self.empty = 0
+        self.count = self.empty = self.without_id = 0
 
     def of(self, rows: Iterator[Row]) -> Iterator[bytes]:
         for row in rows:
             self.count += 1
             passage: dict[str, Any] = {}
             if self._id is not None:
-                key = row.get(self._id)
-                passage["id"] = key if key is None else str(key)
-                if passage["id"] in self._seen:
-                    self._twice.append(passage["id"])
-                elif key is not None:
-                    self._seen.add(passage["id"])
+                key = id_text(column(row, self._id))
+                passage["id"] = key or None
+                self.without_id += not key
+                if key in self._seen:
+                    self._twice.append(key)
+                elif key:
+                    self._seen.add(key)
             if self._title is not None:
-                title = row.get(self._title)
+                title = column(row, self._title)
                 passage["title"] = title if title is None else str(title)
-            values = [row.get(name) for name in self._texts]
-            self._other.update(
-                type(value).__name__ for value in values if value is not None and not isinstance(value, str)
-            )
-            texts = [value for value in values if isinstance(value, str) and value.strip()]
+            values = [column(row, name) for name in self._texts]
+            self._other.update(type(value).__name__ for value in values if value is not None and as_text(value) is None)
+            texts = [text for value in values if (text := as_text(value)) and text.strip()]
             self.empty += not texts
-            passage["text"] = "\n\n".join(texts) or None
-            passage |= {name: row.get(name) for name in self._metadata if name not in ("id", "title", "text")}
+            whole = len(values) == 1 and bool(texts) and not isinstance(values[0], str)  # the reader knows more of it
+            passage["text"] = values[0] if whole else "\n\n".join(texts) or None
+            passage |= {name: column(row, name) for name in self._metadata if name not in ("id", "title", "text")}
             yield f"{json.dumps(passage, ensure_ascii=True)}\n".encode("ascii")
 
     def check(self) -> None:
@@ -383,13 +421,17 @@ class _Lines:
         notes = []
         if self.empty:
             notes.append(f"{self.empty:,} of {self.count:,} rows have no text in {_listed(list(self._texts))}")
+        if self.without_id:
+            about = f"{self.without_id:,} of {self.count:,} rows have no id in {self._id!r}"
+            notes.append(f"{about}: theirs is a hash of title and text")
         return notes
 
 
 def _guess_language(rows: Sequence[Row], texts: Sequence[str]) -> str:
     from airgen.corpus.survey import languages_of
 
-    values = [text for row in rows[:300] for name in texts if isinstance(text := row.get(name), str) and text.strip()]
+    cells = [as_text(column(row, name)) for row in rows[:300] for name in texts]
+    values = [text for text in cells if text and text.strip()]
     languages = languages_of(values)
     best = languages.most_common(1)[0][0] if languages else "en"
     return best if best in SUPPORTED else "en"

@@ -89,6 +89,18 @@ def rich_text(value: Any) -> str | None:
     return ("" if any(isinstance(item, str) for item in value) else "\n").join(texts)  # type: ignore[arg-type]
 
 
+def as_text(value: Any) -> str | None:
+    """Return the text of a cell: a text, a list of texts, rich text, or the messages of a conversation; None for
+    anything else."""
+    if isinstance(value, str):
+        return value
+    if (messages := messages_of(value)) is not None:
+        return "\n\n".join(message.text for message in messages if message.text)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(value)
+    return rich_text(value)
+
+
 def _written(text: str) -> Any:
     """Return the list that a cell holds as JSON; None for another text."""
     if not (text.startswith("[{") and text.endswith("}]")) or len(text) > _MAX_CELL_CHARACTERS:

@@ -21,12 +21,12 @@ from airgen.errors import CorpusError
 from airgen.records import storable
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import Role, TableColumn, choose, columns_of
-from airgen.tables.cells import column, text_of
-from airgen.tables.chats import messages_of, rich_text
+from airgen.tables.cells import column, id_text, text_of
+from airgen.tables.chats import as_text, messages_of
 from airgen.tables.json_files import json_value, lines, rows_over_lines
 from airgen.tables.json_rows import find_rows
 from airgen.tables.open_table import open_table
-from airgen.tables.vocabulary import folded, names
+from airgen.tables.vocabulary import folded, is_named, names
 from airgen.text.character_encodings import decoded
 
 _SAMPLE_ROWS, _SAMPLE_BYTES = 200, 1 << 20  # rows and bytes read at the beginning of a file
@@ -49,7 +49,7 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
     `id` and `title` are None if no column looks suitable. The result is empty if no column holds text. It includes
     `markup` if the texts are HTML or Markdown, and `each` if they are lists of long texts.
     """
-    columns = columns_of([_flat(row) for row in rows])
+    columns = columns_of([flat_fields(row) for row in rows])
     choice = choose(columns, _ROLES)
     by_name = {column.name: column for column in columns}
     text = choice["text"]
@@ -57,12 +57,35 @@ def guess_fields(rows: Sequence[Row]) -> dict[str, Any]:
         return {}
     fields: dict[str, Any] = {"id": choice["id"], "title": choice["title"], "text": text}
     values = {text: by_name[text].values}
-    if markup := _markup([_joined(value) for value in values[text]]):
+    if markup := markup_of(values[text]):
         fields["markup"] = markup
     items = [item for value in values[text] if isinstance(value, list) for item in value]
     if items and fmean(map(len, items)) >= 200:
         fields["each"] = True
     return fields
+
+
+def markup_of(values: Sequence[Any]) -> str:
+    """Return the markup in which texts, or lists of texts, are written: html, markdown, or "" for plain text."""
+    texts = [text for value in values if (text := as_text(value)) is not None]
+    shares = {
+        markup: sum(bool(sign.search(text[:100_000])) for text in texts) / max(len(texts), 1)
+        for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
+    }
+    if shares["html"] >= _MIN_MARKUP_SHARE and shares["html"] >= shares["markdown"]:
+        return "html"
+    return "markdown" if shares["markdown"] >= _MIN_MARKUP_SHARE else ""
+
+
+def without_unique_ids(rows: Sequence[Row]) -> tuple[str, bool]:
+    """Return a column that is called an id, although some rows lack one or two have the same, and whether ids repeat.
+
+    The name is "" if there is no such column.
+    """
+    columns = columns_of([flat_fields(row) for row in rows])
+    called = [column for column in columns if is_named(column.name, "id", "document id") and column.plain]
+    column = min(called, key=lambda column: not is_named(column.name, "id"), default=None)
+    return ("", False) if column is None else (column.name, len(set(map(id_text, column.values))) < len(column.values))
 
 
 def _lengths(columns: Sequence[TableColumn]) -> dict[str, float]:
@@ -127,29 +150,16 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
-def _markup(texts: Sequence[str]) -> str:
-    """Return the markup of texts that are not plain text: html or markdown."""
-    shares = {
-        markup: sum(bool(sign.search(text[:100_000])) for text in texts) / len(texts)
-        for markup, sign in (("html", _HTML), ("markdown", _MARKDOWN))
-    }
-    if shares["html"] >= _MIN_MARKUP_SHARE and shares["html"] >= shares["markdown"]:
-        return "html"
-    return "markdown" if shares["markdown"] >= _MIN_MARKUP_SHARE else ""
-
-
-def _flat(row: Row, depth: int = 3) -> Row:
+def flat_fields(row: Row, depth: int = 3) -> Row:
     """Return a row with dotted names for nested values, as readers use them: {"body": {"text": ..}}, or a list of such
     objects, has body.text. A conversation is the text of its messages."""
     flat_row: dict[str, Any] = {}
     for name, value in row.items():
-        if (messages := messages_of(value)) is not None:
-            flat_row[name] = "\n\n".join(message.text for message in messages if message.text)
+        mixed = isinstance(value, list) and len({isinstance(item, str) for item in value}) > 1  # rich text
+        if (mixed or messages_of(value) is not None) and (text := as_text(value)) is not None:
+            flat_row[name] = text
             continue
-        if (rich := rich_text(value)) is not None and any(isinstance(item, str) for item in value):
-            flat_row[name] = rich
-            continue
-        inner = _flat(value, depth - 1) if isinstance(value, Mapping) and depth else {}
+        inner = flat_fields(value, depth - 1) if isinstance(value, Mapping) and depth else {}
         if isinstance(value, list) and value and depth and all(isinstance(item, Mapping) for item in value):
             inner = {below: column(row, f"{name}.{below}") for item in value[:20] for below in item}
         flat_row.update({f"{name}.{below}": nested for below, nested in inner.items()} or {name: value})

@@ -103,6 +103,7 @@ def test_it_runs_under_a_running_loop(here: Path) -> None:
     assert len(asyncio.run(notebook())) == 2
 
 
+COLUMNS = {"id": "url", "title": "name", "text": "body"}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "column": ({"text": "bdy"}, r"text: no column 'bdy' \(did you mean 'body'\?\); there are: 'url', 'name', 'body'"),
     "metadata": ({"metadata": ["versoin"]}, r"metadata: no column 'versoin' \(did you mean 'version'\?\)"),
@@ -148,6 +149,51 @@ def test_rows_of_every_kind_give_the_same_corpus(kind: str) -> None:
     columns = {"id": "url", "title": "name", "text": "body", "metadata": ["version"]}
     expected = airgen.Corpus(rows(12), **columns, **PLAIN)
     assert list(airgen.Corpus(data, **columns, **PLAIN)) == list(expected)
+
+
+NESTED: dict[str, Any] = {
+    "metadata": lambda row: {"id": row["url"], "text": row["body"], "metadata": {"title": row["name"]}},
+    "payload": lambda row: {"id": row["url"], "payload": {"text": row["body"], "title": row["name"]}},
+    "lists": lambda row: {"_id": row["url"], "title": row["name"], "text": [row["body"]]},
+}
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_nested_columns_are_found_and_can_be_named(form: str) -> None:
+    made = [NESTED[form](row) for row in rows(12)]
+    expected = [(one["id"], one["title"], one["text"]) for one in airgen.Corpus(rows(12), **COLUMNS, **PLAIN)]
+    for data in (made, {name: [row[name] for row in made] for name in made[0]}):
+        found = airgen.Corpus(data, **PLAIN)
+        assert [(one["id"].removesuffix("#1"), one["title"], one["text"]) for one in found] == expected
+    with pytest.raises(UsageError, match=r"metadata: no column 'metadata.titel'"):
+        airgen.Corpus([NESTED["metadata"](row) for row in rows(12)], metadata=["metadata.titel"], **PLAIN)
+
+
+def test_ids_are_kept_or_it_is_said_why_not() -> None:
+    pandas = pytest.importorskip("pandas")
+    given = [{"id": place, "title": row["name"], "text": row["body"]} for place, row in enumerate(rows(6))]
+    frame = pandas.DataFrame(given)
+    for data in (frame, frame.set_index("id"), frame.astype({"id": float}), frame.set_index(["id", "title"])):
+        assert [one["id"] for one in airgen.Corpus(data, **PLAIN)] == list("012345")
+    frame = frame.astype({"id": float})
+    frame.loc[5, "id"] = None
+    for more in ({}, {"id": "id"}):
+        found = airgen.Corpus(frame, **more, **PLAIN)
+        assert [one["id"] for one in found][:5] == list("01234") and "1 of 6 rows have no id in 'id'" in repr(found)
+    frame["id"] = [1, 1, 2, 3, 4, 5]
+    with pytest.raises(UsageError, match="id: two rows have the same 'id'"):
+        airgen.Corpus(frame, **PLAIN)
+    assert len(airgen.Corpus(frame, id=None, **PLAIN)) == 6
+    renamed = airgen.Corpus(frame.rename(columns={"id": "doc_id"}), **PLAIN)
+    assert "'doc_id' repeats" in repr(renamed) and "text = 'text'" in repr(renamed)
+
+
+def test_markup_in_a_column_is_removed_unless_texts_are_kept_as_they_are() -> None:
+    pytest.importorskip("selectolax")
+    marked = [{**row, "body": f"<div><p>{row['body']}</p></div>"} for row in rows(6)]
+    assert list(airgen.Corpus(marked, **COLUMNS, **PLAIN)) == list(airgen.Corpus(rows(6), **COLUMNS, **PLAIN))
+    kept = airgen.Corpus(marked, **COLUMNS, clean=False, language="en")
+    assert [one["text"] for one in kept] == [row["body"] for row in marked]
 
 
 def test_chunks_of_ones_own_are_taken_as_they_are() -> None:

@@ -29,7 +29,7 @@ from airgen.settings.base import FILE, Settings
 from airgen.sql_connections import Config, in_memory, without_globs
 from airgen.tables import TableRow
 from airgen.tables.cells import column, text_of
-from airgen.tables.chats import messages_of, rich_text
+from airgen.tables.chats import as_text, messages_of
 from airgen.tables.open_table import MAX_LINE, TableFile, open_table
 
 Scalar = str | int | bool
@@ -204,18 +204,14 @@ def row_document(
     for name in [fields.text] if isinstance(fields.text, str) else fields.text:
         value = text_of(column(row, name))
         if (messages := messages_of(value)) is not None:
-            value = "\n\n".join(message.text for message in messages if message.text)
             left += [("parts of messages that are not text", part) for message in messages for part in message.rest]
-        elif isinstance(value, list) and all(isinstance(item, str) for item in value):
-            value = "\n".join(value)
-        elif (rich := rich_text(value)) is not None:
-            value = rich
-        if value is not None and not isinstance(value, str):
+        piece = as_text(value)
+        if value is not None and piece is None:
             detail = f"{name}: {type(value).__name__}"
             yield drop("text is not a string", detail=detail, source=source, position=position, text=_shown(row))
             return
-        if value:
-            texts.append(value)
+        if piece:
+            texts.append(piece)
     if not texts:
         detail = f"no column {fields.text!r}"
         yield drop("missing text", detail=detail, source=source, position=position, text=_shown(row))
