@@ -164,6 +164,16 @@ def check_job(
     return Outcome(value, _study(job, value, stages=stages), code=1 if problems else 0)
 
 
+def _setups(local: Sequence[LocalWork]) -> list[str]:
+    """Return a line for each local model: how it is run, if it could be loaded."""
+    later = "not on this machine: its prompts, maximum length and dtype are known once it is loaded"
+    return list(
+        dict.fromkeys(
+            f"{work.model}: {setup.words if setup else later}" for work in local for setup in (work.setups or (None,))
+        )
+    )
+
+
 def _study(job: Job, checked: Check, *, stages: bool) -> Study:
     """Return the cost and time, the stages on request, then each line for the user."""
     from airgen.corpus.cleaning.mask_personal_data import what_remains
@@ -189,6 +199,7 @@ def _study(job: Job, checked: Check, *, stages: bool) -> Study:
         f"relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})",
         what_remains(job.corpus, pipeline.task),
         in_words(pipeline.language),
+        *_setups(checked.local),
         *(f"probe: {line}" for line in checked.probed or ()),
         *(f"! {line}" for line in [*(estimated.warnings if estimated else []), *checked.advice, *checked.problems]),
     ]

@@ -75,6 +75,9 @@ def evaluate(
         float, number("With --chunkers: minimum share of a span that a relevant chunk covers.", min=0, max=1)
     ] = 0.5,
     compute: Compute = None,
+    verbose: Annotated[
+        bool, opt("Show how each model is run: prompts, maximum length, dimensions, dtype, similarity, revision.")
+    ] = False,
     by: Annotated[str, opt("Break scores down by a query attribute, such as type or metadata.product.")] = "",
     quiet: Quiet = False,
 ) -> Outcome[Results]:
@@ -102,7 +105,7 @@ def evaluate(
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
-    from airgen.evaluation.result_tables import compare_results, overview_table, ranking_study
+    from airgen.evaluation.result_tables import compare_results, model_lines, overview_table, ranking_study
     from airgen.evaluation.systems import chosen_systems, named_once
     from airgen.python.results import Results
     from airgen.python.systems import systems_of
@@ -157,6 +160,7 @@ def evaluate(
             if dataset_results:
                 lines += [f"{opened.name} ({split})"] if len(targets) > 1 else []
                 lines.append(ranking_study(dataset_results, compare_results(dataset_results)).text())
+                lines += model_lines(dataset_results) if verbose else []
             if dataset_results and lengths:
                 place = results_folder(out, opened.name, split)
                 say(f"\n{write_lengths(opened, dataset_results, place)}\n{place / 'lengths.md'}, with lengths.svg")

@@ -18,6 +18,7 @@ from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker
 from airgen.retrievers.component import watch
 from airgen.retrievers.encoding_cache import at_once, scored
+from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import CorpusReranker, show_corpus
 from airgen.sequences import batched
 from airgen.settings.spec import Spec
@@ -147,6 +148,7 @@ def _step(place: int, spec: Spec) -> Step:
         show_corpus(reranker, work.corpus)
         recalls = work.rows("recall", Recall)
         waiting: deque[Unscored] = deque()  # their pairs are being scored
+        read = False
 
         def tell(done: int, total: int) -> None:
             """Of the first that wait, `done` of `total` pairs have a score, or of their texts a vector."""
@@ -171,6 +173,9 @@ def _step(place: int, spec: Spec) -> Step:
             unscored = waiting.popleft()
             rows = unscored.rows(scores, reranker.name, place, work.fingerprint, scorer=scorer)
             yield RowBatch(rows, done=unscored.size)
+            read = read or bool(unscored.pairs)
+        if read:
+            keep_setups(work.embeddings, spec, reranker)
 
     return Step(
         f"prelabel:{place}",

@@ -24,10 +24,11 @@ from airgen.retrievers.component import watch
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import find_yaml
 from airgen.settings.needs import files_of, located
-from airgen.settings.spec import identity_of
+from airgen.settings.spec import Spec, identity_of
 from airgen.steps.step import RowBatch, Step
 from airgen.user_code import own_code
 
@@ -130,15 +131,21 @@ def code_part(spec: Any, folder: Path | None) -> dict[str, Any]:
 def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
     pending = work.pending
     systems: list[tuple[str, Retriever]] = []
+    specs: list[Spec | None] = []
     if model is not None:
         systems.append((model.name, Dense(model, cache=work.embeddings)))
+        chosen = work.settings.recall.model
+        specs.append(chosen if isinstance(chosen, Spec) else None)
     systems += [(pool.name, pool) for pool in (spec.make() for spec in work.settings.pools)]
+    specs += work.settings.pools
     depth = min(work.settings.recall.top_k, len(work.corpus.ids))
     results: list[Hits] = []
-    for _, system in systems:
+    for (_, system), spec in zip(systems, specs, strict=True):
         watch(system, work.encoding)
         system.index(work.corpus)
         results.append(system.search([work.queries[key] for key in pending], depth))
+        if spec is not None:
+            keep_setups(work.embeddings, spec, system)
         if isinstance(system, Component):
             system.release()  # the next model needs the memory
     names = [name for name, _ in systems]

@@ -461,6 +461,7 @@ class _Experiment:
                 run, task.answers, task.corpus, depth=options.top, lines=task.token_lines
             ),
             family=system.family or system.kind,
+            models=finished.models,
             refusal=breakdown.refusal(run, answerable, task.unanswered) if task.unanswered else {},
         )
 
@@ -479,7 +480,7 @@ def _stamp(path: Path) -> list[list[object]]:
 
 def _read_again(result: Result) -> FinishedRun:
     """Read a saved run, for new measures or for a system that builds on it."""
-    return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes)
+    return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes, models=result.models)
 
 
 def _hub_models(system: SystemSettings) -> list[str]:

@@ -26,6 +26,7 @@ from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.measures import Scores, parse_measure
 from airgen.json_values import DAMAGE, FORMAT, kept_of, read_json, write_json
+from airgen.retrievers.model_facts import ModelSetup
 from airgen.sql_connections import in_memory, without_globs
 
 
@@ -158,6 +159,7 @@ class Result:
         refusal: Statistics of refusal; see `airgen.evaluation.breakdown`.
         family: Group of the system in reports.
         made_labels: The system's models that also retrieved or voted for the dataset's labels.
+        models: How each of its models was run, and what it cut.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Result:
     scores_key: str = ""
     family: str = ""
     made_labels: tuple[str, ...] = ()
+    models: tuple[ModelSetup, ...] = ()
     cached: bool = False
 
     @property

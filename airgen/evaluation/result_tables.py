@@ -13,6 +13,7 @@ import numpy as np
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 from airgen.json_values import write_json
+from airgen.retrievers.model_facts import shown_name
 from airgen.study import Column, P, Plain, Study, Table, columns, span, write_lines
 from airgen.text.escaping import csv_text, md, one_line
 
@@ -244,9 +245,39 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
             lines.append(
                 f"{result.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"
             )
+    lines += model_warnings(results)
     if any(result.rules.get("generated_negatives") == "left out" for result in results):
         lines.append("the generated hard negatives are left out for all systems")
     return [one_line(line) for line in lines]
+
+
+_CUT_SHARE = 0.01  # of the passages; above this, a warning says so
+
+
+def model_warnings(results: Sequence[Result]) -> list[str]:
+    """Return a line for each model that cuts more than 1 % of the passages, or for which no prompt is known."""
+    lines = []
+    for result in results:
+        for model in result.models:
+            cut = next((cut for cut in (model.passages, model.pairs) if cut and cut.cut > _CUT_SHARE * cut.texts), None)
+            if cut is not None:
+                noun = "passages" if cut is model.passages else "pairs"
+                words = cut.words(noun, model.unit)
+                lines.append(
+                    f"{result.name}: {shown_name(model.model)} reads {model.max_length:,} {model.unit}, which cuts {words}"
+                )
+            if model.hint:
+                lines.append(f"{result.name}: {model.hint}")
+    return lines
+
+
+def model_lines(results: Sequence[Result]) -> list[str]:
+    """Return a line for each model of each system, which says how it was run."""
+    return [
+        one_line(f"{result.name}: {shown_name(model.model)}: {model.words}", 1000)
+        for result in results
+        for model in result.models
+    ]
 
 
 def pair_text(pair: SystemPair, measure: str) -> str:

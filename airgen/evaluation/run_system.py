@@ -37,7 +37,8 @@ from airgen.retrievers import Component, Corpus, Hits, Retriever
 from airgen.retrievers.combine import Fused, RerankedRetriever
 from airgen.retrievers.component import watch
 from airgen.retrievers.encoding_cache import reused
-from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup
+from airgen.retrievers.model_setup import model_setups
 from airgen.retrievers.protocols import IndexProgress
 from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker
 from airgen.settings.spec import Spec
@@ -51,6 +52,7 @@ class FinishedRun:
     Attributes:
         notes: Counts of irregularities.
         is_filtered: Whether the search has kept to the queries' filters.
+        models: How each model was run, and what it cut.
     """
 
     run: Run
@@ -58,6 +60,7 @@ class FinishedRun:
     costs: Costs
     notes: Mapping[str, int] = field(default_factory=dict)
     is_filtered: bool = False
+    models: tuple[ModelSetup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ class _Lookup(Component):
         self.name = name
         finished = context.finished[name]
         self._description, self._costs = finished.description, finished.costs
+        self.finished_setups = finished.models
         places = {key: place for place, key in enumerate(context.corpus.ids)}
         self._hits: dict[str, list[tuple[int, float]]] = {}
         for query_id, hits in finished.run.ranked().items():
@@ -271,11 +275,12 @@ def _searched(
         dtype=facts.dtype,
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
+    models = model_setups(retriever, context.corpus, texts, hits)
     if context.filters:  # after the costs, which belong to the search above, as does the recall of an index
         filters = [context.filters.get(query) for query in ids]
         hits = search_within(retriever, texts, filters, context.corpus, k=context.top, hits=hits)
     run = run_from_hits(ids, context.corpus.ids, hits)
-    return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run), is_filtered=True)
+    return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run), is_filtered=True, models=models)
 
 
 def _equal_scores(run: Run) -> dict[str, int]:

@@ -46,7 +46,8 @@ from airgen.pipeline.typography import HouseStyle
 from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
-from airgen.retrievers import Component
+from airgen.retrievers.model_facts import shown_name
+from airgen.retrievers.model_setup import kept_setups
 from airgen.settings import LlmSettings, Pipeline, pipeline_text
 from airgen.settings.base import find_yaml
 from airgen.settings.spec import Spec
@@ -55,7 +56,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan, stage_prompt
 from airgen.store import Store
-from airgen.text.escaping import plain_text
+from airgen.text.escaping import one_line, plain_text
 from airgen.text.mistyping import AS_WRITTEN, mistyped
 from airgen.text.token_counts import load_tokenizer
 
@@ -420,29 +421,22 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", pipeline.generation.meaning.model.name))
     settings = pipeline.control.recall
-    uses += [] if settings.pools_only else [_ran("recall", settings.model)]
-    uses += [_ran("recall", spec) for spec in pipeline.control.pools]
+    uses += [] if settings.pools_only else [_ran("recall", settings.model, job.embeddings)]
+    uses += [_ran("recall", spec, job.embeddings) for spec in pipeline.control.pools]
     uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
-    uses += [_ran("re-ranker (pre-label)", spec) for spec in pipeline.control.rerankers]
+    uses += [_ran("re-ranker (pre-label)", spec, job.embeddings) for spec in pipeline.control.rerankers]
     for judge in pipeline.control.judge.members:
         about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))
     return uses
 
 
-def _ran(role: str, spec: Spec) -> ModelUse:
-    """Return a local model, with the dtype of its weights if it is not fp32."""
-    dtype = ""
-    if any(hasattr(inner.settings, "dtype") for _, inner in spec.all_parts()):
-        dtype = ", ".join(dict.fromkeys(filter(None, _dtypes(spec.make()))))
-    return ModelUse(role, _part_name(spec), version=dtype)
-
-
-def _dtypes(component: Any) -> Iterator[str]:
-    if isinstance(component, Component):
-        yield str(getattr(component, "precision", {}).get("dtype", ""))
-        for part in component.components():
-            yield from _dtypes(part)
+def _ran(role: str, spec: Spec, root: Path) -> ModelUse:
+    """Return a local model, with how it was run according to the step that ran it (below `root`)."""
+    setups = kept_setups(root, spec)
+    several = len(setups) > 1
+    words = (f"{shown_name(setup.model)}: {setup.words}" if several else setup.words for setup in setups)
+    return ModelUse(role, _part_name(spec), version=one_line(" + ".join(words), 1000))
 
 
 def _part_name(spec: Spec) -> str:

@@ -22,6 +22,8 @@ from airgen.guard import guarded
 from airgen.pipeline.job import Job
 from airgen.records import Passage
 from airgen.retrievers import Component
+from airgen.retrievers.model_facts import ModelSetup
+from airgen.retrievers.model_setup import setups_of
 from airgen.settings.needs import located
 from airgen.settings.spec import Spec, part_fields
 from airgen.text.escaping import dollars
@@ -39,12 +41,13 @@ RERANKERS, ENCODING, SYSTEMS = "the re-rankers", "encoding the corpus", "the sys
 
 @dataclass(frozen=True)
 class LocalWork:
-    """The input of a local model. `seconds` is None if the model is not on this machine."""
+    """The input of a local model. `seconds` is None if the model is not on this machine, and then `setups` is empty."""
 
     what: str
     model: str
     texts: int
     seconds: float | None
+    setups: tuple[ModelSetup, ...] = ()
 
 
 def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
@@ -61,7 +64,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
         return []
     count = len(first_passages) + sum(1 for _ in islice(passages, MOST_COUNTED))
     texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in first_passages]
-    speeds: dict[str, float | None] = {}
+    speeds: dict[str, tuple[float | None, tuple[ModelSetup, ...]]] = {}
 
     def work(kind: str, spec: Spec, read: float) -> Iterator[LocalWork]:
         name = _model(spec)
@@ -69,8 +72,8 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
             return
         if name not in speeds:
             speeds[name] = _seconds_a_text(spec, texts)
-        speed = speeds[name]
-        yield LocalWork(kind, name, round(read), None if speed is None else speed * read)
+        speed, setups = speeds[name]
+        yield LocalWork(kind, name, round(read), None if speed is None else speed * read, setups)
 
     control, generation = job.pipeline.control, job.pipeline.generation
     retrievers = (not control.recall.pools_only) + len(control.pools)
@@ -121,22 +124,23 @@ def _is_encoder(spec: Spec) -> bool:
     return spec.kind not in _PAIRWISE
 
 
-def _seconds_a_text(spec: Spec, texts: list[str]) -> float | None:
-    """Return the faster of two measurements, or None if the model is not on this machine."""
+def _seconds_a_text(spec: Spec, texts: list[str]) -> tuple[float | None, tuple[ModelSetup, ...]]:
+    """Return the faster of two measurements, and how the model is run; (None, ()) if it is not on this machine."""
     name = _model(spec)
     here = models.fetched(name) if name in models.catalogue() else located(name, spec.folder).exists()
     if not here and not models.on_hub(name).here:
-        return None
+        return None, ()
     try:
         with guarded(f"{spec.part} {name}"):
             part = spec.make()
             try:
-                return min(_reading(part, texts) for _ in range(2)) / len(texts)
+                speed = min(_reading(part, texts) for _ in range(2)) / len(texts)
+                return speed, tuple(setups_of(part))
             finally:
                 if isinstance(part, Component):
                     part.release()
     except AirgenError:
-        return None  # a run reports what is wrong
+        return None, ()  # a run reports what is wrong
 
 
 def _reading(part: Any, texts: list[str]) -> float:

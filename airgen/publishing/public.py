@@ -156,7 +156,7 @@ def public_info(info: DatasetInfo) -> DatasetInfo:
 
 
 def _public_use(use: ModelUse) -> ModelUse:
-    return ModelUse(use.role, public_text(use.model), public_text(use.prompt), use.version)
+    return ModelUse(use.role, public_text(use.model), public_text(use.prompt), public_text(use.version))
 
 
 def public_pipeline(text: str) -> str:

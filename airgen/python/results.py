@@ -6,7 +6,7 @@ results.compare("new", "bm25")        # difference, interval, p-value, wins, que
 results.per_query(); results.plot("intervals"); results.report("handbook.html")
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from airgen.evaluation.result_tables import compare_results, fairness_lines, not
 from airgen.evaluation.significance import Comparison, Verdict, compare
 from airgen.evaluation.verdict import verdict_of
 from airgen.registry import closest, load_extra
+from airgen.retrievers.model_facts import ModelSetup
 from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
 from airgen.text.escaping import md
 
@@ -173,8 +174,12 @@ class Results(Rows[Result]):
         return rows
 
     def to_pandas(self) -> Any:
-        """Return `table` as a data frame."""
-        return load_extra("pandas", "to_pandas()").DataFrame(self.table())
+        """Return `table` as a data frame, with further columns that say how each system's models were run."""
+        of = {(result.dataset, result.name): result for result in self}
+        rows = [
+            {**row, **_run_as(of[row.get("dataset", self.datasets[0]), row["system"]].models)} for row in self.table()
+        ]
+        return load_extra("pandas", "to_pandas()").DataFrame(rows)
 
     def per_query(self, measure: str = "") -> Any:
         """Return the score of each system for each query, in long format.
@@ -358,6 +363,20 @@ class Results(Rows[Result]):
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(self.study().title)}", *self.study().parts])
+
+
+_SETUP = ("query_prompt", "passage_prompt", "max_length", "dim", "dtype", "similarity", "revision")
+
+
+def _run_as(models: Sequence[ModelSetup]) -> dict[str, Any]:
+    """Return columns for the models of a system. Those of several models are joined."""
+    columns: dict[str, Any] = {"models": " + ".join(model.model for model in models) or None}
+    for name in _SETUP:
+        values = [getattr(model, name) for model in models]
+        columns[name] = values[0] if len(values) == 1 else " + ".join(str(value) for value in values) or None
+    cuts = [model.passages or model.pairs for model in models]
+    columns["cut_share"] = max((cut.cut / max(1, cut.texts) for cut in cuts if cut), default=None)
+    return columns
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> Any:

@@ -177,6 +177,7 @@ def facts_of(result: Result, ranks: tuple[int, int] | None, systems: int, holes:
     if result.costs.usd_per_1000 is not None:
         facts.append(["for 1,000 queries", dollars(result.costs.usd_per_1000), ""])
     facts.append(["queries without a result", f"{result.missing:,}", ""])
+    facts += [["model", model.model, model.words] for model in result.models]
     if holes is not None:
         facts.append(["unjudged in the top ten", f"{holes:.1%}", ""])
     return facts

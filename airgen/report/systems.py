@@ -128,7 +128,9 @@ def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool
 def _public(board: Board) -> Board:
     """Return a board without its author's private facts: prices, and settings, which name files and servers."""
     results = [
-        replace(result, settings={}, description={}, versions={}, costs=replace(result.costs, usd_per_1000=None))
+        replace(
+            result, settings={}, description={}, models=(), versions={}, costs=replace(result.costs, usd_per_1000=None)
+        )
         for result in board.results
     ]
     return replace(board, results=results)

@@ -16,9 +16,9 @@ from airgen.errors import ModelError, UsageError
 from airgen.guard import under_guard
 from airgen.registry import resolve
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.model_facts import ModelFacts, model_place
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup, model_place
 from airgen.retrievers.model_output import as_vectors, checked_scores
-from airgen.retrievers.protocols import IndexProgress
+from airgen.retrievers.protocols import IndexProgress, TextKind
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import moved
 from airgen.settings.spec import Spec, as_mapping, build, is_written, part_fields, problems
@@ -125,6 +125,18 @@ class Component:
         """Return the parameters, device and threads of the models. Default: the combined facts of the parts."""
         known = [part.facts for part in self.components() if isinstance(part, Component)]
         return reduce(add, known) if known else ModelFacts()
+
+    def setup(self) -> ModelSetup | None:
+        """Return how the component's own model is run, which loads it if necessary; None without a model."""
+        return None
+
+    def most_tokens(self, kind: TextKind) -> int | None:
+        """Return how many tokens of a text of a kind the model reads, with prompt and special tokens, if known."""
+        return None
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the number of tokens of each text, with prompt and special tokens, before it is cut, if known."""
+        return None
 
     def ann_recall(self, queries: Sequence[str], hits: Hits) -> float | None:
         """Return the recall of an approximate search, from 0 to 1, or None if the search is exact."""

@@ -74,7 +74,12 @@ class SeveralOutputs(Protocol):
         """Return the same description for the components of all forms."""
 
 
-_FORMS = {"vectors": ("<f4",), "tokens": ("<f2",), "rows": ("<i4", "<f4")}  # the contents of each array of an encoding
+_FORMS = {
+    "vectors": ("<f4",),
+    "tokens": ("<f2",),
+    "rows": ("<i4", "<f4"),
+    "lengths": ("<i4",),
+}  # the contents of each array of an encoding
 _HEAD = struct.Struct("<16sQII")
 _RECORD = np.dtype([("key", "S16"), ("start", "<u8"), ("size", "<u4"), ("columns", "<u4"), ("crc", "<u4")])
 _MEMORY_BYTES = 1 << 29  # bytes of the most recent encodings

@@ -17,6 +17,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,11 +30,18 @@ from pydantic import Field
 from airgen import devices
 from airgen.errors import ModelError
 from airgen.registry import load_extra
-from airgen.retrievers.dense.embedders import TorchModel, loaded, quiet_transformers, torch_facts
+from airgen.retrievers.dense.embedders import (
+    TorchModel,
+    loaded,
+    quiet_transformers,
+    revision_of,
+    tokens_of,
+    torch_facts,
+)
 from airgen.retrievers.encoding_cache import Arrays
 from airgen.retrievers.known_prompts import known_prompts
 from airgen.retrievers.late.compressed_index import token_rows
-from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.protocols import TextKind
@@ -121,6 +129,39 @@ class FlagModel(TorchModel):
     @property
     def facts(self) -> ModelFacts:
         return torch_facts(self.model.model)
+
+    def prompt(self, kind: TextKind) -> str:
+        """Return what the library puts before texts of a kind."""
+        model = self.model
+        wanted = getattr(model, "query_instruction_for_retrieval", None) if kind == "query" else None
+        return str(model.get_detailed_instruct(model.query_instruction_format, wanted, "")) if wanted else ""
+
+    def setup(self) -> ModelSetup:
+        """Return how the library runs the model."""
+        query, by_hand = self.prompt("query"), getattr(self.settings, "instruction", None) is not None
+        origin = "the settings" if by_hand else "its model card"
+        return ModelSetup(
+            self.name,
+            query,
+            "",
+            prompts_from=origin if query else "",
+            max_length=self.most_tokens("passage"),
+            dim=int(self._config().get("hidden_size", 0)) or None,
+            dtype=self.facts.dtype or "",
+            similarity=self.similarity,
+            revision=revision_of(self.place(self.name), self.settings.revision),
+        )
+
+    similarity = "cosine"
+
+    def most_tokens(self, kind: TextKind) -> int | None:
+        """Return the number of tokens of an embedder, which is that of a passage, or of a re-ranker's pair."""
+        most = getattr(self.model, "passage_max_length", None) or getattr(self.model, "max_length", None)
+        return None if most is None else int(most)
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the numbers of tokens according to the model's own tokenizer."""
+        return tokens_of(self.model.tokenizer, [self.prompt(kind) + text for text in texts])
 
 
 class _Encoder:
@@ -289,6 +330,7 @@ class BgeM3Sparse(BgeM3):
     """The sparse output: the text's own tokens, each with its maximum weight in the text."""
 
     form = "rows"
+    similarity = "dot"
 
     def encode(self, texts: Sequence[str], kind: TextKind) -> list[Arrays]:
         """Return ascending token ids (int32) and their positive weights (float32) for each text."""
@@ -300,6 +342,7 @@ class BgeM3Tokens(BgeM3):
     """The token output: a unit vector for each token except the first, for MaxSim."""
 
     form = "tokens"
+    similarity = "maxsim"
 
     def token_vectors(self, texts: Sequence[str], kind: TextKind) -> list[NDArray[np.float32]]:
         """Return the token vectors of each text, (tokens, dim)."""
@@ -460,6 +503,19 @@ class FlagReranker(FlagModel):
             settings["cutoff_layers"] = [chosen.cutoff_layer]
         with _layerwise_code() as repair:
             return repair(self._made(library.FlagAutoReranker.from_finetuned, **settings))
+
+    @property
+    def tokens_of_pair(self) -> int:
+        """Return how many special tokens a pair has."""
+        return int(self.model.tokenizer.num_special_tokens_to_add(pair=True))
+
+    def setup(self) -> ModelSetup:
+        """Return how the library runs the model."""
+        return replace(super().setup(), query_prompt=self.settings.prompt, passage_prompt=None, dim=None, similarity="")
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the numbers of tokens, without the special tokens and the prompt of a pair."""
+        return tokens_of(self.model.tokenizer, texts, special=False)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return one logit per pair, shape (n,). Raises ModelError for NaN or a wrong number of scores."""

@@ -34,6 +34,88 @@ class ModelFacts:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How many texts or pairs a model reads, how many of them it cuts, their tokens, and how many of these are lost."""
+
+    texts: int
+    cut: int = 0
+    tokens: int = 0
+    lost: int = 0
+
+    def words(self, noun: str, unit: str = "tokens") -> str:
+        """Return the counts in words: `12 of 340 passages (31 % of their tokens)`; "" if nothing is cut."""
+        if not self.cut:
+            return ""
+        return f"{self.cut:,} of {self.texts:,} {noun} ({self.lost / max(1, self.tokens):.0%} of their {unit})"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSetup:
+    """How a model is run, as its library reports it.
+
+    Attributes:
+        model: Its name or folder.
+        query_prompt: What is put before a query, or None if it is unknown.
+        passage_prompt: What is put before a passage, or None if it is unknown.
+        prompts_from: Where the prompts come from: "the model", "its model card", "the settings", or "".
+        max_length: Maximum number of tokens of a passage, or of a pair.
+        max_query_length: Maximum number of tokens of a query, if it is another.
+        unit: What the lengths count, "tokens" or "characters".
+        dim: Length of a vector.
+        dtype: Type of the weights.
+        similarity: "cosine", "dot", "maxsim" or another name; "" for a re-ranker of pairs.
+        revision: The commit on the Hub.
+        hint: A sentence about what may be missing.
+        passages, queries, pairs: What is cut, or None if it is not known.
+    """
+
+    model: str
+    query_prompt: str | None = None
+    passage_prompt: str | None = None
+    prompts_from: str = ""
+    max_length: int | None = None
+    max_query_length: int | None = None
+    unit: str = "tokens"
+    dim: int | None = None
+    dtype: str = ""
+    similarity: str = ""
+    revision: str = ""
+    hint: str = ""
+    passages: Cut | None = None
+    queries: Cut | None = None
+    pairs: Cut | None = None
+
+    @property
+    def cuts(self) -> list[str]:
+        """Return what is cut, in words."""
+        nouns = (("passages", self.passages), ("queries", self.queries), ("pairs", self.pairs))
+        return [words for noun, cut in nouns if cut and (words := cut.words(noun, self.unit))]
+
+    @property
+    def words(self) -> str:
+        """Return the setup in one line, without the model's name."""
+        parts = []
+        if self.query_prompt or self.passage_prompt:
+            sides = {"query": self.query_prompt, "passage": self.passage_prompt}
+            prompts = ", ".join(f"{kind} prompt {text!r}" for kind, text in sides.items() if text)
+            parts.append(f"{prompts} (from {self.prompts_from})" if self.prompts_from else prompts)
+        elif self.query_prompt is not None:
+            parts.append("no prompts")
+        if self.max_length:
+            more = f" (queries {self.max_query_length:,})" if self.max_query_length else ""
+            parts.append(f"at most {self.max_length:,} {self.unit}{more}")
+        shape = [f"{self.dim:,} dimensions" if self.dim else "", self.dtype, self.similarity]
+        parts += [", ".join(filter(None, shape)), f"revision {self.revision[:12]}" if self.revision else ""]
+        parts += [f"cut: {', '.join(self.cuts)}"] if self.cuts else []
+        return "; ".join(filter(None, [*parts, self.hint]))
+
+
+def shown_name(model: str) -> str:
+    """Return a model's name, or the last part of its folder, which may be private."""
+    return Path(model).name if Path(model).exists() else model
+
+
 def model_identity(model: Any) -> dict[str, object]:
     """Return what a model's encodings depend on: its description and, for a user's model, its code."""
     return {**model.describe(), **code_of(model)}

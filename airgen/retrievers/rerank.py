@@ -5,6 +5,7 @@ A re-ranker scores (query, passage) pairs. Only the order within a query is mean
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -15,11 +16,12 @@ from pydantic import Field
 from airgen.exact_arithmetic import inner_products
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
-from airgen.retrievers.dense.embedders import LibraryModel
+from airgen.retrievers.dense.embedders import LibraryModel, own_prompt, tokens_of
 from airgen.retrievers.encoding_cache import Memo
+from airgen.retrievers.model_facts import ModelSetup
 from airgen.retrievers.model_output import checked_scores
 from airgen.retrievers.model_progress import counted_rows
-from airgen.retrievers.protocols import Embedder
+from airgen.retrievers.protocols import Embedder, TextKind
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
 
@@ -73,6 +75,20 @@ class CrossEncoder(LibraryModel):
         model = self.loaded("CrossEncoder", "the re-ranker", max_length=self.settings.max_length)
         model.eval()
         return model
+
+    @property
+    def tokens_of_pair(self) -> int:
+        """Return how many special tokens a pair has."""
+        return int(self.model.tokenizer.num_special_tokens_to_add(pair=True))
+
+    def setup(self) -> ModelSetup:
+        """Return how the library runs the model. Its prompt stands before the query."""
+        prompt = own_prompt(self.model, "query")
+        return replace(super().setup(), query_prompt=prompt, passage_prompt=None, similarity="")
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the numbers of tokens, without the special tokens of a pair."""
+        return tokens_of(self.model.tokenizer, texts, special=False)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return one score per pair, shape (n,). Raises ModelError for NaN or several outputs per pair."""

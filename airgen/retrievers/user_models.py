@@ -10,6 +10,7 @@ reported on one line with its location.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from airgen.errors import ModelError, UsageError
 from airgen.retrievers.component import Component
-from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.user_function import PYTHON, OwnSettings
@@ -64,6 +65,30 @@ class Own(Component):
             return torch_facts(self.own)
         return ModelFacts(device=None)
 
+    def library(self) -> Any:
+        """Return the component that runs an object of sentence-transformers as it runs one by name, or None."""
+        return None
+
+    def setup(self) -> ModelSetup | None:
+        """Return how sentence-transformers runs the object; nothing for others."""
+        inner = self.library()
+        return None if inner is None else replace(inner.setup(), model=self.name)
+
+    def most_tokens(self, kind: TextKind) -> int | None:
+        """Return the maximum length of an object of sentence-transformers."""
+        most: int | None = self.library().most_tokens(kind)
+        return most
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the numbers of tokens for an object of sentence-transformers."""
+        counts: list[int] | None = self.library().token_counts(texts, kind)
+        return counts
+
+    @property
+    def tokens_of_pair(self) -> int:
+        """Return how many special tokens a pair has for a CrossEncoder."""
+        return int(self.library().tokens_of_pair)
+
     def describe(self) -> Mapping[str, object]:
         return self.described(PYTHON, *(name for name in type(self.settings).model_fields if name != "place"))
 
@@ -89,9 +114,12 @@ class OwnEmbedder(Own):
                 "with encode(texts), such as a SentenceTransformer"
             )
 
+    def library(self) -> Any:
+        """Return the embedder that runs a SentenceTransformer as it runs one by name, or None for other objects."""
+        return self._library
+
     @cached_property
     def _library(self) -> Any:
-        """Return the embedder that runs a SentenceTransformer as it runs one by name, or None for other objects."""
         if not _is_of(self.own, "SentenceTransformer"):
             return None
         from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder, given_name
@@ -189,9 +217,12 @@ def _encoder(value: Any) -> Encode | None:
 class OwnReranker(Own):
     """A re-ranker that is a function of a query and passages, a function of pairs, or an object with `predict`."""
 
+    def library(self) -> Any:
+        """Return the re-ranker that runs a CrossEncoder as it runs one by name, or None for other objects."""
+        return self._library
+
     @cached_property
     def _library(self) -> Any:
-        """Return the re-ranker that runs a CrossEncoder as it runs one by name, or None for other objects."""
         if not _is_of(self.own, "CrossEncoder"):
             return None
         from airgen.retrievers.dense.embedders import given_name

@@ -40,7 +40,7 @@ def write(folder: Path, *, judge: str, documents: int = 40) -> Job:
 def test_what_each_model_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judge: str, drafts: int) -> None:
     """A cross-encoder reads each pair, an encoder each passage once, and bm25 nothing that takes time."""
     job = write(tmp_path, judge=judge)
-    monkeypatch.setattr(local_model_time, "_seconds_a_text", lambda spec, texts: 0.1)
+    monkeypatch.setattr(local_model_time, "_seconds_a_text", lambda spec, texts: (0.1, ()))
     found = {(one.what, one.model): one.texts for one in local_work(job, samples=15, queries=10)}
     assert found == {
         (ENCODING, BI): 40,  # and its votes read the same encodings

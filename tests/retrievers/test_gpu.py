@@ -33,6 +33,7 @@ from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.late.maxsim import MultiVectorEncoder
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.expanded import TermWeigher
+from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import SparseEncoder, SpartaEncoder
 from airgen.settings.compute import ComputeSettings
@@ -439,10 +440,9 @@ def test_the_rehearsal_gives_memory_back(tiny_cross_encoder: Path, monkeypatch: 
     assert len(alive) == 1 and alive[0]() is None
 
 
-def test_the_card_of_a_dataset_names_the_dtype(tiny_cross_encoder: Path, tiny_bert: Path) -> None:
-    spec = {"kind": "cross-encoder", "model": str(tiny_cross_encoder)}
-    assert _ran("re-ranker (pre-label)", read_spec("reranker", spec)).version == ""
-    assert _ran("re-ranker (pre-label)", read_spec("reranker", {**spec, "dtype": "bf16"})).version == "bf16"
-    inner = {"kind": "sentence-transformers", "model": str(tiny_bert), "dtype": "bf16"}
-    use = _ran("recall", read_spec("retriever", {"kind": "dense", "embedder": inner}))
-    assert use.version == "bf16" and _ran("recall", read_spec("retriever", "bm25")).version == ""
+def test_the_card_of_a_dataset_names_the_dtype(tiny_cross_encoder: Path, tmp_path: Path) -> None:
+    spec = read_spec("reranker", {"kind": "cross-encoder", "model": str(tiny_cross_encoder), "dtype": "bf16"})
+    assert _ran("re-ranker (pre-label)", spec, tmp_path).version == ""  # it has not run
+    keep_setups(tmp_path, spec, spec.make())
+    assert _ran("re-ranker (pre-label)", spec, tmp_path).version == "no prompts; at most 128 tokens; bf16"
+    assert _ran("recall", read_spec("retriever", "bm25"), tmp_path).version == ""

@@ -33,7 +33,7 @@ from airgen.models.catalogue import weights_hash
 from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.known_prompts import known_prompts
-from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup, shown_name
 from airgen.retrievers.model_output import finite, unit_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
@@ -140,6 +140,7 @@ class TorchModel(Component):
 
     settings: Settings
     travels = True
+    parts: Any
     _held: ClassVar[tuple[str, ...]] = ("model", "parts")  # what `release` deletes
     _most: int | None = None  # texts per batch after memory was exhausted
 
@@ -158,6 +159,19 @@ class TorchModel(Component):
     @property
     def facts(self) -> ModelFacts:
         return torch_facts(self.model)
+
+    def setup(self) -> ModelSetup:
+        """Return how the model is run. This default is for a subclass with `parts`, a model and its tokenizer."""
+        return ModelSetup(self.name, max_length=self.most_tokens("passage"), dtype=self.facts.dtype or "")
+
+    def most_tokens(self, kind: TextKind) -> int | None:
+        """Return the maximum length in the settings, up to what the model supports."""
+        most: int = self.settings.max_length  # type: ignore[attr-defined]
+        return min(most, getattr(self.parts[0].config, "max_position_embeddings", None) or most)
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the numbers of tokens according to the model's own tokenizer."""
+        return tokens_of(self.parts[1], texts)
 
     @property
     def gpu(self) -> bool:
@@ -262,6 +276,43 @@ class LibraryModel(TorchModel):
         if self.settings.dtype != "auto":  # modules without a transformer, such as a static table, take no argument
             model = model.to(devices.torch_dtype(self.settings.dtype))
         return model
+
+    def setup(self) -> ModelSetup:
+        """Return how the library runs the model."""
+        model = self.model
+        most, queries = self.most_tokens("passage"), self.most_tokens("query")
+        query, passage = own_prompt(model, "query"), own_prompt(model, "passage")
+        return ModelSetup(
+            self.name,
+            query,
+            passage,
+            prompts_from="the model" if query or passage else "",
+            max_length=most,
+            max_query_length=queries if queries != most else None,
+            dtype=torch_facts(model).dtype or "",
+            similarity=str(getattr(model, "similarity_fn_name", "")),
+            revision=revision_of(self.place(self.name), self.settings.revision),
+        )
+
+    def most_tokens(self, kind: TextKind) -> int | None:
+        """Return the model's maximum length, which a late-interaction model has for each kind."""
+        first, own = self.model[0], getattr(self.model, "max_seq_length", None)
+        expansion = getattr(first, "query_expansion", None) if kind == "query" else None
+        side = getattr(first, f"{'query' if kind == 'query' else 'document'}_length", None)
+        if expansion is not None:
+            side = (
+                expansion["length"] if expansion["strategy"] == "fixed" else max(side or own or 0, expansion["length"])
+            )
+        most = side or own
+        return int(most) if most and most < _UNLIMITED else None
+
+    def prompt(self, kind: TextKind) -> str:
+        """Return what is put before texts of a kind."""
+        return own_prompt(self.model, kind)
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int] | None:
+        """Return the numbers of tokens according to the model's own tokenizer."""
+        return tokens_of(getattr(self.model, "tokenizer", None), [self.prompt(kind) + text for text in texts])
 
     def side(self, kind: TextKind) -> Any:
         """Return the method that encodes texts of a kind, for models that treat queries and documents differently."""
@@ -414,6 +465,31 @@ class SentenceTransformersEmbedder(LibraryModel):
         own = [own_prompt(model, side) for side in ("query", "passage")]
         return None if any(own) or (known := known_prompts(name)) is None else getattr(known, kind)
 
+    def prompt(self, kind: TextKind) -> str:
+        """Return what is put before texts of a kind."""
+        prefix = self._prefix(kind)
+        return own_prompt(self._query_model if kind == "query" else self.model, kind) if prefix is None else prefix
+
+    def setup(self) -> ModelSetup:
+        """Return how the library runs the model, with the prompts in use."""
+        chosen = self.settings
+        query, passage = self.prompt("query"), self.prompt("passage")
+        by_hand = chosen.query_prefix is not None or chosen.passage_prefix is not None
+        own = any(own_prompt(self.model, kind) for kind in _SIDES)
+        origin = "the settings" if by_hand else "the model" if own else "its model card"
+        unknown = not (query or passage or by_hand or own) and known_prompts(self.name) is None
+        named = ", ".join(name for name in self.model.prompts if name not in ("query", "document"))
+        hint = f"; the model has {named}, which query_prefix can set" if named else ""
+        return replace(
+            super().setup(),
+            query_prompt=query,
+            passage_prompt=passage,
+            prompts_from=origin if query or passage else "",
+            dim=self.dim,
+            similarity="dot" if self._dot else "cosine",
+            hint=f"no query prompt is known for {shown_name(self.name)}{hint}" if unknown else "",
+        )
+
     def encode(self, texts: Sequence[str], kind: TextKind) -> NDArray[np.float32]:
         """Encode texts to unit vectors or, with similarity `dot`, to unnormalised vectors, float32 (n, dim)."""
         inputs, prefix = list(texts), self._prefix(kind)
@@ -438,7 +514,28 @@ class SentenceTransformersEmbedder(LibraryModel):
         }
 
 
-_SIDES = {"query": ("query",), "passage": ("document", "passage", "corpus")}
+_UNLIMITED = 1_000_000  # tokens; tokenizers without a limit name a huge number
+
+
+def tokens_of(tokenizer: Any, texts: Sequence[str], special: bool = True) -> list[int] | None:
+    """Return the number of tokens of each text by a tokenizer of transformers, or None for another one."""
+    if not callable(tokenizer):
+        return None
+    with quiet_transformers():
+        ids = tokenizer(list(texts), truncation=False, padding=False, add_special_tokens=special)["input_ids"]
+    return [len(row) for row in ids]
+
+
+def revision_of(name: str, revision: str | None = None) -> str:
+    """Return the commit of a Hub model in the cache of the Hub's library, or "" for a folder."""
+    if Path(name).exists() or not models.in_hub_cache(name):
+        return ""
+    find = load_extra("huggingface_hub", "a model of the Hub").try_to_load_from_cache
+    place = find(name, "config.json", revision=revision) or find(name, "modules.json", revision=revision)
+    return Path(place).parent.name if isinstance(place, str) else ""
+
+
+_SIDES: dict[TextKind, tuple[str, ...]] = {"query": ("query",), "passage": ("document", "passage", "corpus")}
 
 
 def own_prompt(model: Any, kind: TextKind) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -25,7 +26,7 @@ from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
 from airgen.retrievers.known_prompts import Prompts, known_prompts
-from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup, shown_name
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import IndexProgress, TextKind
 from airgen.settings.base import MODEL
@@ -127,6 +128,28 @@ class EmbeddedModel(Component):
     def _tokenizer(self) -> Any:
         return load_tokenizer(self._folder / "tokenizer.json", self._max_length)
 
+    @cached_property
+    def _counter(self) -> Any:
+        """Return the tokenizer without a limit."""
+        return plain_tokenizer(self._folder / "tokenizer.json")
+
+    special = True  # whether texts get the special tokens of the tokenizer
+    similarity: ClassVar[str] = "dot"
+
+    def setup(self) -> ModelSetup:
+        """Return how the model is run."""
+        dtype = "int8" if "int8" in self.name else ""
+        return ModelSetup(self.name, max_length=self._max_length, dtype=dtype, similarity=self.similarity)
+
+    def most_tokens(self, kind: TextKind) -> int:
+        """Return the maximum length."""
+        return self._max_length
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int]:
+        """Return the numbers of tokens according to the model's tokenizer."""
+        clean = [encodable(text) for text in texts]
+        return [len(item.ids) for item in self._counter.encode_batch(clean, add_special_tokens=self.special)]
+
     @property
     def _identity(self) -> Mapping[str, object]:
         return models.identity(self.name) or {"sha256": weights_hash(str(self._folder))}
@@ -175,6 +198,26 @@ class EmbeddedEmbedder(EmbeddedModel):
         """Return the texts with the prefix of their kind."""
         prefix = self.prefix(kind)
         return [prefix + text for text in texts]
+
+    similarity = "cosine"
+
+    def setup(self) -> ModelSetup:
+        """Return how the model is run, with the prefixes in use."""
+        chosen, query, passage = self.settings, self.prefix("query"), self.prefix("passage")
+        by_hand = chosen.query_prefix is not None or chosen.passage_prefix is not None
+        unknown = not by_hand and known_prompts(self.card or self.name) is None
+        return replace(
+            super().setup(),
+            query_prompt=query,
+            passage_prompt=passage,
+            prompts_from=("the settings" if by_hand else "its model card") if query or passage else "",
+            dim=self.dim,
+            hint=f"no query prompt is known for {shown_name(self.name)}" if unknown else "",
+        )
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int]:
+        """Return the numbers of tokens with the prefix."""
+        return super().token_counts(self.prefixed(texts, kind), kind)
 
     def described(self, family: str, *names: str) -> dict[str, object]:
         """Return the family, the named settings and the prefixes."""
@@ -315,6 +358,9 @@ class OnnxCrossEncoder(OnnxModel):
     settings: Settings
     output = "logits"
     alone = True
+    similarity = ""
+    special = False
+    tokens_of_pair: ClassVar[int] = 3  # [CLS] query [SEP] passage [SEP]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Return one logit per pair, shape (n,). Raises ModelError for NaN or several outputs per pair."""

@@ -30,6 +30,7 @@ from airgen.keys import file_sha256
 from airgen.registry import load_extra
 from airgen.retrievers.dense.bert_graph import Array, bert
 from airgen.retrievers.dense.onnx_encoder import EmbeddedEmbedder, encode_batch, load_weights
+from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL
 from airgen.settings.needs import located
 from airgen.text.normal_form import encodable
@@ -85,6 +86,14 @@ class PackedE5(EmbeddedEmbedder):
         tokenizer = self._file.tokenizer()
         tokenizer.enable_truncation(self._max_length - 2)
         return tokenizer
+
+    @cached_property
+    def _counter(self) -> Any:
+        return self._file.tokenizer()
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int]:
+        """Return the numbers of tokens, with those that begin and end a text."""
+        return [count + 2 for count in super().token_counts(texts, kind)]
 
     def pooled(self, texts: Sequence[str]) -> Iterable[Array]:
         """Return the mean of each text's last hidden states."""
@@ -218,6 +227,7 @@ class StaticEmbedder(EmbeddedEmbedder):
         max_length: int = Field(default=8192, ge=1)
 
     settings: Settings
+    special = False
 
     @cached_property
     def _table(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float32] | None, NDArray[np.int64] | None]:
