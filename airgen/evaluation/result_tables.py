@@ -262,10 +262,8 @@ def model_warnings(results: Sequence[Result]) -> list[str]:
             cut = next((cut for cut in (model.passages, model.pairs) if cut and cut.cut > _CUT_SHARE * cut.texts), None)
             if cut is not None:
                 noun = "passages" if cut is model.passages else "pairs"
-                words = cut.words(noun, model.unit)
-                lines.append(
-                    f"{result.name}: {shown_name(model.model)} reads {model.max_length:,} {model.unit}, which cuts {words}"
-                )
+                limit, words = f"{model.max_length:,} {model.unit}", cut.words(noun, model.unit)
+                lines.append(f"{result.name}: {shown_name(model.model)} reads {limit}, which cuts {words}")
             if model.hint:
                 lines.append(f"{result.name}: {model.hint}")
     return lines

@@ -174,7 +174,9 @@ class Results(Rows[Result]):
         return rows
 
     def to_pandas(self) -> Any:
-        """Return `table` as a data frame, with further columns that say how each system's models were run."""
+        """Return `table` as a data frame. If a system has a model, more columns say how each model was run."""
+        if not any(result.models for result in self):
+            return load_extra("pandas", "to_pandas()").DataFrame(self.table())
         of = {(result.dataset, result.name): result for result in self}
         rows = [
             {**row, **_run_as(of[row.get("dataset", self.datasets[0]), row["system"]].models)} for row in self.table()
