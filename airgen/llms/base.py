@@ -82,7 +82,8 @@ class Reply:
     token.
 
     The text is only the answer. `thinking_tokens`, which are included in `completion_tokens`, came before it.
-    `estimated` means that airgen counted the tokens, because the server reported no usable counts.
+    `estimated` means that airgen counted the tokens, because the server reported no usable counts. `stated` is what it
+    reported if that cannot be true.
     """
 
     text: str
@@ -94,12 +95,13 @@ class Reply:
     limits: "tuple[Allowance, Allowance] | None" = None
     estimated: bool = False
     thinking_tokens: int = 0
+    stated: str = ""
 
     @property
     def usage(self) -> Usage:
         """Return the token counts that the server bills."""
         if self.estimated:
-            return Usage()
+            return Usage(stated=self.stated)
         return Usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens, self.thinking_tokens)
 
 

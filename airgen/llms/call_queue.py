@@ -18,7 +18,7 @@ from airgen.errors import AirgenError, Stopped
 from airgen.keys import rng
 from airgen.llms.accepted_parameters import most_output
 from airgen.llms.base import Backend, CallFailed, CallLimits, Refused, Reply, Request, Retry, answer_key
-from airgen.llms.chat import most_prompt_tokens
+from airgen.llms.chat import most_prompt_tokens, with_usage
 from airgen.llms.health import DOWN, Health
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
@@ -95,6 +95,9 @@ class Shared:
     unsaved: int = 0
 
 
+_OWN_PROMPT_TOKENS = 1000  # tokens that a server may plausibly add to a prompt
+
+
 class CallQueue:
     """The calls waiting for one model at one endpoint, and the limits under which they start."""
 
@@ -114,6 +117,7 @@ class CallQueue:
         self._held_since: float | None = None  # the time since which limits have held calls back without an answer
         self._last_limit = ""  # the server's message
         self._say_again = 0.0
+        self._named_usage = self._named_bill = False  # whether the user knows
         self._random = rng("jitter")
 
     def add(self, call: Call) -> None:
@@ -214,6 +218,7 @@ class CallQueue:
             self._in_flight -= 1
             call.stage.in_flight -= 1
         now = self._now()
+        outcome = self._believed(call, outcome)
         self._pay(call, key, outcome)
         finished: list[tuple[Call, Answer]] = []
         self._reached |= not (isinstance(outcome, Retry) and outcome.reason == "connection")
@@ -250,11 +255,52 @@ class CallQueue:
         if usage is None and isinstance(outcome, Retry) and outcome.reason in PERHAPS_PAID:
             usage = Usage()
         paid = cost(self._price, usage, call.reserved)
+        if usage is not None and call.reserved and paid > call.reserved * (1 + 1e-9):
+            self._overbilled(call, usage)
         call.paid += paid
         call.stage.usd += paid
         self._shared.budget.settle(call.reserved, paid)
         if call.reserved:
             self._shared.payments.append(Payment(key, call.request.stage, paid))
+
+    def _believed(self, call: Call, outcome: Reply | AirgenError) -> Reply | AirgenError:
+        """Return the outcome, without a usage that cannot be true: airgen then counts the tokens itself."""
+        usage = outcome.usage if isinstance(outcome, Reply | CallFailed) else None
+        if usage is None:
+            return outcome
+        counts = usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
+        wrong = usage.stated
+        if min(counts) < 0:
+            wrong = "{} prompt, {} cached and {} completion tokens".format(*counts)
+        elif usage.prompt_tokens > call.prompt + _OWN_PROMPT_TOKENS:
+            wrong = f"{usage.prompt_tokens:,} prompt tokens for a request of at most {call.prompt:,}"
+        if not wrong:
+            return outcome
+        if not self._named_usage:
+            self._named_usage = True
+            self._shared.say(
+                f"{call.request.model} reports a usage that cannot be true ({wrong}): airgen counts the tokens of such "
+                "calls itself, and their maximum cost"
+            )
+        if isinstance(outcome, Reply):
+            nothing = dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens", "thinking_tokens"), 0)
+            return with_usage(call.request, replace(outcome, **nothing))  # type: ignore[arg-type]
+        if isinstance(outcome, CallFailed):
+            outcome.usage = Usage()
+        return outcome
+
+    def _overbilled(self, call: Call, usage: Usage) -> None:
+        """Say that the server billed more than a call could cost, and stop if a budget relies on it."""
+        most = call.prompt + most_output(call.request) + call.request.room
+        billed = usage.prompt_tokens + usage.completion_tokens
+        cause = "it ignores max_tokens" if usage.completion_tokens > most - call.prompt else "its prompt was longer"
+        line = f"{call.request.model} billed {billed:,} tokens for a call that could cost {most:,}: {cause}"
+        if self._shared.budget.limit is not None:
+            advice = "no budget can hold with such a server: use another one, or run without a budget"
+            self._shared.stop(Stopped(f"{line}; {advice}"))
+        elif not self._named_bill:
+            self._named_bill = True
+            self._shared.say(f"{line}; what it bills is counted in full")
 
     def _wait(self, call: Call, wait: float) -> None:
         """Try again after `wait` seconds, during which the limits allow no call. A long wait is reported to the

@@ -13,6 +13,7 @@ from typing import Any
 from airgen.llms.base import CallFailed, Message, Refused, Reply, Request, Retry
 from airgen.llms.error_bodies import stated_error
 from airgen.llms.money import Usage
+from airgen.text.escaping import one_line
 from airgen.text.token_counts import count_tokens
 
 MAX_TOKENS = 2**31 - 1  # a larger count is not plausible
@@ -135,6 +136,7 @@ def _reply(payload: Any, usage: Usage) -> Reply:
         # If the server does not count the reasoning: about four bytes per token, and at most the number of tokens
         # written.
         thinking_tokens=usage.thinking_tokens or min(guess, usage.completion_tokens or guess),
+        stated=usage.stated,
     )
 
 
@@ -154,7 +156,9 @@ def _usage(payload: Any) -> Usage:
     usage = _mapping(_mapping(payload).get("usage"))
     prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if not prompt or completion is None:
-        return Usage()
+        given = {name: usage[name] for name in ("prompt_tokens", "completion_tokens") if is_number(usage.get(name))}
+        wrong = [f"{name} {value}" for name, value in given.items() if _count(value) is None]
+        return Usage(stated=one_line(", ".join(wrong), 100))
     details = _mapping(usage.get("prompt_tokens_details"))
     cached = _count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")) or 0
     written = _mapping(usage.get("completion_tokens_details"))
@@ -168,9 +172,14 @@ def _usage(payload: Any) -> Usage:
     return Usage(prompt, min(cached, prompt), completion, min(thinking, completion))
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value of JSON is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _count(value: Any) -> int | None:
     """Return a token count if it is plausible for an answer, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
+    if not is_number(value) or not 0 <= value <= MAX_TOKENS:
         return None
     return int(value)
 

@@ -32,13 +32,15 @@ class Usage:
     """The tokens that a server bills. If `prompt_tokens` is 0, the usage is unknown, and the reserved amount is
     charged.
 
-    `completion_tokens` include `thinking_tokens`.
+    `completion_tokens` include `thinking_tokens`. `stated` is what the server says instead if it cannot be true, for a
+    message; the usage is then unknown.
     """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     thinking_tokens: int = 0
+    stated: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +224,15 @@ def cost(price: Price, usage: Usage | None, reserved: float) -> float:
         price: The price of the model.
         usage: What the server bills. None if it bills nothing, because the request was not sent or the response is an
             error.
-        reserved: The maximum cost of the attempt, which is assumed if the usage is missing or exceeds it.
+        reserved: The maximum cost of the attempt, which is assumed if the usage is missing. A usage above it counts in
+            full, because it is what the server bills.
     """
     if usage is None:
         return 0.0
     if usage.prompt_tokens <= 0 or min(usage.completion_tokens, usage.cached_tokens) < 0:
         return reserved
     cached = min(usage.cached_tokens, usage.prompt_tokens)
-    return min(reserved, price.usd(usage.prompt_tokens, usage.completion_tokens, cached))
+    return price.usd(usage.prompt_tokens, usage.completion_tokens, cached)
 
 
 @dataclass(slots=True)

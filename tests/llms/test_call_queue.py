@@ -12,7 +12,7 @@ from airgen.errors import AirgenError, LlmError, Stopped
 from airgen.keys import rng
 from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry
 from airgen.llms.call_queue import Call, CallQueue, Connection, Shared
-from airgen.llms.chat import most_prompt_tokens
+from airgen.llms.chat import chat_reply, most_prompt_tokens, with_usage
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage
 from airgen.records import Answer, Payment, Reservation
 
@@ -94,6 +94,53 @@ class Line:
         for seconds in times:
             set_clock(seconds)
             self.queue.start_calls()
+
+
+# -- what it costs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1000.0, None])
+@simulated
+async def test_a_bill_above_the_reservation_counts_in_full(limit: float | None) -> None:
+    """With a budget it ends the job, since no reservation holds any longer; without one it is said once."""
+    budget = Budget(limit)
+    line = Line(3, price=CENT, budget=budget, concurrency=1, adaptive=False)
+    most = round(line.started[0].reserved * 100)
+    ((_, answer),) = await line.attempt(Reply("fine", prompt_tokens=10, completion_tokens=20 * most))
+    assert answer.cost_usd == budget.spent == line.stage.usd == pytest.approx((10 + 20 * most) / 100)
+    assert [payment.usd for payment in line.shared.payments] == [answer.cost_usd]
+    said = line.said if limit is None else [str(stop) for stop in line.stops]
+    assert len(said) == 1 and f"billed {10 + 20 * most:,} tokens for a call that could cost {most:,}" in said[0]
+    line.look(1.0)
+    if limit is None:
+        await line.attempt(Reply("fine", prompt_tokens=10, completion_tokens=20 * most))
+        assert len(line.said) == 1 and not line.stops
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply("fine", prompt_tokens=10**6, completion_tokens=5), "1,000,000 prompt tokens for a request of at most"),
+        (Reply("fine", prompt_tokens=-3, completion_tokens=5), "-3 prompt"),
+        (Reply("fine", prompt_tokens=3, completion_tokens=-5), "-5 completion"),
+        (Retry("bad_body", usage=Usage(10**6, 0, 5)), "1,000,000 prompt tokens"),
+        ("prompt_tokens -7", "prompt_tokens -7"),
+    ],
+)
+@simulated
+async def test_a_usage_that_cannot_be_true_is_named_and_replaced(reply: Reply | AirgenError | str, words: str) -> None:
+    if isinstance(reply, str):
+        choices = [{"message": {"content": "fine"}}]
+        usage = {"prompt_tokens": -7, "completion_tokens": 1}
+        reply = with_usage(requests(1)[0], chat_reply({"choices": choices, "usage": usage}))
+    budget = Budget(1000.0)
+    line = Line(2, price=CENT, budget=budget, concurrency=1, adaptive=False)
+    reserved = line.started[0].reserved
+    finished = await line.attempt(reply)
+    assert budget.spent == pytest.approx(reserved) and not line.stops
+    assert len(line.said) == 1 and words in line.said[0]
+    for _, answer in finished:
+        assert answer.counted_here and 0 < answer.prompt_tokens < 100 and answer.completion_tokens == 1
 
 
 # -- how many, and when ---------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ RESERVED = (most_prompt_tokens(REQUEST) + 50) / 100
         "none", [1], 5, None, {}, {"prompt_tokens": "9"}, {"prompt_tokens": 10**400, "completion_tokens": 1},
         {"prompt_tokens": 10**19, "completion_tokens": 10**60}, {"prompt_tokens": -5, "completion_tokens": -5},
         {"prompt_tokens": float("nan"), "completion_tokens": 1}, {"prompt_tokens": True, "completion_tokens": 1},
-        {"prompt_tokens": 9, "completion_tokens": [1]}, {"prompt_tokens": 9, "completion_tokens": 10**6},
+        {"prompt_tokens": 9, "completion_tokens": [1]}, {"prompt_tokens": 10**6, "completion_tokens": 1},
     ],
 )  # fmt: skip
 def test_an_answer_with_an_absurd_usage_is_kept_and_paid_by_its_reservation(usage: Any, tmp_path: Path) -> None:
