@@ -263,7 +263,7 @@ def _is_row(item: Any) -> bool:
     """Return whether an item of a list is a row, rather than a file, its settings, or a table of labels."""
     if isinstance(item, Mapping):
         return "file" not in item and "" not in pairs_in(plain_value(item), KNOWN_OF_PAIRS)
-    return isinstance(item, list | tuple) or hasattr(item, "__dataclass_fields__")
+    return isinstance(item, list | tuple) or hasattr(item, "__dataclass_fields__") or hasattr(item, "model_fields_set")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,20 @@ column({"body": {"text": "login"}}, "body.text")        # "login": nested fields
 text_of(b"login")                                       # "login"
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from airgen.exact_arithmetic import finite_number
+from airgen.tables.vocabulary import is_degree, yes_or_no
+
+HIGHEST_RATING = 10
+"""The highest rating in a column whose name gives no hint."""
+
+MOST_RATINGS = 6
+"""How many different ratings are in such a column at most."""
+
+NO_RATINGS = ("count", "id", "query id", "document id", "number", "ticket", "title", "facet")
+"""The roles of columns that hold no ratings, even if their values look like them."""
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:
@@ -46,3 +58,29 @@ def id_text(value: Any) -> str:
     if value is None or value != value:
         return ""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+
+
+def as_rating(value: Any) -> float | None:
+    """Return a rating as a number, 1 or 0 for a word such as `yes` or `not relevant`; None for anything else."""
+    if isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        if (answer := yes_or_no(value)) is not None:
+            return answer
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return finite_number(value)
+
+
+def may_be_rating(values: Sequence[Any]) -> bool:
+    """Return whether values, in a column whose name gives no hint, look like ratings: few small numbers, or words."""
+    texts = [str(value).strip() for value in values if value is not None and str(value).strip()]
+    if not texts:
+        return False
+    if all(is_degree(text) or yes_or_no(text) is not None for text in texts):
+        return True
+    numbers = set(map(as_rating, texts))
+    small = all(number is not None and 0 <= number <= HIGHEST_RATING and number % 1 == 0 for number in numbers)
+    return small and len(numbers) <= MOST_RATINGS

@@ -17,12 +17,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from airgen.errors import DatasetError
-from airgen.exact_arithmetic import finite_number
-from airgen.tables.cells import id_text
+from airgen.tables.cells import HIGHEST_RATING, MOST_RATINGS, NO_RATINGS, as_rating, id_text, may_be_rating
 from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, list_columns
-from airgen.tables.pairs import label_rows
+from airgen.tables.pairs import label_rows, parts_of
 from airgen.tables.read import UserTable, read
-from airgen.tables.vocabulary import column_named, folded, is_degree, is_named, names, yes_or_no
+from airgen.tables.vocabulary import folded, is_named, names
 from airgen.text.escaping import one_line
 
 Row = Mapping[str, Any]
@@ -32,10 +31,8 @@ _RATING = ("rating", "value")
 KNOWN_OF_PAIRS = frozenset(names(*_QUERY[:-1], *_DOCUMENT, "id", *_RATING)) - {"value"}
 """The usual names of the columns of labels, folded."""
 _MEMBERS = ("_source", "judgmentRatings", "judgments", "requests", "qrels", "relevant_docs", "rows", "data")
-_HIGHEST_RATING = 10  # maximum rating in a column whose name gives no hint
-_MOST_RATINGS = 6  # different ratings in such a column
-_NOT_RATINGS = ("count", "id", "query id", "document id", "number", "ticket", "title", "text")
 _GUESSED = frozenset({"predictions", "suggestions"})  # members with what a model says, not a person
+_GRADES = frozenset({"score", "rel", "relevance", "qrel", "gain", "value", "innerkey"})  # the columns of qrels
 _SAMPLE_ROWS = 1000
 
 
@@ -67,13 +64,17 @@ class RatedPairs:
     means: Collection[float] = ()
 
     def check_scale(self) -> None:
-        """Raise DatasetError if it is not clear which ratings mean relevant: those from 1 to 5, or those below 1."""
+        """Raise DatasetError if it is not clear which ratings mean relevant: those from 1 to 5, or those below 1.
+
+        Qrels may list only what is relevant, in two or three grades.
+        """
         values = {pair.rating for pair in self.pairs}
         if not self.column or not values:
             return
         lowest, highest = min(values), max(values)
-        stars = self.scale or "star" in folded(self.column)
-        if lowest >= 1 and len(values) > 1 and (highest >= 4 or stars):
+        named = folded(self.column.rpartition(".")[2])
+        grades = highest < 4 and named in _GRADES and not self.scale
+        if lowest >= 1 and ("star" in named or (len(values) > 1 and not grades)):
             problem = f"go from {lowest:g} to {highest:g}, and it is not clear which of them mean not relevant"
         elif 0 < highest < 1:
             problem = f"go only up to {highest:g}, but documents are relevant from 1 on"
@@ -123,7 +124,7 @@ def rated_pairs(
 
 
 def _of_table(table: UserTable, queries: Collection[str], documents: Collection[str]) -> RatedPairs:
-    rows = [(table.where(number), inner) for number, row in table.rows for inner in _parts(_unpacked(row))]
+    rows = [(table.where(number), inner) for number, row in table.rows for inner in parts_of(_unpacked(row))]
     sample = [{name: _one_of(value) for name, value in row.items()} for _, row in rows[:_SAMPLE_ROWS]]
     columns = columns_of(sample, table.names, invented=table.invented)
     roles = {
@@ -145,13 +146,15 @@ def _of_table(table: UserTable, queries: Collection[str], documents: Collection[
         lists = lists or any(isinstance(value, list) for value in values)
         for value in [item for cell in values for item in (cell if isinstance(cell, list) else [cell])]:
             if (rating := rating_of(value, where)) is not None:
-                ids = _known_id(row.get(query), queries), _known_id(row.get(document), documents)
-                pairs.append(RatedPair(where, *ids, rating))
+                key = _known_id(row.get(query), queries, where)
+                ids = _several(row.get(document))
+                pairs += [RatedPair(where, key, _known_id(value, documents, where), rating) for value in ids]
     by_people = len(raters) > 1 or lists or any(is_named(column.name, "rater") for column in free)
     pairs, agreement, means = _agreed(pairs, by_people=by_people)
     about = [line.line(), *([f"ratings of {list_columns(raters)}"] if len(raters) > 1 else []), *table.notes]
     about += [agreement] if agreement else [] if raters else ["no ratings: each row's document answers its query"]
-    return RatedPairs(table.name, pairs, "; ".join(about), raters[0] if raters else "", lists, means)
+    column = "" if not raters else "score" if table.invented else raters[0]
+    return RatedPairs(table.name, pairs, "; ".join(about), column, lists, means)
 
 
 def rating_of(value: Any, where: str) -> float | None:
@@ -161,7 +164,7 @@ def rating_of(value: Any, where: str) -> float | None:
     """
     if value is None or value != value or (isinstance(value, str) and not value.strip()):
         return None
-    number = _as_number(value)
+    number = as_rating(value)
     if number is None:
         raise DatasetError(
             f"{where}: the rating {one_line(repr(value), 60)} is not a number, nor a word such as yes, no, relevant or "
@@ -170,32 +173,7 @@ def rating_of(value: Any, where: str) -> float | None:
     return number
 
 
-def _as_number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return float(value)
-    if isinstance(value, str):
-        if (answer := yes_or_no(value)) is not None:
-            return answer
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    return finite_number(value)
-
-
 # -- columns ------------------------------------------------------------------------------------------------
-
-
-def may_be_rating(values: Sequence[Any]) -> bool:
-    """Return whether values, in a column whose name gives no hint, look like ratings: few small numbers, or words."""
-    texts = [str(value).strip() for value in values if value is not None and str(value).strip()]
-    if not texts:
-        return False
-    if all(is_degree(text) or yes_or_no(text) is not None for text in texts):
-        return True
-    numbers = set(map(_as_number, texts))
-    small = all(number is not None and 0 <= number <= _HIGHEST_RATING and number % 1 == 0 for number in numbers)
-    return small and len(numbers) <= _MOST_RATINGS
 
 
 def _rating_columns(table: UserTable, free: Sequence[TableColumn]) -> list[TableColumn]:
@@ -226,6 +204,7 @@ def _rating_columns(table: UserTable, free: Sequence[TableColumn]) -> list[Table
             return candidates
         if len(free) == 1 and _readable(column):
             return candidates
+    candidates = candidates or [column for column in free if not _says_no_rating(column)]
     if candidates:
         listed = list_columns([column.name for column in candidates])
         raise DatasetError(
@@ -243,22 +222,31 @@ def _without_header(free: Sequence[TableColumn]) -> list[TableColumn]:
         for column in free
         if len(column.counts) == column.rows
         and column.counts
-        and len(set(column.counts)) <= _MOST_RATINGS
-        and max(column.counts) <= _HIGHEST_RATING
+        and len(set(column.counts)) <= MOST_RATINGS
+        and max(column.counts) <= HIGHEST_RATING
     ]
     best = max(few, key=lambda column: (len(set(column.counts)) > 1, column.place), default=None)
     return [] if best is None else [best]
 
 
 def _readable(column: TableColumn) -> bool:
-    return bool(column.values) and all(_as_number(value) is not None for value in column.values)
+    return bool(column.values) and all(as_rating(value) is not None for value in column.values)
 
 
 def _may_hold_ratings(column: TableColumn) -> bool:
-    if is_named(column.name, *_NOT_RATINGS) or not may_be_rating(column.values):
+    if is_named(column.name, *NO_RATINGS) or not may_be_rating(column.values):
         return False
     constant = len(set(column.texts)) == 1 and bool(column.counts) and column.counts[0] > 0
     return not constant or column.rows == 1  # a version or the like, which is the same everywhere
+
+
+def _says_no_rating(column: TableColumn) -> bool:
+    """Return whether a column beside questions and documents is a text, a number of another kind, or has a name that
+    says so. Short words under an unknown name may be verdicts."""
+    if not column.values or is_named(column.name, *NO_RATINGS, "page", "query", "search", "document", "rater"):
+        return True
+    known = is_named(column.name, "text", "answer") and not may_be_rating(column.values)
+    return column.plain and (known or column.length > 40 or column.like_ids or column.numbers == 1)
 
 
 def _names_a_person(column: TableColumn) -> bool:
@@ -285,8 +273,18 @@ def _known_or(known: Collection[str], place: int, role: str = "") -> Guess:
     return guess
 
 
-def _known_id(value: Any, known: Collection[str]) -> str:
-    """Return an id as text. `7.0`, as data frames write 7 beside a missing id, is 7 if that one is known."""
+def _several(value: Any) -> list[Any]:
+    """Return the ids in a cell: one, or those of a list of the documents that answer a query."""
+    return value if isinstance(value, list) and len(set(map(type, value))) == 1 else [value]
+
+
+def _known_id(value: Any, known: Collection[str], where: str) -> str:
+    """Return an id as text. `7.0`, as data frames write 7 beside a missing id, is 7 if that one is known.
+
+    Raises DatasetError for a value that cannot be an id.
+    """
+    if isinstance(value, bool | list | dict):
+        raise DatasetError(f"{where}: {one_line(repr(value), 60)} is no id: give {{query: {{document: rating}}}}")
     text = id_text(value)
     if text.endswith(".0") and text[:-2].isdigit() and text not in known and text[:-2] in known:
         return text[:-2]
@@ -300,18 +298,6 @@ def _one_of(value: Any) -> Any:
     return value[0] if isinstance(value, list) and value and not isinstance(value[0], Mapping) else value
 
 
-def _parts(row: Row) -> list[Row]:
-    """Return the row itself, or one row for each object of a list with ids of documents, beside a query."""
-    if any(is_named(name.rpartition(".")[2], "document id", "document") for name in row):
-        return [row]
-    for name, value in row.items():
-        listed = isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)
-        if listed and column_named(tuple(map(str, value[0])), "document id", "document", "id"):
-            others = {key: cell for key, cell in row.items() if key != name}
-            return [{**others, **item} for item in value]
-    return [row]
-
-
 def _unpacked(row: Row) -> Row:
     """Return a row with the answers of Argilla and Label Studio as columns: lists of what people answered."""
     if not any(isinstance(value, list) and value and isinstance(value[0], Mapping) for value in row.values()):
@@ -319,8 +305,8 @@ def _unpacked(row: Row) -> Row:
     unpacked: dict[str, Any] = {}
     for name, value in row.items():
         answers = _answers(value) if isinstance(value, list) and name not in _GUESSED else None
-        if answers is None:
-            unpacked[name] = value
+        if not answers:
+            unpacked[name] = value if answers is None else []
         else:
             unpacked |= {f"{name}.{question}" if question else name: given for question, given in answers.items()}
     return unpacked

@@ -63,7 +63,8 @@ def _of_pandas(data: Any) -> Iterator[Row]:
     if type(data).__name__ == "Series":
         named = any(name is not None for name in data.index.names)
         ids = not named and data.index.nlevels == 1 and data.index.dtype.kind not in "iuf"
-        data = data.to_frame("text" if data.name is None else data.name)
+        unnamed = "value" if data.dtype.kind in "biuf" else "text"
+        data = data.to_frame(unnamed if data.name is None else data.name)
         data = data.rename_axis("_id") if ids else data
     if not data.columns.is_unique:
         twice = data.columns[data.columns.duplicated()][0]

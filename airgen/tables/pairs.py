@@ -19,12 +19,12 @@ from typing import IO, Any, NamedTuple
 
 from airgen.compressed_files import PARQUET, binary_format, opened
 from airgen.errors import DatasetError
-from airgen.tables.cells import id_text
+from airgen.tables.cells import NO_RATINGS, id_text, may_be_rating
 from airgen.tables.delimited import DelimitedTable
 from airgen.tables.lines import LinePlace, numbered_lines
 from airgen.tables.parquet import parquet_rows
 from airgen.tables.values import pairs_in
-from airgen.tables.vocabulary import column_named, folded, names
+from airgen.tables.vocabulary import column_named, is_named, names
 from airgen.text.escaping import one_line
 
 QUERY, PASSAGE = ("query id", "topic", "query"), ("document id", "document")
@@ -255,68 +255,42 @@ def _ranking(path: Path) -> Iterator[ScoredPair]:
 
 
 def _of_rows(path: Path, rows: Iterator[tuple[str, Mapping[str, Any]]], numbers: PairNumbers) -> Iterator[ScoredPair]:
-    """Yield the pairs of rows with named columns, whose first row shows which column is which."""
-    columns: _Columns | None = None
+    """Yield the pairs of rows with named columns."""
     for where, row in rows:
-        if columns is None or not columns.fit(row):
-            columns = _columns(row, numbers, where)
-        if columns.inner:
-            inner = row[columns.inner]
-            for item in inner if isinstance(inner, list) else ():
-                if not isinstance(item, Mapping):
-                    raise DatasetError(
-                        f"{where}: {columns.inner} has {type(item).__name__} where an object was expected"
-                    )
-                yield columns.pair({**item, columns.query: row[columns.query]}, where)
-        else:
-            yield columns.pair(row, where)
+        for part in parts_of(row):
+            columns = tuple(part)
+            query, number = column_named(columns, *QUERY), column_named(columns, *numbers.roles)
+            passage = column_named(columns, *PASSAGE) or (column_named(columns, "id") if part is not row else "")
+            rank = column_named(columns, numbers.rank) if numbers.rank and not number else ""
+            if not query or not passage or not (number or rank or numbers.missing is not None):
+                shown = ", ".join(one_line(str(name), 40) for name in islice(part, _SHOWN)) or "nothing"
+                raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {shown}")
+            if not number and not rank:
+                _refuse_unread(part, (query, passage), where)
+            value = _of_rank(part[rank], where) if rank else part[number] if number else numbers.missing
+            yield ScoredPair(where, _plain_id(part[query], where), _plain_id(part[passage], where), value)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of a pair. `inner` is the column with a list of the passages of a query, if there is one."""
-
-    query: str
-    passage: str
-    number: str
-    numbers: PairNumbers
-    inner: str = ""
-
-    def fit(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a row has the columns."""
-        return all(name in row for name in (self.query, self.inner or self.passage)) and (
-            bool(self.inner) or not self.number or self.number in row
-        )
-
-    def pair(self, row: Mapping[str, Any], where: str) -> ScoredPair:
-        """Return the pair of a row. Raises DatasetError for an id that is missing or no plain value."""
-        number: Any = self.numbers.missing
-        if self.number:
-            number = row.get(self.number)
-            if folded(self.number) == self.numbers.rank:
-                number = _of_rank(number, where)
-        return ScoredPair(where, _plain_id(row.get(self.query), where), _plain_id(row.get(self.passage), where), number)
+def parts_of(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the row itself, or a row for each object of a list with ids of documents, as beside a query."""
+    if column_named(tuple(name.rpartition(".")[2] for name in row), *PASSAGE):
+        return [row]
+    for name, value in row.items():
+        objects = isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)
+        if objects and column_named(tuple(map(str, value[0])), *PASSAGE, "id"):
+            others = {key: cell for key, cell in row.items() if key != name}
+            return [{**others, **item} for item in value]
+    return [row]
 
 
-def _columns(row: Mapping[str, Any], numbers: PairNumbers, where: str) -> _Columns:
-    query, passage, number = _named(row, *QUERY), _named(row, *PASSAGE), _named(row, *numbers.roles)
-    number = number or (_named(row, numbers.rank) if numbers.rank else "")
-    if query and not passage:
-        for name, value in row.items():
-            if isinstance(value, list) and value and isinstance(value[0], Mapping):
-                inside = _named(value[0], *PASSAGE, "id")
-                of_inside = _named(value[0], *numbers.roles)
-                if inside and (of_inside or numbers.missing is not None):
-                    return _Columns(query, inside, of_inside, numbers, inner=name)
-    if query and passage and (number or numbers.missing is not None):
-        return _Columns(query, passage, number, numbers)
-    shown = ", ".join(one_line(str(name), 40) for name in islice(row, _SHOWN)) or "nothing"
-    raise DatasetError(f"{where}: needs query-id, corpus-id and score, but has {shown}")
-
-
-def _named(row: Mapping[str, Any], *roles: str) -> str:
-    """Return the column with the most usual name of these roles, or ""."""
-    return column_named(tuple(row), *roles)
+def _refuse_unread(row: Mapping[str, Any], used: Sequence[str], where: str) -> None:
+    """Raise DatasetError if a row without a label has a value that may be one."""
+    for name, value in row.items():
+        if name not in used and not is_named(name, *NO_RATINGS) and may_be_rating([value]):
+            raise DatasetError(
+                f"{where}: the column {one_line(name, 60)!r} may hold labels: call it score, or remove it; without "
+                "labels, every row would count as relevant"
+            )
 
 
 def _plain_id(value: Any, where: str) -> str:
@@ -351,7 +325,7 @@ def _has_objects(path: Path) -> bool:
         value = json.loads(first)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and (more or bool(_named(value, *QUERY)))
+    return isinstance(value, dict) and (more or bool(column_named(tuple(value), *QUERY)))
 
 
 def _json_lines(path: Path, stream: IO[bytes], numbers: PairNumbers) -> Iterator[ScoredPair]:

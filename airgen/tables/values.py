@@ -112,7 +112,8 @@ def pairs_in(
 
     def search(inner: Any, name: str, levels: int) -> None:
         if _is_nested(inner, words) or (lists and _is_of_names(inner)):
-            if not any(folded(str(key)) in known for key in inner):
+            below = (key for row in inner.values() for key in row)
+            if not any(folded(str(key)) in known for key in (*inner, *below)):
                 found[name] = inner
         elif isinstance(inner, Mapping) and levels:
             for key, member in inner.items():
@@ -147,7 +148,7 @@ def _is_cell(value: Any, words: bool) -> bool:
         except ValueError:
             return words and yes_or_no(value) is not None
         return True
-    return isinstance(value, int | float) and (words or not isinstance(value, bool))
+    return words if value is None or isinstance(value, bool) else isinstance(value, int | float)
 
 
 def _are_texts(value: Any, known: Collection[str]) -> bool:

@@ -125,11 +125,17 @@ REFUSED: dict[str, tuple[Rows, str]] = {
     "good and bad": ([{"mark": "good"}, {"mark": "bad"}], "'mark' may hold ratings"),
     "stars": ([{"stars": 1}, {"stars": 3}], "'stars' go from 1 to 3"),
     "grades from 1 to 5": ([{"rating": 1}, {"rating": 5}], "'rating' go from 1 to 5"),
+    "one star": ([{"stars": 1}, {"stars": 1}], "'stars' go from 1 to 1"),
+    "ratings from 1 to 3": ([{"rating": 1}, {"rating": 3}], "'rating' go from 1 to 3"),
+    "verdicts of their own": ([{"kind": word} for word in ("hit", "miss", "miss", "hit")], "'kind' may hold ratings"),
+    "a list that nobody answered": ([{"annotations": []}, {"annotations": []}], "'annotations' may hold ratings"),
+    "annotations without a choice": ([{"annotations": [{"result": []}]}], "'annotations' may hold ratings"),
+    "remarks": ([{"remark": "fine"}, {"remark": "not relevant at all"}], "'remark' may hold ratings"),
     "probabilities": ([{"score": 0.2}, {"score": 0.9}], "'score' go only up to 0.9"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["csv", "rows", "frame"])
+@pytest.mark.parametrize("form", ["json", "rows", "frame"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_ratings_that_are_not_understood_are_refused(tmp_path: Path, case: str, form: str) -> None:
     rows = [{"qid": "q", "docid": f"d{n}", **row} for n, row in enumerate(REFUSED[case][0])]
@@ -156,6 +162,7 @@ def test_a_table_without_ratings_says_what_answers(tmp_path: Path) -> None:
 
 NESTED: dict[str, Any] = {
     "by pair": {"q1": {"d1": 2, "d2": 0}, "q2": {"d3": 1}},
+    "by pair, one unrated": {"q1": {"d1": 2, "d2": 0}, "q2": {"d3": 1, "d1": None}},
     "by pair, one empty": {"q0": {}, "q1": {"d1": 2, "d2": 0}, "q2": {"d3": 1}},
     "in a split": {"test": {"q1": {"d1": 2, "d2": 0}, "q2": {"d3": 1}}},
     "triples": PAIRS,
@@ -185,6 +192,18 @@ def test_nested_labels_are_read_from_files_and_from_python(tmp_path: Path, form:
     path.write_text(json.dumps(NESTED[form]))
     known = {"queries": {"q1", "q2"}, "documents": {"d1", "d2", "d3"}}
     assert pairs(NESTED[form], **known) == pairs(path, **known) == PAIRS
+
+
+def test_grades_of_qrels_that_list_only_what_is_relevant_are_kept() -> None:
+    rows = [{"query-id": "q", "corpus-id": f"d{n}", "score": n} for n in (1, 2, 3)]
+    rated_pairs(rows).check_scale()
+    rated_pairs({"q": {"d1": 1, "d2": 2}}).check_scale()
+
+
+def test_a_series_of_ratings_by_pair() -> None:
+    frame = pandas.DataFrame([{"qid": q, "docid": d, "rating": r} for q, d, r in PAIRS])
+    series = frame.set_index(["qid", "docid"])["rating"]
+    assert pairs(series) == pairs(series.rename(None)) == PAIRS
 
 
 def test_sets_and_lists_of_relevant_documents() -> None:
