@@ -50,13 +50,18 @@ REGISTRY: dict[str, dict[str, str]] = {
     },
     "embedder": {
         "bge-m3": "airgen.retrievers.flag_embedding:BgeM3Embedder",
+        "cohere": "airgen.retrievers.hosted:CohereEmbedder",
         "e5-packed": "airgen.retrievers.dense.small_embedders:PackedE5",
         "flag-embedding": "airgen.retrievers.flag_embedding:FlagEmbedder",
+        "gemini": "airgen.retrievers.hosted:GeminiEmbedder",
         "http": "airgen.retrievers.endpoints:HttpEmbedder",
+        "jina": "airgen.retrievers.hosted:JinaEmbedder",
         "onnx": "airgen.retrievers.dense.onnx_encoder:OnnxEncoder",
+        "openai": "airgen.retrievers.hosted:OpenAIEmbedder",
         "python": "airgen.retrievers.user_models:OwnEmbedder",
         "sentence-transformers": "airgen.retrievers.dense.embedders:SentenceTransformersEmbedder",
         "static": "airgen.retrievers.dense.small_embedders:StaticEmbedder",
+        "voyage": "airgen.retrievers.hosted:VoyageEmbedder",
     },
     "token-embedder": {
         "bge-m3": "airgen.retrievers.flag_embedding:BgeM3Tokens",

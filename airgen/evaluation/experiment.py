@@ -309,18 +309,19 @@ class _Experiment:
                 self._score(system, finished, paths), key=key, scores_key=scores_key, made_labels=own_labels
             )
             write_result(result)
-        usd = self._price(system)
+        usd = self._price(system, result.costs.hosted_usd_per_1000)
         if result.costs.usd_per_1000 != usd:  # a price is not part of a run's identity either
             result = replace(result, costs=replace(result.costs, usd_per_1000=usd))
             write_result(result)
         self.results[system.name] = result
         self.progress(f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})")
 
-    def _price(self, system: SystemSettings) -> float | None:
-        """Return the price of 1,000 queries in US dollars: the system's own price plus those of the systems on which it
-        builds."""
+    def _price(self, system: SystemSettings, hosted: float | None) -> float | None:
+        """Return the price of 1,000 queries in US dollars: the system's own price, or that of its hosted models, plus
+        those of the systems on which it builds."""
+        own = hosted if system.price is None else system.price
         parts = [self.results[name].costs.usd_per_1000 for name in system.uses if name in self.results]
-        known = [price for price in (system.price, *parts) if price is not None]
+        known = [price for price in (own, *parts) if price is not None]
         return math.fsum(known) if known else None
 
     def search(self, system: SystemSettings) -> None:

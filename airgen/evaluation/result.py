@@ -40,6 +40,7 @@ class Costs:
         batch_ms: Milliseconds per query if all are searched at once. `queries_per_second` is its inverse.
         memory_bytes: Growth of resident memory while indexing and searching.
         ann_recall: Share of the exact 10 nearest passages among the first 10 hits of an approximate index.
+        hosted_usd_per_1000: Price of 1,000 queries for the system's own hosted models, by the tokens that were billed.
         usd_per_1000: Price of 1,000 queries according to the systems YAML, including the systems on which it builds.
     """
 
@@ -56,6 +57,7 @@ class Costs:
     dtype: str | None = None
     ann_recall: float | None = None
     usd_per_1000: float | None = None
+    hosted_usd_per_1000: float | None = None
 
 
 def resident_bytes() -> int:

@@ -273,6 +273,7 @@ def _searched(
         device=facts.device,
         threads=facts.threads,
         dtype=facts.dtype,
+        hosted_usd_per_1000=_usd_per_1000(retriever),
         ann_recall=retriever.ann_recall(texts, hits) if isinstance(retriever, Component) else None,
     )
     models = model_setups(retriever, context.corpus, texts, hits)
@@ -281,6 +282,11 @@ def _searched(
         hits = search_within(retriever, texts, filters, context.corpus, k=context.top, hits=hits)
     run = run_from_hits(ids, context.corpus.ids, hits)
     return FinishedRun(run, dict(retriever.describe()), costs, _equal_scores(run), is_filtered=True, models=models)
+
+
+def _usd_per_1000(retriever: Retriever) -> float | None:
+    price = retriever.usd_per_query if isinstance(retriever, Component) else None
+    return None if price is None else price * 1000
 
 
 def _equal_scores(run: Run) -> dict[str, int]:

@@ -210,7 +210,8 @@ def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
             hit, score = hit
         candidates = _candidates(hit)
         if not candidates:
-            raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
+            embeds = "; for an embedding function, pass airgen.Dense(function)" if isinstance(hit, float) else ""
+            raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}{embeds}")
         if score is None:
             score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
         yield candidates, -float(rank) if score is None else finite_score(score, place)

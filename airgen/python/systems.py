@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from airgen import models
 from airgen.dataset.beir import read_qrels
 from airgen.errors import SettingsError, UsageError
 from airgen.evaluation.run import Run, read_run, run_from_dict
@@ -19,8 +20,9 @@ from airgen.evaluation.user_search import check_search, is_search
 from airgen.registry import REGISTRY, meant
 from airgen.retrievers.component import Component
 from airgen.retrievers.protocols import Retriever
-from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker
+from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker, is_embedding
 from airgen.settings.base import find_yaml, validate
+from airgen.settings.hosted import PROVIDERS, hosted_embedder
 from airgen.settings.user_function import PYTHON
 from airgen.user_functions import Function, name_of, named, refuse
 
@@ -95,6 +97,8 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
     """Convert a system to an entry of a systems YAML."""
     given = value.value if isinstance(value, Function) else value
     called = name or (value.name if isinstance(value, Function) else "")
+    if isinstance(given, str) and name in PROVIDERS and _is_a_model_name(given):
+        return {"name": name, "kind": "dense", "embedder": {name: given}}
     if isinstance(given, str | Path):
         return _by_name(called, given)
     refuse(given)
@@ -107,6 +111,8 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
                 **given,
                 **({"name": name} if name else {}),
             }
+        if (hosted := hosted_embedder(given)) is not None:
+            return {"name": called or _plain(str(hosted["model"])), "kind": "dense", "embedder": dict(given)}
         if not is_run(given):
             raise UsageError(
                 f"system {called or given!r}: a mapping is a system with its `kind`, or a run {{query id: {{passage "
@@ -126,13 +132,20 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
     embeds = any(
         callable(getattr(given, method, None)) for method in ("encode", "embed_documents", "get_query_embedding")
     )
-    if isinstance(given, OwnEmbedder) or (embeds and not callable(getattr(given, "search", None))):
+    embeds = (embeds and not callable(getattr(given, "search", None))) or is_embedding(given)
+    if isinstance(given, OwnEmbedder) or embeds:
         from airgen.retrievers.dense.retriever import Dense
 
         embedder = given if isinstance(given, OwnEmbedder) else OwnEmbedder.of(value)
         return _own(called or name_of(given), Dense(embedder))
     check_search(given, called or name_of(given))
     return _own(called, value)
+
+
+def _is_a_model_name(given: str) -> bool:
+    """Return whether a text can only be the name of a provider's model, and of nothing on this machine or the Hub."""
+    known = given in REGISTRY["retriever"] or given in models.catalogue()
+    return not (known or "/" in given or given.lower().endswith(_RUNS) or Path(given).exists())
 
 
 def _own(name: str, value: Any) -> dict[str, Any]:

@@ -143,6 +143,13 @@ class Component:
         return None
 
     @property
+    def usd_per_query(self) -> float | None:
+        """Return the price of a query in US dollars according to the requests so far, or None if there is none."""
+        prices = [part.usd_per_query for part in self.components() if isinstance(part, Component)]
+        known = [price for price in prices if price is not None]
+        return sum(known) if known else None
+
+    @property
     def index_bytes(self) -> int | None:
         """Return the size of the index in bytes, or None if there is no index. Default: the sum over the parts."""
         return sum(part.index_bytes or 0 for part in self.components() if isinstance(part, Component)) or None

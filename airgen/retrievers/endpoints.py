@@ -17,7 +17,7 @@ from pydantic import Field
 from airgen.errors import ModelError
 from airgen.http import HttpClient, HttpFailure, JsonClient, Received
 from airgen.retrievers.component import Component
-from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import SERVED, SPEED
@@ -65,7 +65,7 @@ class _Endpoint(Remote):
     settings: Settings
 
 
-def _smaller(failure: HttpFailure) -> str:
+def smaller(failure: HttpFailure) -> str:
     """Return a hint if a server refuses the amount of data sent at once, or the length of a text."""
     words = str(failure)
     if _TOO_LONG.search(words):
@@ -126,7 +126,7 @@ class HttpEmbedder(_Endpoint):
     def dim(self) -> int:
         """Return the length of a vector, with one request if it is unknown."""
         if self._dim is None:
-            self.encode(["a"], "query")
+            self.encode(["a"], "passage")
         assert self._dim is not None
         return self._dim
 
@@ -139,7 +139,8 @@ class HttpEmbedder(_Endpoint):
         if not inputs:
             return np.zeros((0, self.dim), np.float32)
         batches = self._client.ask_all(
-            self._encoded, [inputs[first : first + size] for first in range(0, len(inputs), size)]
+            lambda batch: self._encoded(batch, kind),
+            [inputs[first : first + size] for first in range(0, len(inputs), size)],
         )
         vectors = finite(np.concatenate(batches), self.name)
         if len(vectors) > 1 and not vectors.any():
@@ -154,7 +155,11 @@ class HttpEmbedder(_Endpoint):
             )
         return unit_rows(vectors)
 
-    def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
+    def items(self, answer: Any) -> list[dict[str, Any]]:
+        """Return the vectors of a response with their places. Raises LookupError or TypeError for another form."""
+        return _in_order(answer["data"])
+
+    def _asked(self, texts: list[str], kind: TextKind) -> Any:
         more = {} if self.settings.dimensions is None else {"dimensions": self.settings.dimensions}
 
         async def send(client: HttpClient) -> Received:
@@ -169,11 +174,14 @@ class HttpEmbedder(_Endpoint):
                 return error.received
 
         try:
-            answer = self._client.ask_by(send)
+            return self._client.ask_by(send)
         except HttpFailure as failure:
-            raise ModelError(f"{self._url} {failure}{_smaller(failure)}") from None
+            raise ModelError(f"{self._url} {failure}{smaller(failure)}") from None
+
+    def _encoded(self, texts: list[str], kind: TextKind) -> NDArray[np.float32]:
+        answer = self._asked(texts, kind)
         try:
-            items = _in_order(answer["data"])
+            items = self.items(answer)
             places = [item["index"] for item in items]
             vectors = [_vector(item["embedding"]) for item in items]
         except (LookupError, TypeError, ValueError, OverflowError) as error:
@@ -202,10 +210,29 @@ class HttpEmbedder(_Endpoint):
                 )
         return np.stack(vectors)
 
+    def setup(self) -> ModelSetup:
+        """Return what is sent. What the server does with it is unknown."""
+        chosen = self.settings
+        origin = "the settings" if chosen.query_prefix or chosen.passage_prefix else ""
+        prefixes = chosen.query_prefix, chosen.passage_prefix
+        return ModelSetup(
+            self.name, *prefixes, origin, chosen.max_chars, None, "characters", self._dim, similarity="cosine"
+        )
+
+    def most_tokens(self, kind: TextKind) -> int | None:
+        """Return how many characters are sent."""
+        return self.settings.max_chars
+
+    def token_counts(self, texts: Sequence[str], kind: TextKind) -> list[int]:
+        """Return the numbers of characters with the prefix."""
+        prefix = self.settings.query_prefix if kind == "query" else self.settings.passage_prefix
+        return [len(prefix + text) for text in texts]
+
     def describe(self) -> Mapping[str, object]:
         """Return the model, prefixes, dimensions and maximum length, but not the URL, which does not affect the
         vectors."""
-        return self.described("http", "model", "query_prefix", "passage_prefix", "dimensions", "max_chars")
+        family = getattr(self, "provider", "http")
+        return self.described(family, "model", "query_prefix", "passage_prefix", "dimensions", "max_chars")
 
 
 def _vector(value: object) -> NDArray[np.float32]:
@@ -353,7 +380,7 @@ class HttpReranker(_Endpoint):
             except HttpFailure as failure:
                 other = _missing_field(str(failure)) if failure.status in (400, 422) and form == "documents" else ""
                 if not other:
-                    raise ModelError(f"{url} {failure}{_smaller(failure)}") from None
+                    raise ModelError(f"{url} {failure}{smaller(failure)}") from None
                 self._form = other
 
     def describe(self) -> Mapping[str, object]:

@@ -8,6 +8,7 @@ Output is checked at once: the number of vectors, their dimension, and that numb
 reported on one line with its location.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.errors import ModelError, UsageError
+from airgen.errors import AirgenError, ModelError, UsageError
 from airgen.retrievers.component import Component
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
@@ -193,6 +194,24 @@ def _numbers(output: Any) -> NDArray[np.float32]:
     if isinstance(output, list | tuple) and any(hasattr(item, "cpu") for item in output):
         return np.stack([_numbers(item) for item in output])
     return np.asarray(output, np.float32)
+
+
+_OF_A_SEARCH = ("k", "top_k", "topk", "n", "limit", "size", "filter", "filters")
+_ONE_TEXT = ("query", "text", "question", "q")
+
+
+def is_embedding(value: Any) -> bool:
+    """Return whether a function of one argument returns vectors for texts. It is called with two short texts."""
+    needed = required(value) if callable(value) and not inspect.isclass(value) else []
+    if len(needed) != 1 or needed[0] in _ONE_TEXT or any(takes(value, name) for name in _OF_A_SEARCH):
+        return False
+    try:
+        output = foreign(partial(value, ["one text", "another text"]), "a function")
+        numbers = _numbers(output) if hasattr(output, "cpu") else np.asarray(output)
+    except (AirgenError, TypeError, ValueError, OverflowError):
+        return False  # a search, whose own errors are reported when it runs
+    # Whole numbers may be the ids of passages.
+    return numbers.dtype.kind == "f" and numbers.ndim == 2 and len(numbers) == 2 and numbers.shape[1] > 1
 
 
 def _encoder(value: Any) -> Encode | None:

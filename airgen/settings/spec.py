@@ -28,6 +28,7 @@ from airgen.errors import AirgenError, UsageError
 from airgen.guard import guarded
 from airgen.registry import EXTRAS, REGISTRY, meant, names, resolve
 from airgen.settings.base import Mark, Settings, Written, answer_settings, marked, message
+from airgen.settings.hosted import hosted_embedder
 from airgen.settings.user_function import PYTHON
 
 # The kind that runs a model from the Hub or from a folder, unless the catalogue names another.
@@ -191,6 +192,8 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
 
     Raises ValueError for a catalogue model that cannot be such a part, and for a misspelt kind.
     """
+    if part == "embedder" and (hosted := hosted_embedder(written)) is not None:
+        return hosted
     if not isinstance(written, str):
         return dict(written)
     kinds = REGISTRY[part]
