@@ -54,7 +54,7 @@ def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
     results = [
         SimpleNamespace(
             name=name, headline="nDCG@10", score=0.5, costs=SimpleNamespace(batch_ms=1.0), mark=" †", notes={},
-            rules={}, intervals={"nDCG@10": (0.4, 0.6)}, made_labels=("m\x1b[2J",), missing=0,
+            rules={}, models=(), intervals={"nDCG@10": (0.4, 0.6)}, made_labels=("m\x1b[2J",), missing=0,
             cached=name == names[0],
         )
         for name in names
