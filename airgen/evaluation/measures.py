@@ -213,8 +213,8 @@ def check_common(
     if not common:
         ids = [next(iter(sorted(each)), "none")[:100] for each in (run.query_ids, queries)]
         raise DatasetError(
-            f"{name}: has no query in common with the labels (for example {ids[0]!r} and {ids[1]!r}): give the run and "
-            "the labels of the same dataset"
+            f"{name}: the run and the labels have no query in common (for example {ids[0]!r} and {ids[1]!r}): give the "
+            "labels of the dataset on which the run was made"
         )
     if common < least * len(queries):
         lacking = next(key for key in sorted(queries) if key not in set(run.query_ids))

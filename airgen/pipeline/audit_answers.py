@@ -78,6 +78,14 @@ def checked(directory: Path, decisions: str) -> dict[str, Any] | None:
         return None  # it is missing or damaged; `airgen audit score` writes it again
 
 
+def last_checked(directory: Path) -> dict[str, Any] | None:
+    """Return the figures of the last audit, also if its labels have changed since, or None if there was none."""
+    try:
+        return dict(read_json(directory / CHECKED)["figures"])
+    except DAMAGE:
+        return None
+
+
 def has_answers(directory: Path) -> bool:
     """Return whether people have answered questions about this job, including answers that are no longer valid."""
     return (directory / CHECKED).is_file() or bool(labels_digest(directory))

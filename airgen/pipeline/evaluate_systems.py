@@ -1,13 +1,13 @@
 """Score a pipeline's systems on its finished dataset and interpret the scores."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airgen.evaluation.significance import Comparison
-from airgen.evaluation.verdict import verdict_of, whole_verdict
+from airgen.evaluation.result import Result
+from airgen.evaluation.verdict import advise, whole_verdict
 from airgen.paths import EVALUATION
-from airgen.pipeline.audit_answers import has_answers
+from airgen.pipeline.audit_answers import has_answers, last_checked
 from airgen.pipeline.job import Job
 from airgen.pipeline.run_result import RunResult
 from airgen.steps.progress import Display
@@ -24,7 +24,7 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
     path = job.systems_file
     assert path is not None
     systems = load_systems(path)
-    measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP"]
+    measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP", "Judged@10"]
     failed: list[str] = []
     with display.stage("evaluation", len(systems)) as bar:
         results = evaluate(
@@ -45,28 +45,25 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
         {"system": result_.name, **result_.means, "interval": list(result_.intervals[result_.headline])}
         for result_ in results
     ]
-    asked, passages = results[0].queries, int(results[0].about.get("passages") or 0) or None
+    passages = int(results[0].about.get("passages") or 0) or None
     audit = None if result.manifest is None else result.manifest.audit
-    verdict = _verdict(job, comparison, queries=asked, passages=passages, audit=audit)
+    verdict = _verdict(job, results, passages=passages, audit=audit)
     ranking = ranking_study(results, comparison)
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 
-def _verdict(
-    job: Job, comparison: Comparison, queries: int, passages: int | None, audit: Mapping[str, Any] | None
-) -> str:
+def _verdict(job: Job, results: Sequence[Result], passages: int | None, audit: Mapping[str, Any] | None) -> str:
     """Return one line: whether there are enough queries to rank these systems, people's agreement with the labels, and
     the next step.
     """
     own = job.pipeline.queries
     # The corpus limits how many queries can be generated, but not how many queries of people there are.
     more = "raise `target`" if own is None else "label more of your own queries"
-    text = verdict_of(comparison, queries, more, passages if own is None else None)
-    text += " in the systems YAML" if not comparison.pairs else ""
+    text = advise(results, more=more, passages=passages if own is None else None).sentence
     if own is not None and own.labels:  # existing labels come from people
         unchecked = ""
     elif has_answers(job.directory):
         unchecked = f". The labels have changed since people checked them: airgen audit score {job.path} ANSWERS"
     else:
         unchecked = f". No person has checked the labels yet: airgen audit sample {job.path} 40"
-    return terminal_text(f"Verdict: {whole_verdict(text, audit, unchecked)}")
+    return terminal_text(f"Verdict: {whole_verdict(text, audit, unchecked, last_checked(job.directory))}")

@@ -18,7 +18,7 @@ from airgen.errors import UsageError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import compare_results, fairness_lines, note_lines, rank_text
 from airgen.evaluation.significance import Comparison, Verdict, compare
-from airgen.evaluation.verdict import verdict_of
+from airgen.evaluation.verdict import advise
 from airgen.registry import closest, load_extra
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
@@ -259,7 +259,7 @@ class Results(Rows[Result]):
         part = self._first
         if not part:
             return "no system was evaluated"
-        return verdict_of(part.comparison, part[0].queries, "raise n", passages=part[0].about.get("passages"))
+        return advise(part, more="raise n", passages=part[0].about.get("passages")).sentence
 
     def by(self, attribute: str) -> Study:
         """Break scores down by an attribute of the queries, or by the metadata of their relevant passages.

@@ -6,13 +6,14 @@
 Commands, dates and the machine are for the author only: a public report shows just the models.
 """
 
+import shlex
 import time
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
 from airgen.evaluation.verdict import ENOUGH, labels_of
-from airgen.pipeline.audit_answers import has_answers
+from airgen.pipeline.audit_answers import has_answers, last_checked
 from airgen.pipeline.job import Job
 from airgen.report.page_table import PageColumn
 from airgen.report.source import ReportSource
@@ -28,7 +29,8 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
     if source.public:
         return None
     job, manifest = source.job, source.manifest
-    name = str(job.path) if job is not None else str(source.dataset.path) if source.dataset is not None else ""
+    path = job.path if job is not None else source.dataset.path if source.dataset is not None else ""
+    name = shlex.quote(str(path)) if path else ""
     board = next((board for board in boards if board.comparison is not None and len(board.results) > 1), None)
     audit = None if manifest is None else manifest.audit
     rows: list[tuple[str, str, str]] = []
@@ -42,39 +44,54 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
             f"airgen audit score {name} audit-answers.json --apply",
         )
         rows.append(correction)
+    elif job is not None and not audit and (was := labels_of(last_checked(job.directory)))[1]:
+        why = f"before the labels last changed, {was[0].partition(':')[0]}"
+        rows.append(("Check the labels again", why, f"airgen audit sample {name} 40"))
+        bad = True
     elif not audit and manifest is not None and manifest.provenance and not brought_labels(job):
         again = job is not None and has_answers(job.directory)
         why = "people have checked labels, but not these" if again else "no person has checked the labels yet"
         rows.append(("Check 40 labels (about 15 minutes)", why, f"airgen audit sample {name} 40"))
-    if board is not None and board.comparison is not None:
-        best, second = board.comparison.names[:2]
-        queries = board.results[0].queries
-        separated = second not in board.comparison.together[0]
-        if separated and queries >= ENOUGH and not bad:
-            why = f"it is significantly better than all others on {queries:,} queries"
-            rows.append((f"Use {best}", why, f"airgen evaluate compare {best} {second}"))
-        elif separated and queries < ENOUGH:
-            few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
-            more = max(2 * job.pipeline.target, ENOUGH) if job is not None else 0
-            if job is not None and job.pipeline.queries is None:
-                rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {name} --target {more}"))
-        elif not separated:
-            tie = f"{best} and {second} do not differ significantly on {queries:,} queries"
-            if job is not None and job.pipeline.queries is None:
-                more = max(2 * job.pipeline.target, ENOUGH)
-                rows.append((f"Generate more queries: target {more:,}", tie, f"airgen run {name} --target {more}"))
-            folder = job.dataset if job is not None else name
-            ask = "Or ask a person which is better" if rows else "Ask a person which is better"
-            rows.append((ask, tie, f"airgen audit systems {folder} {best} {second}"))
-        unjudged = [result for result in board.results if (result.means.get("Hole@10") or 0) > 0.5]
-        if unjudged and job is not None:
-            names = ", ".join(result.name for result in unjudged[:3])
+    if board is not None and board.advice is not None:
+        advice, queries, runs = (
+            board.advice,
+            board.results[0].queries,
+            {each.name: each.paths.run for each in board.results},
+        )
+        places = shlex.join(["--results", str(board.results[0].paths.run.parents[2])]) if job is None else ""
+        more = max(2 * job.pipeline.target, ENOUGH) if job is not None and job.pipeline.queries is None else 0
+        if advice.use and not bad and source.dataset is not None:
+            labels = source.dataset.path / "qrels" / f"{board.split}.tsv"
+            compared = [runs[advice.use], *(path for name, path in runs.items() if name != advice.use)]
+            rows.append(
+                (
+                    f"Use {advice.use}",
+                    advice.why,
+                    shlex.join(["airgen", "evaluate", "compare", *map(str, compared), "--qrels", str(labels)]),
+                )
+            )
+        if advice.unjudged and job is not None:
+            names = ", ".join(advice.unjudged[:3])
             why = f"more than half of the top ten hits of {names} are unjudged"
-            rows.append(("Judge the unjudged hits", why, f"airgen audit holes {job.dataset} --pipeline {name}"))
+            chosen = shlex.join([part for name in advice.unjudged for part in ("--run", str(runs[name]))])
+            judge = shlex.join(["airgen", "audit", "holes", str(job.dataset), "--pipeline", str(job.path)])
+            rows.append(("Judge the unjudged hits", why, f"{judge} {chosen}"))
+        few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
+        if advice.open is None and queries < ENOUGH and more:
+            rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {name} --target {more}"))
+        elif advice.open is not None:
+            pair = advice.open
+            tie = f"on {queries:,} queries, it is unclear whether {pair.first} or {pair.second} is better"
+            if more:
+                rows.append((f"Generate more queries: target {more:,}", tie, f"airgen run {name} --target {more}"))
+            folder = job.dataset if job is not None else path
+            ask = "Or ask a person which is better" if more else "Ask a person which is better"
+            asked = shlex.join(["airgen", "audit", "systems", str(folder), pair.first, pair.second])
+            rows.append((ask, tie, f"{asked} {places}".rstrip()))
     if not boards and source.dataset is not None:
-        folder = job.dataset if job is not None else name
+        folder = job.dataset if job is not None else path
         why = "no system has been run on this dataset"
-        rows.append(("Run systems", why, f"airgen evaluate {folder} systems.yaml"))
+        rows.append(("Run systems", why, f"airgen evaluate {shlex.quote(str(folder))} --systems systems-offline"))
     if not rows:
         return None
     command = PageColumn("command", itemgetter(2), left=True, role="code")

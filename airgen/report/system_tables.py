@@ -279,13 +279,15 @@ def pairs_square(key: str, results: Sequence[Result], comparison: Comparison) ->
     """Return how each system stands to each other: a sign where the pair differs significantly, a link to the pair."""
     difference: dict[tuple[str, str], float] = {}
     p_values: dict[tuple[str, str], float] = {}
+    apart: set[tuple[str, str]] = set()
     for pair in comparison.pairs:
         for names, direction in (((pair.first, pair.second), 1), ((pair.second, pair.first), -1)):
             difference[names], p_values[names] = direction * pair.difference, pair.fisher_holm
+            apart |= {names} if pair.verdict != "cannot tell" else set()
     most = max((abs(pair.difference) for pair in comparison.pairs), default=0.0) or 1.0
 
     def is_apart(names: tuple[str, str]) -> bool:
-        return names in p_values and p_values[names] <= comparison.alpha
+        return names in apart
 
     def sign(other: str, result: Result) -> str:
         names = (result.name, other)

@@ -21,7 +21,8 @@ from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import fairness_lines
 from airgen.evaluation.significance import Comparison, compare
-from airgen.evaluation.verdict import verdict_of, whole_verdict
+from airgen.evaluation.verdict import Advice, advise, whole_verdict
+from airgen.pipeline.audit_answers import last_checked
 from airgen.report.page_table import PageColumn, page_table
 from airgen.report.source import TOP, ReportSource, SystemRanks
 from airgen.report.system_tables import (
@@ -65,6 +66,7 @@ class Board:
     comparison: Comparison | None
     private: bool
     notes: list[str] = field(default_factory=list)
+    advice: Advice | None = None
 
     @property
     def headline(self) -> str:
@@ -83,12 +85,13 @@ def boards(source: ReportSource) -> list[Board]:
         same = sorted(
             (result for result in every if result.headline == headline), key=lambda result: (-result.score, result.name)
         )
-        notes, comparison = fairness_lines(same), None
+        notes, comparison, advice = fairness_lines(same), None, None
         try:
             if not private:
                 comparison = compare([result.name for result in same], as_matrix(same, headline)[1])
                 place = {name: at for at, name in enumerate(comparison.names)}
                 same.sort(key=lambda result: place[result.name])
+                advice = _advice(source, same)
         except (DatasetError, ValueError) as error:  # ValueError: their scores are for different numbers of queries
             notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
         if len(same) < len(every):
@@ -101,9 +104,20 @@ def boards(source: ReportSource) -> list[Board]:
                 comparison=comparison,
                 private=private,
                 notes=notes,
+                advice=advice,
             )
         )
     return boards_
+
+
+def _advice(source: ReportSource, results: Sequence[Result]) -> Advice:
+    """Return what may be said about these systems, as in `airgen run`."""
+    passages = int(results[0].about.get("passages") or 0) or None
+    more = "label more queries"
+    if source.job is not None:
+        own = source.job.pipeline.queries is not None
+        more, passages = ("label more of your own queries", None) if own else ("raise target", passages)
+    return advise(results, more=more, passages=passages)
 
 
 def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool = True) -> Iterator[Chunk]:
@@ -186,7 +200,17 @@ def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *
             {**row, "table": kinds_table(key, results, row["attribute"], row["values"])} for row in attributes
         ],
         "pairs": [
-            [place[pair.first], place[pair.second], pair.difference, pair.fisher_holm, pair.queries_needed]
+            [
+                place[pair.first],
+                place[pair.second],
+                pair.difference,
+                pair.fisher_holm,
+                pair.queries_needed,
+                pair.low,
+                pair.high,
+                pair.fisher,
+                pair.alone,
+            ]
             for pair in (comparison.pairs if comparison else ())
         ],
         "pairs_table": pairs_table(comparison) if comparison and comparison.pairs else None,
@@ -202,17 +226,12 @@ def _table(board: Board, source: ReportSource, labels: Labels, hits: Rankings, *
 
 
 def _verdict(board: Board, source: ReportSource) -> str:
-    """Return the verdict on these systems, as in `airgen run`."""
-    if board.comparison is None:
+    """Return the verdict on these systems and the labels, as in `airgen run`."""
+    if board.advice is None:
         return ""
-    first = board.results[0]
-    passages = int(first.about.get("passages") or 0) or None
-    more = "label more queries"
-    if source.job is not None:
-        own = source.job.pipeline.queries is not None
-        more, passages = ("label more of your own queries", None) if own else ("raise target", passages)
-    text = verdict_of(board.comparison, first.queries, more, passages)
-    return whole_verdict(text, None if source.manifest is None else source.manifest.audit)
+    audit = None if source.manifest is None else source.manifest.audit
+    earlier = None if source.job is None or source.public else last_checked(source.job.directory)
+    return whole_verdict(board.advice.sentence, audit, earlier=earlier)
 
 
 def _attributes(results: Sequence[Result]) -> list[dict[str, Any]]:

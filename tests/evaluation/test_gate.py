@@ -108,10 +108,19 @@ def test_runs_of_other_queries_are_never_compared(files: Path) -> None:
     (files / "nearly.run").write_text("".join(line for line in text.splitlines(True) if line[:3] != "q1 "))
     labels = ("--qrels", files / "qrels.tsv")
     for runs, words in (
-        (("foreign.run", "--baseline", files / "foreign2.run"), "foreign.run: has no query in common .*'x0' and 'q0'"),
-        (("main.run", "--baseline", files / "foreign.run"), "foreign.run: has no query in common"),
-        (("foreign.run", "--baseline", files / "main.run"), "foreign.run: has no query in common"),
-        (("main.run", files / "foreign.run"), "foreign.run: has no query in common"),
+        (
+            ("foreign.run", "--baseline", files / "foreign2.run"),
+            "foreign.run: the run and the labels have no query in common .*'x0' and 'q0'",
+        ),
+        (
+            ("main.run", "--baseline", files / "foreign.run"),
+            "foreign.run: the run and the labels have no query in common",
+        ),
+        (
+            ("foreign.run", "--baseline", files / "main.run"),
+            "foreign.run: the run and the labels have no query in common",
+        ),
+        (("main.run", files / "foreign.run"), "foreign.run: the run and the labels have no query in common"),
         (("part.run", "--baseline", files / "main.run"), "part.run: has 29 of the 40 queries, and lacks 'q1' .* 90%"),
     ):
         shutil.copy(files / "foreign.run", files / "foreign2.run")

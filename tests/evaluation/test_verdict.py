@@ -1,9 +1,15 @@
 """The last line of a comparison: never fewer queries than there are, where more are what is missing."""
 
-import numpy as np
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pytest
+
+from airgen.dataset.human_labels import CONFIRMED
+from airgen.evaluation import verdict
 from airgen.evaluation.significance import compare
-from airgen.evaluation.verdict import verdict_of
+from airgen.evaluation.verdict import Advice, advise, verdict_of, whole_verdict
 
 
 def said(*rows: list[float]) -> str:
@@ -58,3 +64,70 @@ def test_a_rank_says_the_same_as_the_pairs() -> None:
     assert [high - low for low, high in found.ranks] == [len(each) for each in found.together]
     for at, (low, high) in enumerate(found.ranks):
         assert low <= at + 1 <= high
+
+
+@pytest.fixture
+def advice(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what may be said about systems, given as {name: (mean gain over a base, facts)}."""
+    draw = np.random.default_rng(1)
+
+    def of(systems: dict[str, tuple[float, dict[str, Any]]], queries: int = 80) -> Advice:
+        base = draw.random(queries) * 0.5
+        rows = {name: base + gain + draw.normal(0, 0.05, queries) for name, (gain, _) in systems.items()}
+        results: list[Any] = [
+            SimpleNamespace(
+                name=name,
+                headline="nDCG@10",
+                queries=queries,
+                score=float(rows[name].mean()),
+                made_labels=facts.get("made_labels", ()),
+                notes=facts.get("notes", {}),
+                means={"Judged@10": facts.get("judged", 1.0)},
+            )
+            for name, (_, facts) in systems.items()
+        ]
+        monkeypatch.setattr(
+            verdict, "as_matrix", lambda chosen, _: ([], np.array([rows[each.name] for each in chosen]))
+        )
+        return advise(results, more="label more")
+
+    return of
+
+
+def test_two_systems_are_named_with_their_difference(advice: Any) -> None:
+    better = advice({"current": (0.0, {}), "hybrid": (0.1, {})})
+    assert better.sentence.startswith("hybrid is better than current on 80 queries: nDCG@10 +0.1")
+    assert "(95 %: +0." in better.sentence and better.use == "hybrid" and better.open is None
+    unclear = advice({"current": (0.0, {}), "hybrid": (0.002, {})})
+    assert "cannot tell whether" in unclear.sentence and "queries would separate" in unclear.sentence
+    assert not unclear.use and {unclear.open.first, unclear.open.second} == {"current", "hybrid"}
+    few = advice({"current": (0.0, {}), "hybrid": (0.1, {})}, queries=12)
+    assert few.sentence.startswith("12 queries are too few to rank systems") and not few.use
+
+
+def test_a_system_that_made_the_labels_is_never_advised(advice: Any) -> None:
+    """It does not enter the comparison of the others either: a pair that was asked for is corrected for nothing else."""
+    marked = {"made_labels": ("bm25",)}
+    found = advice({"bm25": (0.3, marked), "current": (0.0, {}), "hybrid": (0.1, {})})
+    assert found.use == "hybrid" and found.sentence.startswith("hybrid is better than current")
+    assert "bm25 ranks first, but helped to make the labels (†): do not choose it" in found.sentence
+    alone = advice({"bm25": (0.3, marked), "hybrid": (0.1, {})})
+    assert not alone.use and "hybrid is the only one that can be chosen" in alone.sentence
+
+
+def test_pages_are_not_compared_with_passages_and_unjudged_hits_are_said(advice: Any) -> None:
+    pages = {"notes": {"pages_taken_as_sections": 9}}
+    found = advice({"current": (0.0, pages), "hybrid": (0.1, pages), "bm25": (0.3, {})})
+    assert found.use == "hybrid" and "hits of current and hybrid are pages: do not compare with bm25" in found.sentence
+    holes = advice({"current": (0.0, {"judged": 0.24}), "hybrid": (0.1, {"judged": 0.3})})
+    assert not holes.use and holes.unjudged == ("current", "hybrid")
+    assert "at least 70% of the top ten hits of current and hybrid are unjudged" in holes.sentence
+
+
+def test_a_failed_audit_stands_until_people_have_checked_the_new_labels() -> None:
+    failed = {CONFIRMED: "0.40 (0.21–0.59), 20 of 41"}
+    said = whole_verdict("a is better", None, ". Check again", failed)
+    assert said.startswith("do not rely on these scores yet: before the labels last changed, people confirm 20 of 41")
+    assert said.endswith("a is better. Check again")
+    good = {CONFIRMED: "0.95 (0.90–0.99), 39 of 41"}
+    assert not whole_verdict("a is better", good, "", failed).startswith("do not rely")

@@ -201,7 +201,7 @@ def test_given_runs_are_scored_and_foreign_ones_refused(tmp_path, systems):
     bench.passages[0] = ["other"]
     bench.write(folder)
     for results, words in (
-        (runs, r"b\.run: has no query in common"),
+        (runs, r"b\.run: the run and the labels have no query in common"),
         (tmp_path, "leave out --results"),
         (tmp_path / "res", "another version of bench"),
     ):

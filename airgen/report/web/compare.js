@@ -38,9 +38,12 @@
     return { ...about, number: true, sort, texts: sort.map((value) => (Math.abs(value) < EQUAL ? "0" : `${value > 0 ? "+" : ""}${(value / unit).toFixed(digits)}`)), sides: sort.map((value) => `winner-${sideOf(value)}`) };
   }
 
+  /* A difference and its interval, seen from one of the two systems. */
+  const seen = ([, , difference, , , low, high], first) => (first ? { difference, low, high } : { difference: -difference, low: -high, high: -low });
+
   function pairOf(board, a, b) {
     const found = board.pairs.find(([one, other]) => (one === a && other === b) || (one === b && other === a));
-    return found ? { difference: found[0] === a ? found[2] : -found[2], p: found[3], needed: found[4] } : null;
+    return found ? { ...seen(found, found[0] === a), holm: found[3], needed: found[4], p: found[7], verdict: found[8] } : null;
   }
 
   /* Every query's difference, the largest win of A on the left: an area above and below a line. */
@@ -96,10 +99,11 @@
     const counts = { a: 0, b: 0, tie: 0 };
     for (const row of rows) counts[row.winner] += 1;
     const pair = pairOf(board, a, b);
-    const apart = pair && pair.p <= board.alpha;
     const better = pair && (pair.difference > 0 ? one.name : other.name);
-    const verdict = !pair ? "" : apart ? [foreign(better), ` is better: the difference is significant (p ${figures.pValue(pair.p)} after Holm's correction).`]
-      : [`The difference is not significant (p ${figures.pValue(pair.p)} after Holm's correction).`, isNumber(pair.needed) && pair.needed > board.queries ? ` About ${count(pair.needed)} queries are needed to detect a difference of this size.` : ""];
+    const beside = board.pairs.length > 1 && pair ? `; as one of ${count(board.pairs.length)} pairs of all systems: ${figures.pValue(pair.holm)}` : "";
+    const sure = pair && `A − B is ${figures.signed(pair.difference)} (95 %: ${figures.signed(pair.low)} to ${figures.signed(pair.high)}), p ${figures.pValue(pair.p)} for this pair alone${beside}.`;
+    const verdict = !pair ? "" : pair.verdict !== "cannot tell" ? [foreign(better), ` is better: ${sure}`]
+      : [`We cannot tell which is better: ${sure}`, isNumber(pair.needed) && pair.needed > board.queries ? ` About ${count(pair.needed)} queries are needed to detect a difference of this size.` : ""];
     return [
       el("div", { class: "duel" },
         el("div", { class: "a" }, el("span", { class: "letter" }, "A"), foreign(one.name), el("strong", {}, score(one.score, 4))),
