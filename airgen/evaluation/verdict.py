@@ -71,10 +71,8 @@ def advise(results: Sequence[Result], *, more: str, passages: int | None = None)
         pages, sections = _listed([each.name for each in by_pages[True]]), [each.name for each in by_pages[False]]
         doubt = "; ".join(filter(None, [f"hits of {pages} are pages: do not compare with {_listed(sections)}", doubt]))
     if len(chosen) < 2:
-        alone = (
-            f"of {len(results)} systems, {chosen[0].name} is the only one that" if chosen else "there is no system that"
-        )
-        alone += f" can be chosen by these {results[0].queries:,} queries, so nothing is compared"
+        only = f"{chosen[0].name} is the only one of {len(results)} systems" if chosen else "there is no system"
+        alone = f"{only} that can be chosen by these {results[0].queries:,} queries, so nothing is compared"
         return Advice("; ".join(filter(None, [alone, doubt])))
     headline, queries = chosen[0].headline, chosen[0].queries
     comparison = compare([result.name for result in chosen], as_matrix(chosen, headline)[1])

@@ -6,7 +6,7 @@ import pytest
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.errors import UsageError
+from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
 
 
@@ -31,9 +31,14 @@ def test_metrics_prints_means_and_counts(files):
 
 def test_compare_prints_pairs(files):
     first, second, labels = files
+    with pytest.raises(DatasetError, match=r"b\.run: has 1 of the 2 queries"):
+        call("evaluate", "compare", first, second, "--qrels", labels, "--metrics", "RR")
+    more = [f"r{number}" for number in range(9)]  # found by both, so that one missing query is less than a tenth
+    for path, line in ((labels, "{}\ty\t1\n"), (first, "{} Q0 y 1 2 a\n"), (second, "{} Q0 y 1 2 b\n")):
+        path.write_text(path.read_text() + "".join(line.format(query) for query in more))
     value = json.loads(call("evaluate", "compare", first, second, "--qrels", labels, "--metrics", "RR", "--json"))
     (pair,) = value["measures"]["RR"]["pairs"]
-    assert pair["difference"] == 0.25
+    assert pair["difference"] == pytest.approx(0.5 / 11)
     assert value["missing"] == {str(first): 0, str(second): 1}
     text = call("evaluate", "compare", first, second, "--qrels", labels, "--metrics", "RR")
     assert "not significantly different from #" in text and "1–2" in text

@@ -110,17 +110,17 @@ def test_runs_of_other_queries_are_never_compared(files: Path) -> None:
     for runs, words in (
         (
             ("foreign.run", "--baseline", files / "foreign2.run"),
-            "foreign.run: the run and the labels have no query in common .*'x0' and 'q0'",
+            "foreign.run: .*no query in common .*'x0' and 'q0'",
         ),
         (
             ("main.run", "--baseline", files / "foreign.run"),
-            "foreign.run: the run and the labels have no query in common",
+            "foreign.run: .*no query in common",
         ),
         (
             ("foreign.run", "--baseline", files / "main.run"),
-            "foreign.run: the run and the labels have no query in common",
+            "foreign.run: .*no query in common",
         ),
-        (("main.run", files / "foreign.run"), "foreign.run: the run and the labels have no query in common"),
+        (("main.run", files / "foreign.run"), "foreign.run: .*no query in common"),
         (("part.run", "--baseline", files / "main.run"), "part.run: has 29 of the 40 queries, and lacks 'q1' .* 90%"),
     ):
         shutil.copy(files / "foreign.run", files / "foreign2.run")

@@ -106,13 +106,13 @@ def test_two_systems_are_named_with_their_difference(advice: Any) -> None:
 
 
 def test_a_system_that_made_the_labels_is_never_advised(advice: Any) -> None:
-    """It does not enter the comparison of the others either: a pair that was asked for is corrected for nothing else."""
+    """It does not enter the comparison of the others either, which is corrected for what was asked alone."""
     marked = {"made_labels": ("bm25",)}
     found = advice({"bm25": (0.3, marked), "current": (0.0, {}), "hybrid": (0.1, {})})
     assert found.use == "hybrid" and found.sentence.startswith("hybrid is better than current")
     assert "bm25 ranks first, but helped to make the labels (†): do not choose it" in found.sentence
     alone = advice({"bm25": (0.3, marked), "hybrid": (0.1, {})})
-    assert not alone.use and "hybrid is the only one that can be chosen" in alone.sentence
+    assert not alone.use and "hybrid is the only one of 2 systems that can be chosen" in alone.sentence
 
 
 def test_pages_are_not_compared_with_passages_and_unjudged_hits_are_said(advice: Any) -> None:
