@@ -9,6 +9,7 @@ from beir_folder import write_beir
 from published_models import KINDS, make_published, put_in_hub_cache, texts_and_labels
 
 import airgen
+from airgen.retrievers.known_prompts import known_prompts
 
 library = pytest.importorskip("sentence_transformers")
 CORPUS, QUERIES, LABELS = texts_and_labels()
@@ -164,3 +165,34 @@ def test_a_sparse_encoder_scores_as_the_library_does(similarity: str, tiny_mlm: 
     for row, positions in enumerate(hits.positions):
         found = positions[positions >= 0]
         assert hits.scores[row, : len(found)] == pytest.approx(wanted[row, found], abs=1e-5)
+
+
+def test_the_table_of_prompts_agrees_with_mteb() -> None:
+    """For every model of MTEB's registry whose prompts are fixed texts, if it is in the table."""
+    registry = pytest.importorskip("mteb.models.model_implementations").MODEL_REGISTRY
+    checked = 0
+    for name, meta in registry.items():
+        prompts = (meta.loader_kwargs or {}).get("model_prompts") or {}
+        known = known_prompts(name)
+        if known is None or "query" not in prompts or "{text}" in prompts["query"]:
+            continue
+        assert (known.query, known.passage) == (prompts["query"], prompts.get("document", "")), name
+        checked += 1
+    assert checked > 40
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("intfloat/e5-base-v2", "query: "),
+        ("/models/e5-base-v2/", "query: "),
+        ("/cache/models--intfloat--e5-base-v2/snapshots/0123", "query: "),
+        ("sentence-transformers/all-MiniLM-L6-v2", ""),
+        ("bge-small-en-int8", "Represent this sentence for searching relevant passages: "),
+        ("acme/our-e5-base-v2-tuned", None),
+        ("", None),
+    ],
+)
+def test_a_name_is_found_wherever_it_stands(name: str, query: str | None) -> None:
+    known = known_prompts(name)
+    assert query is None if known is None else known.query == query
