@@ -15,7 +15,7 @@ from airgen.control.query_set import QuerySet
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.run import Run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
-from airgen.evaluation.systems import load_systems
+from airgen.evaluation.systems import load_systems, stamp_of
 from airgen.keys import file_sha256, row_key
 from airgen.records import Query, Recall
 from airgen.retrievers import Component, load_embedder
@@ -27,34 +27,25 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import find_yaml
-from airgen.settings.needs import files_of, located
-from airgen.settings.spec import Spec, identity_of
+from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, Step
 from airgen.user_code import own_code
 
 
-def systems_identity(name: str, folder: Path | None) -> list[dict[str, Any]]:
-    """Return everything on which the hits depend: the systems' settings, and the contents of the files that they
-    name."""
-    path = find_yaml("pipelines", name, folder)
+def systems_identity(name: str, folder: Path | None, dataset: str) -> list[dict[str, Any]]:
+    """Return the identities of the systems in a systems YAML, with the contents of their files."""
     identities = []
-    for system in load_systems(path):
-        files = [
-            file_sha256(place)
-            for _, spec in system.parts()
-            for _, value, _ in files_of(spec.settings)
-            if (place := located(value, spec.folder)).is_file()
-        ]
-        identities.append(
-            {
-                "name": system.name,
-                "kind": system.kind,
-                **identity_of(system.options),
-                "files": files,
-                **code_part(system.spec.written, system.folder),
-            }
-        )
+    for system in load_systems(find_yaml("pipelines", name, folder)):
+        identity = system.identity(dataset, "all", _state)
+        code = {"code": identity["code"]} if identity["code"] else {}
+        files = [state for *_, state in identity["files"]]
+        identities.append({"name": system.name, "kind": system.kind, **identity["settings"], "files": files, **code})
     return identities
+
+
+def _state(path: Path) -> Any:
+    """Return the hash of a file. An index in a folder may be large: of its files, it is names, sizes and times."""
+    return file_sha256(path) if path.is_file() else stamp_of(path)
 
 
 def search_systems(
@@ -117,7 +108,7 @@ def _parts(work: QuerySet, model: Any) -> dict[str, Any]:
         "model": dict(model.describe()) if model else {},
         "top_k": work.settings.recall.top_k,
         "pools": [spec.written for spec in work.settings.pools],
-        "systems": None if systems is None else systems_identity(systems, work.folder),
+        "systems": None if systems is None else systems_identity(systems, work.folder, work.name),
         **code_part([spec.written for spec in [*([recall] if model else []), *work.settings.pools]], work.folder),
     }
 

@@ -45,6 +45,7 @@ from airgen.evaluation.systems import (
     made_labels,
     missing_needs,
     run_all,
+    stamp_of,
 )
 from airgen.evaluation.user_search import OwnSystem
 from airgen.json_values import DAMAGE, read_json, write_json
@@ -52,10 +53,8 @@ from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
-from airgen.settings.needs import files_of, hub_models, located, texts_of
-from airgen.settings.spec import identity_of
+from airgen.settings.needs import files_of, hub_models, located
 from airgen.settings.user_function import PYTHON
-from airgen.user_code import own_code
 from airgen.user_functions import is_kept
 
 DEFAULT_MEASURES = (
@@ -349,17 +348,9 @@ class _Experiment:
 
     def _key(self, system: SystemSettings) -> str:
         """Return the key of a run, which does not depend on times, the output folder, measures or speed settings."""
-        task, base = self.task, system.folder
-        files = []
-        for place, spec in system.parts():
-            for name, value, _ in files_of(spec.settings):
-                path = located(value.replace("{dataset}", task.dataset.name).replace("{split}", task.split), base)
-                if path.exists():  # its content can change under the same name
-                    files.append([place, name, _stamp(path)])
-        if ":" in system.kind:  # settings of the user's own code do not declare which of them are files
-            named = ((name, located(value, base)) for name, value in texts_of(system.settings))
-            files += [["", name, _stamp(path)] for name, path in named if path.is_file()]
-        code = own_code(system.spec.written, base)
+        task = self.task
+        identity = system.identity(task.dataset.name, task.split, stamp_of)
+        code = identity.pop("code")
         if not all(code.values()):
             code["run"] = uuid4().hex  # code without a file cannot be identified, so such a system runs again each time
         key = self.keys[system.name] = content_key(
@@ -369,9 +360,7 @@ class _Experiment:
                 "dataset": task.digest,
                 "split": task.split,
                 "language": task.language,
-                "kind": system.kind,
-                "settings": identity_of(system.options),
-                "files": files,
+                **identity,
                 "uses": [self.keys[name] for name in system.uses],
                 "top": self.options.top,
                 "unanswered": sorted(task.unanswered),
@@ -471,12 +460,6 @@ def _means(scores: Scores) -> dict[str, tuple[float, float, float]]:
     """Return {measure: (mean, low, high)}."""
     ends = bootstrap_interval(scores.values).tolist()
     return {name: (mean, low, high) for (name, mean), (low, high) in zip(scores.means().items(), ends, strict=True)}
-
-
-def _stamp(path: Path) -> list[list[object]]:
-    """Return the names, sizes and times of the files at a path."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
 
 
 def _read_again(result: Result) -> FinishedRun:

@@ -28,9 +28,10 @@ from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.settings import ControlSettings
 from airgen.settings.base import FILE, Settings, load_yaml, marked, merged
-from airgen.settings.needs import located, needs
-from airgen.settings.spec import Part, Spec, component_settings, problems
+from airgen.settings.needs import files_of, located, needs, texts_of
+from airgen.settings.spec import Part, Spec, component_settings, identity_of, problems
 from airgen.settings.user_function import PYTHON
+from airgen.user_code import own_code
 
 Failed = Callable[[str, AirgenError], None]
 """A function that takes the name of a failed system and the reason."""
@@ -148,6 +149,32 @@ class SystemSettings(Settings):
     def parts(self) -> Iterator[tuple[str, Spec]]:
         """Yield (location, spec) for the system itself and every part in it."""
         return self._spec.all_parts()
+
+    def identity(self, dataset: str, split: str, stamp: Callable[[Path], Any]) -> dict[str, Any]:
+        """Return everything on which the system's hits depend: kind, settings, the user's code, and the files.
+
+        Args:
+            dataset: Name of the dataset, for paths with {dataset}.
+            split: Its split, for paths with {split}.
+            stamp: Returns the state of a file or folder, which can change under the same name.
+        """
+
+        def path_of(value: str) -> Path:
+            return located(value.replace("{dataset}", dataset).replace("{split}", split), self.folder)
+
+        named = [
+            (place, name, path_of(value)) for place, spec in self.parts() for name, value, _ in files_of(spec.settings)
+        ]
+        files = [[place, name, stamp(path)] for place, name, path in named if path.exists()]
+        if ":" in self.kind:  # settings of the user's own code do not declare which of them are files
+            texts = ((name, path_of(value)) for name, value in texts_of(self.settings))
+            files += [["", name, stamp(path)] for name, path in texts if path.is_file()]
+        return {
+            "kind": self.kind,
+            "settings": identity_of(self.options),
+            "files": files,
+            "code": own_code(self.spec.written, self.folder),
+        }
 
     @model_validator(mode="after")
     def _read(self, info: ValidationInfo) -> "SystemSettings":
@@ -393,3 +420,9 @@ def _model_names(*models_: str) -> list[str]:
         if len(set(names_)) == len(names_) and all(names_):
             return [model[:100] for model in names_]
     return ["before", "after"]
+
+
+def stamp_of(path: Path) -> list[list[object]]:
+    """Return the names, sizes and times of the files at a path."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()]
