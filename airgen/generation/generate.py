@@ -8,10 +8,12 @@ Samples are drawn in waves. If calls run concurrently, a wave has more samples t
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airgen.control.votes import NOT_FIRST
+from airgen.errors import CorpusError
 from airgen.generation.flow import Flow
 from airgen.generation.sample import draw_samples, with_second_passages
 from airgen.llms.base import backend_class
@@ -28,6 +30,7 @@ from airgen.steps.step import Plan, Tools
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
 
+UNUSABLE = 300  # samples after which a corpus is given up, if not one of them has a query
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 
 
@@ -161,6 +164,13 @@ async def generate(
             bar.advance(count - bar.done, f"{len(lineages)} samples tried")
             if count >= target or len(samples) < drawn:
                 break
+            if len(lineages) >= UNUSABLE and not any(lineage.query for lineage in lineages):
+                reasons = Counter(rejection.words for rejection in accepted.rejected)
+                said = ", ".join(f"{number:,} {words}" for words, number in reasons.most_common(3))
+                raise CorpusError(
+                    f"no query could be written for any of the first {len(lineages):,} sampled passages ({said}): "
+                    "stopped; see `airgen show`, and change the corpus, its cleaning or `generation`"
+                )
             # How many samples to take next: by the share accepted so far, or no more than are missing.
             share = 1.0 if serial else max(count / len(samples), 0.05)
             drawn += max(1, math.ceil((target - count) / share))
