@@ -196,3 +196,15 @@ def test_the_table_of_prompts_agrees_with_mteb() -> None:
 def test_a_name_is_found_wherever_it_stands(name: str, query: str | None) -> None:
     known = known_prompts(name)
     assert query is None if known is None else known.query == query
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_without_a_maximum_length(folders: dict[str, Path], bench: Any, tmp_path: Path) -> None:
+    """Static embeddings of sentence-transformers read texts of any length."""
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folders["plain"] / "tokenizer.json"))
+    library.SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)]).save(str(tmp_path / "static"))
+    model = library.SentenceTransformer(str(tmp_path / "static"))
+    assert score(bench, str(tmp_path / "static"), tmp_path) == pytest.approx(of_the_library(model), abs=WITHIN)

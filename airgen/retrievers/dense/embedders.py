@@ -343,7 +343,7 @@ class LibraryModel(TorchModel):
         model = self.model if model is None else model
         longest = max(map(len, texts), default=0)
         limit = getattr(model, "max_seq_length", None) or 512
-        tokens = max(1, min(int(limit), longest + 8))  # a token has at least one character
+        tokens = max(1, int(min(limit, longest + 8)))  # a token has at least one character
         if not self.gpu:
             return max(1, min(_CPU_BATCH, _CPU_TOKENS // tokens))
         return max(1, min(_LARGEST_BATCH, devices.tokens_that_fit(model, tokens) // tokens))
