@@ -1,32 +1,26 @@
 """Read users' tables of documents, queries, labels and scores, and choose their columns.
 
-table = DelimitedTable(lines, known={"query", "count"})     # detects delimiter, quotes and header once
-for row in table: ...                                       # TableRow(2, {"query": "login fails", "count": "7"})
-json_rows(value)                                            # the rows in a JSON value, whatever its form
-choose(columns_of(rows), ROLES, where="log.csv")            # which column is which, by name and by content
+read(source)                    # `read`: a file, rows, a data frame or a mapping, as a table of queries or labels
+rated_pairs(source)             # `labels`: the labels in such a table, whatever its form
+rows_of(frame)                  # `objects`: rows of documents, one after the other
+guess_fields(rows)              # `documents`: the columns of id, title and text
+names("rating")                 # `vocabulary`: the usual names of a column, in one list
+choose(columns_of(rows), ROLES) # which column is which, by name and by content
 """
 
-from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, whole_number
+from airgen.tables.choose_columns import Choice, Role, TableColumn, choose, columns_of, whole_number
 from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
-from airgen.tables.frames import frame_rows, is_usual
-from airgen.tables.values import flat, json_rows, list_of_rows
 from airgen.tables.vocabulary import folded
 
 __all__ = [
     "Choice",
     "DelimitedTable",
-    "Guess",
     "Role",
     "TableColumn",
     "TableDialect",
     "TableRow",
     "choose",
     "columns_of",
-    "flat",
     "folded",
-    "frame_rows",
-    "is_usual",
-    "json_rows",
-    "list_of_rows",
     "whole_number",
 ]
