@@ -145,6 +145,19 @@ class Scenario(Row):
 
 
 @dataclass(frozen=True, slots=True)
+class Need(Row):
+    """What the character must find out, in one sentence (`generation.method: needs`). `truth` is `true` or `false` for
+    a claim, and otherwise empty.
+
+    Its query is the need as most people would type it, and its rewrites are the same need in other words, each with the
+    name of its wording as its style. Its table is created with a job of this method.
+    """
+
+    text: str
+    truth: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Query(Row):
     """The original query (step 4) and its requested attributes (appendix A.2.1)."""
 
@@ -188,7 +201,9 @@ class OwnQuery(Row):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite(Row):
-    """One round of rewriting (step 5). `ordinal` is the round, from 1, and `parent` is the query."""
+    """One round of rewriting (step 5), or another wording of a need. `ordinal` is the round or the place of the wording,
+    from 1, and `parent` is the query.
+    """
 
     text: str
     style: str

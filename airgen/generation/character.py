@@ -4,6 +4,7 @@ skipped without a call."""
 from typing import Any
 
 from airgen.control.votes import LEAST_APART, round_trip_parts
+from airgen.generation import one_call
 from airgen.generation.character_or_scenario import draw_one_stage
 from airgen.records import Character, Sample
 from airgen.settings import Pipeline
@@ -14,7 +15,7 @@ from airgen.text.unsearched_passages import unasked
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")
 
 
-async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
+async def refuse_unasked(lineage: Lineage, tools: Tools) -> Problem | None:
     """Reject a sample if a passage is of a kind that users do not search for.
 
     If votes are the labels, also reject a passage with a near copy, which votes could not distinguish from it.
@@ -30,7 +31,8 @@ async def _not_asked(lineage: Lineage, tools: Tools) -> Problem | None:
     return None
 
 
-def _parts(pipeline: Pipeline) -> dict[str, Any]:
+def unasked_parts(pipeline: Pipeline) -> dict[str, Any]:
+    """Return what `refuse_unasked` depends on."""
     votes = pipeline.generation.unasked == "skip" and not pipeline.control.judge.members
     return {"apart": [LEAST_APART, round_trip_parts(pipeline)]} if votes and pipeline.queries is None else {}
 
@@ -40,8 +42,8 @@ CHARACTER = draw_one_stage(
     Sample,
     Character,
     given=lambda lineage: {},
-    refuse=_not_asked,
-    parts=_parts,
+    refuse=refuse_unasked,
+    parts=lambda pipeline: {**one_call.parts(pipeline), **unasked_parts(pipeline)},
     settings=("unasked",),
     tokens=(45, 22),
     stand_in="somebody who works with this every day",

@@ -16,6 +16,14 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, make_row
 
 
+async def _of_searches(lineage: Lineage, tools: Tools, name: str) -> str | Problem | None:
+    """Return the text in a small model's one answer (`airgen.generation.one_call`)."""
+    if not tools.pipeline.generation.one_call:
+        return None
+    answer = await one_call.answer_of(lineage, tools)
+    return answer if isinstance(answer, Problem) else str(getattr(answer, name))
+
+
 def draw_one_stage(
     name: str,
     reads: type[Row],
@@ -26,8 +34,12 @@ def draw_one_stage(
     stand_in: str,
     settings: tuple[str, ...] = (),
     refuse: Callable[[Lineage, Tools], Awaitable[Problem | None]] | None = None,
-    parts: Callable[[Pipeline], dict[str, Any]] = lambda pipeline: {},
+    parts: Callable[[Pipeline], dict[str, Any]] = one_call.parts,
     scripted: Callable[[str], Sequence[str]],
+    prompt: Callable[[Pipeline], str] | None = None,
+    at_once: Callable[[Lineage, Tools, str], Awaitable[str | Problem | None]] = _of_searches,
+    values: Callable[[Lineage, Tools], Mapping[str, Any]] = lambda lineage, tools: {},
+    unusable: Callable[[Any], Problem | None] = lambda value: None,
 ) -> Step:
     """Return a stage whose prompt asks for a list of `generation.{name}s` texts, from which one is drawn.
 
@@ -38,6 +50,10 @@ def draw_one_stage(
         refuse: Function that returns why a lineage is rejected without a call.
         stand_in: A placeholder for the drawn text, for prompts that are tried out on their own.
         scripted: Function that returns texts about a subject.
+        prompt: Name of its prompt, by default one of the stage's name.
+        at_once: Function that returns the text if one answer has those of all stages, or else None.
+        values: Further inputs of the prompt.
+        unusable: Function that returns why a valid answer ends the lineage.
     """
 
     def count(pipeline: Pipeline) -> int:
@@ -47,21 +63,28 @@ def draw_one_stage(
         parent = lineage.one(reads).key
         if refuse is not None and (refused := await refuse(lineage, tools)):
             return refused
-        if tools.pipeline.generation.one_call:
-            answer = await one_call.answer_of(lineage, tools)
-            if isinstance(answer, Problem):
-                return answer
-            text = getattr(answer, name)
+        text = await at_once(lineage, tools, name)
+        if isinstance(text, Problem):
+            return text
+        if text is not None:
             return [make_row(writes, name, parent, tools, text=text, options=[text])]
-        values = {
+        given_values = {
+            **values(lineage, tools),
             "language_name": language_name(tools.pipeline.language),
             "document": lineage.document,
             "count": count(tools.pipeline),
             **given(lineage),
         }
-        result = await ask(tools, stage, values, lambda _: None)
+
+        def check(value: Any) -> Problem | None:
+            named = value[f"{name}s"] or unusable(value)
+            return None if named else Problem("malformed", f"{name}s: is empty", "malformed")
+
+        result = await ask(tools, stage, given_values, check)
         if isinstance(result, Problem):
             return result
+        if (problem := unusable(result[0])) is not None:
+            return problem
         options = list(dict.fromkeys(" ".join(text.split()) for text in result[0][f"{name}s"]))
         chosen = rng(parent, name).choice(options)
         return [make_row(writes, name, parent, tools, text=chosen, options=options)]
@@ -95,9 +118,9 @@ def draw_one_stage(
         writes,
         version=1,
         work=work,
-        parts=lambda pipeline, prompts: {**one_call.parts(pipeline), **parts(pipeline)},
+        parts=lambda pipeline, prompts: parts(pipeline),
         settings=(f"{name}s", *settings),
-        prompt=lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name,
+        prompt=prompt or (lambda pipeline: one_call.PROMPT if pipeline.generation.one_call else name),
         cost=cost,
         stand_in=stand_ins,
         scripted=answer,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from airgen.errors import AirgenError, SettingsError
-from airgen.generation import own_judgment, query, rewrite
+from airgen.generation import needs, own_judgment, query, rewrite
 from airgen.generation.character import CHARACTER
 from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.generation.reference_answer import REFERENCE_ANSWER
@@ -21,6 +21,17 @@ from airgen.steps.step import Step
 from airgen.user_code import own_code
 
 CANDIDATES: tuple[Step, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
+"""The paper's steps."""
+
+NEEDS: tuple[Step, ...] = (
+    needs.CHARACTER,
+    needs.SCENARIO,
+    needs.NEED,
+    needs.QUERY,
+    needs.WORDINGS_STEP,
+    own_judgment.STAGE,
+)
+"""The steps of `generation.method: needs`. A need is judged once, by its query, whatever its wordings are."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,8 @@ class Flow:
         """
         if pipeline.queries is not None:
             return cls((), ())
-        candidates, accepted = list(CANDIDATES), [HARD_NEGATIVE]
+        candidates = list(NEEDS if pipeline.generation.method == "needs" else CANDIDATES)
+        accepted = [HARD_NEGATIVE]
         if pipeline.generation.answers:
             accepted.append(REFERENCE_ANSWER)
         for target in pipeline.generation.stages:

@@ -12,6 +12,7 @@ from airgen.settings.spec import Part, Spec
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")
 TYPES = ("question", "problem", "claim", "keywords")  # keywords: not in the paper, which treats them as a style
 INFORMATION = ("overall", "partial")
+WORDINGS = ("plain", "terms", "lay", "described")  # of a need, the first is its query
 STYLES = ("concise", "casual", "informal", "formal", "professional", "complicated", "academic")
 
 EXAMPLES = (10, 10_000)  # the minimum and maximum number of real queries
@@ -30,6 +31,39 @@ class MeaningSettings(Settings):
 
     model: Annotated[Spec, Part("embedder")]
     min_cosine: float = Field(default=0.6, ge=-1, le=1)  # a rewrite with a lower cosine is dropped
+
+
+class WordingSettings(Settings):
+    """Which wording of each need is exported: one drawn by a ratio, or the one nearest to an overlap.
+
+    The overlap is the share of a query's content words that its passages have (`airgen.text.overlap`). Real queries
+    (`like`) determine it.
+    """
+
+    plain: Ratio = 1  # as most people would type it
+    terms: Ratio = 0  # in the terms of the field
+    lay: Ratio = 0  # in everyday words
+    described: Ratio = 0  # things are described instead of named
+    overlap: float | None = Field(default=None, ge=0, le=1)  # the mean overlap to come near to, in place of a ratio
+    like: Annotated[str | None, FILE] = None  # a file of ten or more real queries, whose mean overlap is estimated
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Return the ratio of each wording."""
+        return {name: getattr(self, name) for name in WORDINGS}
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = self.model_fields_set
+        refuse(
+            (self.overlap is not None and self.like is not None, "overlap: cannot be combined with like: remove one"),
+            (
+                given & {"overlap", "like"} and given & set(WORDINGS),
+                "a ratio of wordings cannot be combined with overlap or like: remove one of them",
+            ),
+            (sum(self.ratios.values()) <= 0, "at least one wording must have a ratio above 0"),
+        )
+        return self
 
 
 class GenerationSettings(Settings):
@@ -58,9 +92,12 @@ class GenerationSettings(Settings):
     max_overlap: float | None = Field(default=None, gt=0, le=1)  # maximum share of the query's stems in its document
     max_title_overlap: float | None = Field(default=None, gt=0, le=1)  # maximum share of the title's stems in the query
     meaning: MeaningSettings | None = None  # without it, only the judge checks the meaning of a rewrite
+    # needs: one need per passage in several wordings, of which `wording` chooses; paper: the steps of AIR-Bench
+    method: Literal["needs", "paper"] = "paper"
+    wording: WordingSettings = Field(default_factory=WordingSettings)  # which wording of a need is exported
     prompts: Literal["default", "small"] = "default"  # small: prompts for models of a few billion parameters
     variants: dict[str, str] = {}  # prompts that replace those of the family: {hard_negative: mine/negatives}
-    one_call: bool = False  # small prompts: one answer for character, scenario and searches, with worked examples
+    one_call: bool = False  # one answer for all steps up to the query: small prompts with worked examples, or needs
     unasked: Literal["skip", "keep"] = "skip"  # whether fragments, captions, references and front matter get queries
     queries_per_passage: int = Field(default=1, ge=1, le=20)  # the maximum number of queries per passage
     candidates: int = Field(default=1, ge=1, le=20)  # drafts per query; the draft that finds its document best is kept
@@ -141,15 +178,25 @@ class GenerationSettings(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        long = self.lengths.get("10to20") or self.lengths.get("ge20")
+        long = self.method == "needs" or self.lengths.get("10to20") or self.lengths.get("ge20")
+        needs = self.method == "needs"
         refuse(
             (
                 self.types.get("claim") and not long,
                 "types.claim needs lengths.10to20 or lengths.ge20 above 0: a short claim is ambiguous (A.2.1)",
             ),
-            (self.one_call and self.prompts != "small", "one_call needs prompts: small"),
+            (self.one_call and self.prompts != "small" and not needs, "one_call needs prompts: small or method: needs"),
             (
-                self.one_call and (self.examples or self.multi_hop or self.query_language),
+                needs and (self.prompts == "small" or self.examples or self.multi_hop or self.candidates > 1),
+                "method: needs has prompts of its own for large models, and one passage and one draft per query: "
+                "remove prompts: small, examples, multi_hop and candidates, or set method: paper",
+            ),
+            (
+                not needs and self.wording != WordingSettings(),
+                "wording needs method: needs, which words each need several times",
+            ),
+            (
+                self.one_call and not needs and (self.examples or self.multi_hop or self.query_language),
                 "one_call cannot write queries in the style of examples, over two passages or in another "
                 "language: remove examples, multi_hop and query_language, or one_call",
             ),

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from airgen.records import HardNegative, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
+from airgen.records import HardNegative, Need, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 
 R = TypeVar("R", bound=Row)
 
+
+PLAIN = "plain"
+"""The name of the wording of a need that its query has."""
 
 NO_PASSAGE = Passage("", "", -1, "")
 """The passage of a lineage without a source passage: that of a user's own query."""
@@ -39,8 +42,9 @@ class Lineage:
 
     def parent(self, reads: Sequence[type[Row]]) -> Row | None:
         """Return the newest row of the first of these types that the lineage has, from which a step that reads them
-        starts."""
-        return next((rows[-1] for kind in reads if (rows := self.every(kind))), None)
+        starts. Other wordings of a need are no rounds of rewriting, so no step starts from them."""
+        kinds = [kind for kind in reads if kind is not Rewrite or not self.need]
+        return next((rows[-1] for kind in kinds if (rows := self.every(kind))), None)
 
     def parent_key(self, reads: Sequence[type[Row]]) -> str:
         """Return the key of that row. Raises LookupError if there is none."""
@@ -78,9 +82,21 @@ class Lineage:
         return next(iter(self.every(OwnQuery)), None)
 
     @property
+    def need(self) -> Need | None:
+        """Return the need, if the query was generated from one (`generation.method: needs`)."""
+        return next(iter(self.every(Need)), None)
+
+    @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """Return the rewrites, one per successful round."""
-        return self.every(Rewrite)
+        """Return the rewrites, one per successful round; none for a need, which has `wordings`."""
+        return () if self.need else self.every(Rewrite)
+
+    @property
+    def wordings(self) -> dict[str, str]:
+        """Return the wordings of a need by name, its query first; empty if there is no need."""
+        if self.need is None or self.query is None:
+            return {}
+        return {PLAIN: self.query.text, **{row.style: row.text for row in self.every(Rewrite)}}
 
     @property
     def hard_negatives(self) -> tuple[HardNegative, ...]:

@@ -319,7 +319,12 @@ class Step:
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
 
 
-QUERY_PROMPTS = frozenset({"query", "searches", "query_like", "query_two_passages", "rewrite"})
+QUERY_PROMPTS = frozenset(
+    {
+        *("query", "searches", "query_like", "query_two_passages", "rewrite"),
+        *("needs/one_call", "needs/need", "needs/wordings"),
+    }
+)
 """The prompts whose answers are in the language of the queries instead of the corpus."""
 
 

@@ -84,7 +84,7 @@ class NearDuplicateIndex:
         return sorted(unique, key=lambda word: (-len(word), word))[:size]
 
 
-_analyser = lru_cache(maxsize=16)(analyser)
+stemmer = lru_cache(maxsize=16)(analyser)
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
@@ -94,7 +94,7 @@ def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]
         The share of the query's distinct stems that occur in the document, 0 to 1, and the query's words with these
         stems.
     """
-    stems: Analyser = _analyser(language)
+    stems: Analyser = stemmer(language)
     query_stems = set(stems(query))
     shared = query_stems & set(stems(document))
     named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
