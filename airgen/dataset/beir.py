@@ -24,7 +24,7 @@ from typing import IO, Any, Protocol, cast
 
 from airgen.compressed_files import opened
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
-from airgen.dataset.content import FILTER
+from airgen.dataset.content import FILTER, WORDINGS_FILE
 from airgen.errors import DatasetError
 from airgen.paths import fetched_collection
 from airgen.registry import closest
@@ -285,6 +285,12 @@ class BeirDataset:
                 yield BeirQuery(
                     key, _text(row, "text", where, ("query", "text")), {**metadata, **known} if known else metadata
                 )
+
+    def wordings(self) -> list[tuple[str, BeirQuery]]:
+        """Return the other wordings of the dataset's queries, each after the id of its query; none if there is no
+        `wordings.jsonl`. Raises DatasetError."""
+        rows = typed_rows(self.path / WORDINGS_FILE, {"_id": str, "query-id": str, "text": str, "metadata": dict})
+        return [(row["query-id"], BeirQuery(row["_id"], row["text"], row["metadata"])) for _, row in rows]
 
     def _queries_files(self, split: str | None = None) -> list[tuple[Path, dict[str, str]]]:
         """Yield the files of queries, each with the metadata in its name."""

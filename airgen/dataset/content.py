@@ -86,6 +86,15 @@ ANSWERED = "answered"
 # In the metadata of queries: `filter.version: 2` means that only passages with this value of `version` are sought.
 FILTER = "filter."
 
+# In the metadata of queries: the share of its content words in the passage, of those that answer it, that has most of
+# them, and the mean over these passages (`airgen.text.overlap`). They tell something of the labels.
+OVERLAP, MEAN_OVERLAP = "overlap", "overlap_mean"
+# In the metadata of queries: the name of the wording of its need that was chosen.
+WORDING = "wording"
+
+WORDINGS_FILE = "wordings.jsonl"
+"""The wordings of each query's need, which share its labels."""
+
 TASKS = ("qa", "long-doc")
 """The paper's two tasks (section 3.1): nDCG@10 is the head measure of qa, Recall@10 of long-doc."""
 
@@ -155,6 +164,16 @@ class QueryRow:
     text: str
     split: str
     metadata: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WordingRow:
+    """One wording of a query's need, which has the labels of the query. `overlap` is None if it has no content word."""
+
+    query: str
+    wording: str
+    text: str
+    overlap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +247,7 @@ class DatasetContent:
         lineage: Rows that name the document from which each query was generated. Never published with the queries.
         count_tokens: Function that counts tokens for the statistics. Default: `count_words_and_characters`.
         secret: The secret on which ids and splits depend, if any.
+        wordings: The wordings of each query's need, that of the query among them; none if queries have one wording.
         parents: The position of each passage in its document, if passages are chunks. It is saved with the lineage,
             because a generated document has none.
         notes: Notes for the manifest.
@@ -243,6 +263,7 @@ class DatasetContent:
     audit: Mapping[str, Any] | None = None
     lineage: Iterable[Mapping[str, Any]] = ()
     answers: Iterable[AnswerRow] = ()
+    wordings: Iterable[WordingRow] = ()
     parents: Iterable[ParentRow] = ()
     count_tokens: Callable[[str], int] | None = None
     secret: "Secret | None" = None

@@ -13,10 +13,14 @@ from typing import Any
 
 from airgen.dataset.card import render_card
 from airgen.dataset.content import (
+    OVERLAP,
+    WORDING,
+    WORDINGS_FILE,
     AnswerRow,
     DatasetContent,
     QrelRow,
     QueryRow,
+    WordingRow,
     check_document,
     check_info,
     check_qrels,
@@ -74,6 +78,7 @@ def write_dataset(out: Path, content: DatasetContent) -> Manifest:
         _write_rows(directory, "queries.jsonl", query_rows, entries)
         written = _write_labels(directory, queries, qrels, entries, relevant_from=content.info.relevant_from)
         _write_answers(directory, queries, content.answers, entries)
+        _write_wordings(directory, queries, content.wordings, entries)
         _write_rows(directory, "private/lineage.jsonl", content.lineage, entries)
         rows = (
             {"_id": parent.passage, "parent": parent.document, "start": parent.start, "end": parent.end}
@@ -162,6 +167,19 @@ def _write_answers(
         )
     for split, rows_of_split in sorted(rows.items()):
         _write_rows(directory, f"answers/{split}.jsonl", rows_of_split, entries)
+
+
+def _write_wordings(
+    directory: Path, queries: Sequence[QueryRow], wordings: Iterable[WordingRow], entries: _Entries
+) -> None:
+    split_of_query = {row.id: row.split for row in queries}
+    rows = []
+    for row in sorted(wordings, key=lambda row: (row.query, row.wording)):
+        if row.query not in split_of_query:
+            raise DatasetError(f"there is a wording of the query {row.query!r}, which is not in the dataset")
+        about = {"split": split_of_query[row.query], WORDING: row.wording, OVERLAP: row.overlap}
+        rows.append({"_id": f"{row.query}.{row.wording}", "query-id": row.query, "text": row.text, "metadata": about})
+    _write_rows(directory, WORDINGS_FILE, rows, entries)
 
 
 def label_value(kind: str, row: QrelRow, relevant_from: int) -> int | float | None:

@@ -16,6 +16,7 @@ import regex
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirQuery
+from airgen.dataset.content import OVERLAP
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.measures import Judged, Scores
 from airgen.evaluation.run import Run
@@ -44,6 +45,8 @@ def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dic
         for name, value in query.metadata.items():
             if isinstance(value, str | int | bool) and name not in ("split", "words"):
                 values_by_attribute.setdefault(name, {})[key] = str(value)
+            elif name == OVERLAP and isinstance(value, float):
+                values_by_attribute.setdefault(name, {})[key] = overlap_class(value)
     return {
         name: values for name, values in values_by_attribute.items() if 1 < len(set(values.values())) <= _MOST_VALUES
     }
@@ -142,6 +145,20 @@ def biases(
         **{f"{kind}_characters": float(np.median(of)) if of else 0.0 for kind, of in lengths.items()},
         **{f"{kind}_overlap": float(np.mean(of)) if of else 0.0 for kind, of in overlaps.items()},
     }
+
+
+OVERLAP_BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""The limits of the classes of overlap."""
+
+
+def overlap_class(value: float) -> str:
+    """Return the class of an overlap with the answering passage, 0 to 1. A limit belongs to the class below it.
+
+    >>> overlap_class(0.5), overlap_class(0.6)
+    ('0.4-0.6', '0.4-0.6')
+    """
+    place = next((place for place, high in enumerate(OVERLAP_BINS[1:]) if value <= high), len(OVERLAP_BINS) - 2)
+    return f"{OVERLAP_BINS[place]:.1f}-{OVERLAP_BINS[place + 1]:.1f}"
 
 
 def length_class(count: int) -> str:

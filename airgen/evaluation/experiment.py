@@ -9,6 +9,7 @@ runs are saved for `submit`.
 
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -48,6 +49,7 @@ from airgen.evaluation.systems import (
     stamp_of,
 )
 from airgen.evaluation.user_search import OwnSystem
+from airgen.evaluation.wordings import FOLDER, WordingsSplit, about_wordings
 from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
@@ -153,8 +155,17 @@ def evaluate(
     experiment.rehearse()
     experiment.check_hub()
     experiment.run_beside()
+    worded = experiment.on_wordings()
+
+    def add(system: SystemSettings) -> None:
+        experiment.add(system)
+        if worded is not None:
+            worded.add_if_possible(system)
+        if indexes is None and experiment.indexes is not None:
+            experiment.indexes.clear()  # the index was kept for the wordings alone
+
     try:
-        run_all(experiment.systems, experiment.add, failed)
+        run_all(experiment.systems, add, failed)
     finally:
         results = [experiment.results[system.name] for system in systems if system.name in experiment.results]
         if results and options.report:
@@ -226,6 +237,7 @@ class _Experiment:
         task = DatasetSplit(opened, options.split, options.language or str(opened.info.get("language") or "en"))
         self.task, self.options, self.target = task, options, results_folder(out, opened.name, options.split)
         self.progress, self.started = progress or (lambda line: None), started or (lambda line: None)
+        self.say = self.progress
         self.indexes, self.encoding = indexes, encoding
         folder = None if options.folder is None else Path(options.folder)
         self.systems = in_order([system.below(folder).on(opened.name) for system in systems])
@@ -251,6 +263,31 @@ class _Experiment:
         self.runs: dict[str, FinishedRun] = {}
         self.labels_reported = False
         self.beside: dict[str, FinishedRun] = {}  # systems that workers have already run
+
+    def on_wordings(self) -> "_Experiment | None":
+        """Return the evaluation of the same systems on the wordings of this split's queries, or None if there are
+        none. Both use the same indexes."""
+        split = WordingsSplit.of(self.task)
+        if split is None:
+            return None
+        if self.indexes is None:
+            self.indexes = {}
+        other = copy(self)
+        other.task, other.target, other.measures = split, self.target / FOLDER, parse_measures(split.headline)
+        other.results, other.searched, other.keys, other.runs, other.beside = {}, {}, {}, {}, {}
+        other.progress = other.started = lambda line: None
+        other.labels_reported = True
+        other.target.mkdir(parents=True, exist_ok=True)
+        return other
+
+    def add_if_possible(self, system: SystemSettings) -> None:
+        """Run and score one system on wordings. A run file has no hits for them, and neither have systems on it."""
+        if system.kind == "run" or any(name not in self.results for name in system.uses):
+            return
+        try:
+            self.add(system)
+        except AirgenError as error:
+            self.say(f"! {system.name}: not evaluated on other wordings: {error}")
 
     def is_pending(self, system: SystemSettings) -> bool:
         """Return whether a system that builds on no other system has no saved result."""
@@ -388,7 +425,8 @@ class _Experiment:
             finished = {name: self.runs.get(name) or _read_again(self.results[name]) for name in system.uses}
             report = partial(self.encoding, system.name) if self.encoding else None
             context = context_of(self.task, self.options.top)
-            context = replace(context, finished=finished, indexes=self.indexes, encoding=report)
+            timed = not isinstance(self.task, WordingsSplit)
+            context = replace(context, finished=finished, indexes=self.indexes, encoding=report, timed=timed)
             finished_run = run_system(system, context)
         write_run(Paths.of(self.target, system.name).run, finished_run.run, system.name)
         return finished_run
@@ -421,6 +459,7 @@ class _Experiment:
             "domain": info.get("domain"),
             "search_depth": options.top,
             **({"queries_with_answers": len(task.answers)} if task.answers else {}),
+            **({"base": task.base_digest, "wordings": about_wordings(task)} if isinstance(task, WordingsSplit) else {}),
         }
         return Result(
             name=system.name,

@@ -221,7 +221,9 @@ async def _other_wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem
             return verdict
         for name in usable:
             if (meaning := verdict[0][name]) != "same":
-                problems[name] = Problem(f"asks for something {meaning}" if meaning != "other" else "asks for something else")
+                problems[name] = Problem(
+                    f"asks for something {meaning}" if meaning != "other" else "asks for something else"
+                )
     rows: list[Row] = []
     for place, name in enumerate(OTHERS, 1):
         text, problem = answer.texts[name], problems[name]

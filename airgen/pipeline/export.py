@@ -6,6 +6,7 @@ Control characters and escape sequences from documents and models are kept out o
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import (
     ANSWERED,
     FILTER,
+    MEAN_OVERLAP,
+    OVERLAP,
+    WORDING,
     AnswerRow,
     CorpusRow,
     DatasetContent,
@@ -29,6 +33,7 @@ from airgen.dataset.content import (
     ParentRow,
     QrelRow,
     QueryRow,
+    WordingRow,
 )
 from airgen.dataset.human_labels import NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.manifest import MANIFEST, Manifest
@@ -36,16 +41,18 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.systems import load_systems, model_or_kind
 from airgen.generation.generate import judged_away
+from airgen.generation.wording import choose
 from airgen.keys import rng
 from airgen.languages import language_name
 from airgen.pipeline.audit_answers import LABELS, checked, labels_in_force
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.job import Job
+from airgen.pipeline.real_queries import real_overlap
 from airgen.pipeline.refresh import next_version
 from airgen.pipeline.typography import HouseStyle
 from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
 from airgen.prompts import Prompt
-from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Scenario
+from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Rewrite, Scenario
 from airgen.retrievers.model_facts import shown_name
 from airgen.retrievers.model_setup import kept_setups
 from airgen.settings import LlmSettings, Pipeline, pipeline_text
@@ -58,6 +65,7 @@ from airgen.steps.step import Plan, stage_prompt
 from airgen.store import Store
 from airgen.text.escaping import one_line, plain_text
 from airgen.text.mistyping import AS_WRITTEN, mistyped
+from airgen.text.overlap import Overlap, overlap
 from airgen.text.token_counts import load_tokenizer
 
 ABLATIONS = ("control", "correction", "negatives", "rewrite")
@@ -107,7 +115,8 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         lost = len(lineages) - len(answered)
         reasons = {"their relevant passages were taken out": lost} if lost else {}
         steps.append(FunnelStep("queries with an answer", len(lineages), len(answered), reasons))
-    rows = list(_query_rows(ids, lineages, labels, held, original="rewrite" in without))
+    worded = _worded(job, store, plan, lineages, labels)
+    rows = list(_query_rows(ids, lineages, labels, held, worded, original="rewrite" in without))
     if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in rows):
         raise DatasetError(
             f"none of the {len(rows)} queries has a relevant passage: inspect some with `airgen show`, and try "
@@ -156,6 +165,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         secret=ids.secret,
         audit=None if without else checked(job.directory, plan["decision"]),
         notes={**notes, **({"passages taken out": _taken_out(held)} if held.queries else {})},
+        wordings=[row for lineage in answered for row in worded[lineage.final.key].rows(ids.query(lineage))],
         lineage=list(_lineage(answered, mined, ids)),
         answers=list(_answers(answered, gone, ids)),
         parents=_parents(store, plan, gone, ids) if job.corpus.chunk is not None and pipeline.task == "qa" else (),
@@ -313,18 +323,86 @@ def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterat
             yield ParentRow(ids.document(passage.id), ids.document(passage.document), passage.start, passage.end)
 
 
+@dataclass(frozen=True)
+class Worded:
+    """The texts of a query by wording, with their overlaps, and the wording that was chosen.
+
+    A query that was not generated from a need has one text, whose wording has no name.
+    """
+
+    texts: Mapping[str, str]
+    overlaps: Mapping[str, Overlap | None]
+    chosen: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the text of the chosen wording."""
+        return self.texts[self.chosen]
+
+    @property
+    def about(self) -> dict[str, str | float | None]:
+        """Return the metadata of the query: the overlap of its text and, for a need, the name of its wording."""
+        overlap = self.overlaps[self.chosen]
+        figures = {OVERLAP: overlap and round(overlap.best, 3), MEAN_OVERLAP: overlap and round(overlap.mean, 3)}
+        return {**figures, **({WORDING: self.chosen} if self.chosen else {})}
+
+    def rows(self, query: str) -> Iterator[WordingRow]:
+        """Yield all wordings of the query with this id."""
+        for name, text in self.texts.items() if self.chosen else ():
+            overlap = self.overlaps[name]
+            yield WordingRow(query, name, plain_text(text), overlap and round(overlap.best, 3))
+
+
+def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], labels: Labels) -> dict[str, Worded]:
+    """Return the wordings of each query by its key, measured against all passages that answer it."""
+    pipeline, settings = job.pipeline, job.pipeline.generation.wording
+    positive = {
+        lineage.final.key: [
+            *(source.id for source in lineage.sources),
+            *(row.id for row in labels.get(lineage.final.key, ()) if _SCORES.get(row.action)),
+        ]
+        for lineage in lineages
+    }
+    texts: dict[str, tuple[str, str]] = {
+        row.id: (row.title, row.text) for lineage in lineages for row in lineage.hard_negatives
+    }
+    texts |= store.passages_named(plan["corpus"], {id_ for ids in positive.values() for id_ in ids}, "t.title, t.text")
+    worded = []
+    for lineage in lineages:
+        passages = [texts[id_] for id_ in dict.fromkeys(positive[lineage.final.key]) if id_ in texts]
+        named = lineage.wordings or {"": lineage.final.text}
+        measured = {
+            name: None if pipeline.cross_lingual else overlap(text, passages, pipeline.language)
+            for name, text in named.items()
+        }
+        worded.append(Worded(named, measured))
+    keys = [lineage.final.key for lineage in lineages]
+    if pipeline.generation.method != "needs":
+        return dict(zip(keys, worded, strict=True))
+    target = None if settings.like is None else real_overlap(job, store, plan)
+    measured_by_wording = [{name: value and value.best for name, value in row.overlaps.items()} for row in worded]
+    chosen = choose(measured_by_wording, settings, keys, target)
+    return {key: replace(row, chosen=name) for key, row, name in zip(keys, worded, chosen, strict=True)}
+
+
 def _query_rows(
-    ids: PublicIds, lineages: Sequence[Lineage], labels: Labels, held: HeldOut, *, original: bool
+    ids: PublicIds,
+    lineages: Sequence[Lineage],
+    labels: Labels,
+    held: HeldOut,
+    worded: Mapping[str, Worded],
+    *,
+    original: bool,
 ) -> Iterator[QueryRow]:
     splits = ids.splits(lineages)
     for lineage in lineages:
-        split = splits[lineage.final.key]
+        split, wording = splits[lineage.final.key], worded[lineage.final.key]
         if lineage.own is not None:
             judged = labels.get(lineage.final.key, ())
             answered = any(row.action == "add_positive" for row in judged)
             facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
             wanted = json.loads(lineage.own.filter or "{}")
-            facts |= {f"{FILTER}{name}": value for name, value in wanted.items()}
+            facts |= {f"{FILTER}{name}": value for name, value in wanted.items()} | wording.about
             yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), split, facts)
             continue
         assert lineage.query is not None
@@ -342,7 +420,8 @@ def _query_rows(
             metadata[ANSWERED] = lineage.final.key not in held.queries
         known = metadata_of(lineage.passage.metadata)
         metadata |= {f"{FILTER}{name}": _scalar(known.get(name)) for name in ids.pipeline.generation.filters}
-        text = lineage.query.text if original else lineage.final.text
+        metadata |= wording.about
+        text = lineage.query.text if original else wording.text
         if share := ids.pipeline.generation.mistyped:
             # After the labels are made, which are those of the intended query.
             random, metadata[TYPING] = rng(lineage.final.key, TYPING), AS_WRITTEN
@@ -460,7 +539,7 @@ def _lineage(
             "character": plain_text(lineage.one(Character).text),
             "scenario": plain_text(lineage.one(Scenario).text),
             "original": plain_text(lineage.query.text),
-            "rewrites": [plain_text(row.text) for row in lineage.rewrites],
+            "rewrites": [plain_text(row.text) for row in lineage.every(Rewrite)],
             "negatives": [ids.document(row.id) for row in lineage.hard_negatives],
             "mined": [ids.document(row.id) for row in mined.get(lineage.final.key, ())],
         }
