@@ -69,7 +69,9 @@ def real_queries(job: Job, store: Store, plan: Plan, display: Display | None = N
     path = job.folder / Path(like).expanduser()
     file = queries_path(path)
     control = answer_settings(pipeline.control)
-    identity = content_key([file_sha256(file), plan["corpus"], control["recall"], control["rerankers"], control["pools"]])
+    identity = content_key(
+        [file_sha256(file), plan["corpus"], control["recall"], control["rerankers"], control["pools"]]
+    )
     saved = job.directory / FILE
     try:
         known = read_json(saved)
