@@ -201,8 +201,8 @@ class OwnQuery(Row):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite(Row):
-    """One round of rewriting (step 5), or another wording of a need. `ordinal` is the round or the place of the wording,
-    from 1, and `parent` is the query.
+    """One round of rewriting (step 5), or another wording of a need. `ordinal` is the round or the place of the
+    wording, from 1, and `parent` is the query.
     """
 
     text: str

@@ -111,6 +111,7 @@ REGISTRY: dict[str, dict[str, str]] = {
     },
     "judge": {
         "levels": "airgen.control.judge:Levels",
+        "paper": "airgen.control.judge:Paper",
         "python": "airgen.control.judge:OwnJudge",
         "rubric": "airgen.control.judge:Rubric",
         "yes-no": "airgen.control.judge:YesNo",

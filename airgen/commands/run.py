@@ -42,6 +42,9 @@ def run(
     ] = False,
     name: Annotated[str, opt("With --queries: name of the dataset. Default: the file's name.")] = "",
     check: Annotated[bool, opt("Report what is missing and what the job will cost, and stop.")] = False,
+    like: Annotated[
+        str | None, opt("Word queries as the real ones in this file are, ten or more: text, CSV, ... ('' ends that).")
+    ] = None,
     budget: Budget = None,
     target: Target = None,
     until: Annotated[str | None, opt("Stop after this stage, such as corpus, hard_negative or judgment.")] = None,
@@ -114,6 +117,10 @@ def run(
         )
         folder = beside(path) / RUNS if runs is None else Path(runs)
         say(f"{path}: pipeline written")
+    if like is not None:
+        from airgen.pipeline.job import match_queries
+
+        match_queries(path, folder, like)
     if check:
         from airgen.commands.check import check_job
         from airgen.pipeline.job import Job

@@ -1,6 +1,6 @@
 """Decide by Table 2 on the judgments of each query, from an LLM or from re-rankers' votes (paper 2.4)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airgen.control.judgment import OWN, current, own_labels, pairs_of
@@ -26,6 +26,7 @@ def _parts(control: Control, model: Any) -> dict[str, Any]:
         "plan": read,
         "thresholds": settings.thresholds.model_dump(),
         "votes": None if settings.judge.members else voting,
+        **({"most others": settings.most_others} if settings.most_others is not None else {}),
     }
 
 
@@ -77,7 +78,24 @@ def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
     judgments: dict[str, dict[str, Judgment]] = {}
     for row in current(control.store, control.plan["corpus"], [row for row in rows if (row.parent, row.id) in asked]):
         judgments.setdefault(row.parent, {})[row.id] = row
-    return judgments
+    return _without_vague(control, judgments)
+
+
+def _without_vague(control: Control, judgments: Mapping[str, Mapping[str, Judgment]]) -> dict[str, dict[str, Judgment]]:
+    """Leave out the other relevant passages of generated queries that have too many of them (`most_others`).
+
+    They are not called irrelevant: they have no label. On three of four collections, labels of such queries ranked
+    systems worse than their sources alone (docs/notes/agreement.md).
+    """
+    most, cut = control.settings.most_others, control.settings.judge.relevant_from
+    written = {negative.id for lineage in control.accepted.lineages for negative in lineage.every(HardNegative)}
+    kept: dict[str, dict[str, Judgment]] = {}
+    for key, of_query in judgments.items():
+        sources = control.sources.get(key, ())
+        others = {id_ for id_, row in of_query.items() if row.level >= cut} - set(sources) - written
+        vague = most is not None and bool(sources) and len(others) > most
+        kept[key] = {id_: row for id_, row in of_query.items() if not (vague and id_ in others)}
+    return kept
 
 
 def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:

@@ -81,10 +81,10 @@ class JudgeKind(Protocol):
 
 
 class Levels:
-    """Reads a single number, as in Table 8."""
+    """Reads a single number, whose levels have criteria: what answers, answers in part, or is about the subject."""
 
-    PROMPT, FORM = "judge", "level"
-    SUBJECT = ("judge", 1)  # level 1 is "superficially relevant"
+    PROMPT, FORM = "judge_levels", "level"
+    SUBJECT = ("judge_levels_subject", 2)
     WISH = "answer with one number, 0, 1, 2 or 3"
     ABOUT, GRADED = "four levels", True
     PARAMS: ClassVar[Mapping[str, Any]] = {"max_tokens": 8}
@@ -94,6 +94,13 @@ class Levels:
         """Parse the level in an answer such as `2`, `2.0`, `2/3` or `Relevance: 3`. Two levels are a problem."""
         levels = set(_LEVEL.findall(_SCALE.sub("", answer.text.translate(_PLAIN))))
         return Verdict(int(levels.pop())) if len(levels) == 1 else malformed("no level from 0 to 3")
+
+
+class Paper(Levels):
+    """Reads a single number; the prompt is Table 8, word for word."""
+
+    PROMPT = "judge"
+    SUBJECT = ("judge", 1)  # level 1 is "superficially relevant"
 
 
 class YesNo:

@@ -12,6 +12,7 @@ import numpy as np
 
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
+from airgen.evaluation.wordings import by_wording
 from airgen.json_values import write_json
 from airgen.retrievers.model_facts import shown_name
 from airgen.study import Column, P, Plain, Study, Table, columns, span, write_lines
@@ -248,6 +249,8 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
     lines += model_warnings(results)
     if any(result.rules.get("generated_negatives") == "left out" for result in results):
         lines.append("the generated hard negatives are left out for all systems")
+    if (worded := by_wording(results)) is not None:
+        lines.append(worded.sentence)
     return [one_line(line) for line in lines]
 
 
@@ -320,6 +323,8 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
         note_lines(results),
     ]
     parts += ["## By document", *_by_document(results)]
+    if (worded := by_wording(results)) is not None:
+        parts += ["## By wording", *worded.parts]
     parts += ["## Costs", Table(results, cost_columns(results))]
     parts += ["## Pairs", Table(comparison.pairs, PAIRS)]
     parts += ["## By kind of query", _by_kind(results)]

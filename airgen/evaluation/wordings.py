@@ -9,7 +9,8 @@ those of the split.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from airgen.evaluation.breakdown import OVERLAP_BINS, overlap_class
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.result import Paths, Result, all_scores, load_result
 from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.verdict import FEWEST
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.study import Column, Plain, Shown, Study, Table, columns
@@ -138,6 +140,9 @@ class ByWording(Shown):
     @property
     def sentence(self) -> str:
         """Return whether the leading systems keep their places whatever the wording, without a full stop."""
+        fewest = min(scores.shape[1] for scores in self.scores.values())
+        if fewest < FEWEST:
+            return f"{fewest} queries of a wording are too few to tell whether the order of systems depends on wording"
         first = {name: leaders[0] for name, leaders in self.leaders.items()}
         common = [name for name in self.systems if all(name in leaders for leaders in self.leaders.values())]
         count = {1: "one wording", 2: "both wordings"}.get(len(first), f"all {len(first)} wordings")
@@ -180,7 +185,7 @@ class ByWording(Shown):
         values = [value for name in self.scores for value in self.overlaps[name]]
         pooled = np.hstack([self.scores[name] for name in self.scores])
         rows = []
-        for low, high in zip(OVERLAP_BINS, OVERLAP_BINS[1:], strict=False):
+        for low, high in pairwise(OVERLAP_BINS):
             label = f"{low:.1f}-{high:.1f}"
             members = [at for at, value in enumerate(values) if value is not None and overlap_class(value) == label]
             if members:
@@ -189,15 +194,25 @@ class ByWording(Shown):
 
     def by_overlap(self) -> Table:
         """Return the mean score of each system by class of overlap."""
-        heads = [Column(name, lambda row, at=place: row[2][at], ".3f") for place, name in enumerate(self.systems)]
+
+        def mean(place: int, row: tuple[str, int, list[float]]) -> float:
+            return row[2][place]
+
+        heads = [Column(name, partial(mean, place), ".3f") for place, name in enumerate(self.systems)]
         return Table(self.classes(), [*columns("overlap", "wordings"), *heads])
+
+    @property
+    def parts(self) -> list[str | Table]:
+        """Return both tables and the sentence."""
+        about = (
+            "The same needs in several wordings, each with its mean overlap: the share of its content words that its "
+            "passage has. The second table pools all wordings by their overlap."
+        )
+        return [about, self.table(), self.by_overlap(), Plain(self.sentence)]
 
     def study(self) -> Study:
         """Return both tables and the sentence."""
-        return Study(
-            f"{self.headline} by the wording of the queries (mean overlap)",
-            [self.table(), "## By overlap with the answering passage", self.by_overlap(), Plain(self.sentence)],
-        )
+        return Study(f"{self.headline} by the wording of the queries", self.parts)
 
 
 def by_wording(results: Sequence[Result]) -> ByWording | None:
@@ -206,13 +221,16 @@ def by_wording(results: Sequence[Result]) -> ByWording | None:
     Args:
         results: The results of one split of a dataset.
     """
+    if len({(result.dataset, result.split) for result in results}) != 1:
+        return None
     worded = [wordings_of(result) for result in results]
     known = [result for result in worded if result is not None]
     if len(known) < 2:
         return None
     headline = known[0].headline
     scores = all_scores([result.paths.scores for result in known], headline)
-    names = list(dict.fromkeys(key.rpartition(".")[2] for key in scores[0]))
+    present = {key.rpartition(".")[2] for key in scores[0]}
+    names = [*(name for name in _IF if name in present), *sorted(present - set(_IF))]
     order = sorted(range(len(known)), key=lambda place: (-_main(results, known[place].name), known[place].name))
     keys = {name: sorted(key for key in scores[0] if key.rpartition(".")[2] == name) for name in names}
     about = known[0].about.get("wordings") or {}

@@ -204,29 +204,33 @@ async def _other_wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem
         return answer
     problems: dict[str, Problem | None] = {}
     seen = {query.text.casefold()}
-    for name in OTHERS:
+    offered = [name for name in OTHERS if answer.texts[name]]  # the model may leave out what nobody would say so
+    for name in offered:
         text = answer.texts[name]
         problems[name] = wording_problem(text, lineage, tools.pipeline, lineage.one(Character).text)
         if problems[name] is None and text.casefold() in seen:
             problems[name] = Problem("repeats another wording")
         seen.add(text.casefold())
-    usable = [name for name in OTHERS if problems[name] is None]
+    usable = [name for name in offered if problems[name] is None]
     if usable:
-        lines = "\n".join(f"{name}: {answer.texts[name]}" for name in usable)
-        given = {**given, "wordings": lines, "names": usable}
-        verdict = await ask_prompt(
-            tools, SAME_NEED, WORDINGS_STEP.name, given, lambda value: None, left_out=set(OTHERS) - set(usable)
-        )
+        names = [PLAIN, *usable]
+        texts = {PLAIN: query.text, **answer.texts}
+        lines = "\n".join(f"{name}: {texts[name]}" for name in names)
+        asked = {"need": need.text, "wordings": lines, "names": names}
+        absent = set(OTHERS) - set(usable)
+        verdict = await ask_prompt(tools, SAME_NEED, WORDINGS_STEP.name, asked, lambda value: None, left_out=absent)
         if isinstance(verdict, Problem):
             return verdict
+        if (meaning := verdict[0][PLAIN]) != "same":
+            return Problem(f"its query asks for something {'else' if meaning == 'other' else meaning} than its need")
         for name in usable:
             if (meaning := verdict[0][name]) != "same":
                 problems[name] = Problem(
                     f"asks for something {meaning}" if meaning != "other" else "asks for something else"
                 )
     rows: list[Row] = []
-    for place, name in enumerate(OTHERS, 1):
-        text, problem = answer.texts[name], problems[name]
+    for name in offered:
+        place, text, problem = WORDINGS.index(name), answer.texts[name], problems[name]
         if problem is None:
             rows.append(make_row(Rewrite, WORDINGS_STEP.name, query.key, tools, place, text=text, style=name))
         else:
@@ -273,8 +277,8 @@ def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
         "need": f"what is known of {query}",
         "most_copied": pipeline.generation.max_copied_words,
         "characters": pipeline.query_language in SPACELESS,
-        "wordings": f"{OTHERS[0]}: {query}",
-        "names": OTHERS[:1],
+        "wordings": f"{PLAIN}: {query}",
+        "names": [PLAIN],
     }
 
 

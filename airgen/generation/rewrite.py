@@ -79,7 +79,8 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         new = value["query"]
         known = (document, original.text) if constrained else ()
         title = lineage.passage.title if last else None
-        if problem := query_problem(new, document, pipeline, length=length, known=known, title=title):
+        kind = original.type if generation.free_rewrites else ""  # the small prompt shows questions as keywords
+        if problem := query_problem(new, document, pipeline, length=length, kind=kind, known=known, title=title):
             return problem
         if new.casefold().strip() == text.casefold().strip():
             return Problem("says the same words again")

@@ -47,7 +47,7 @@ from airgen.languages import language_name
 from airgen.pipeline.audit_answers import LABELS, checked, labels_in_force
 from airgen.pipeline.funnel import funnel
 from airgen.pipeline.job import Job
-from airgen.pipeline.real_queries import real_overlap
+from airgen.pipeline.real_queries import named_queries, real_overlap
 from airgen.pipeline.refresh import next_version
 from airgen.pipeline.typography import HouseStyle
 from airgen.pipeline.unanswerable import DECOYS, HeldOut, hold_out
@@ -342,15 +342,22 @@ class Worded:
     @property
     def about(self) -> dict[str, str | float | None]:
         """Return the metadata of the query: the overlap of its text and, for a need, the name of its wording."""
-        overlap = self.overlaps[self.chosen]
-        figures = {OVERLAP: overlap and round(overlap.best, 3), MEAN_OVERLAP: overlap and round(overlap.mean, 3)}
-        return {**figures, **({WORDING: self.chosen} if self.chosen else {})}
+        measured = self.overlaps[self.chosen]
+        return {
+            OVERLAP: self.best(self.chosen),
+            MEAN_OVERLAP: None if measured is None else round(measured.mean, 3),
+            **({WORDING: self.chosen} if self.chosen else {}),
+        }
+
+    def best(self, name: str) -> float | None:
+        """Return the overlap of a wording with the passage that has most of its words."""
+        measured = self.overlaps[name]
+        return None if measured is None else round(measured.best, 3)
 
     def rows(self, query: str) -> Iterator[WordingRow]:
         """Yield all wordings of the query with this id."""
         for name, text in self.texts.items() if self.chosen else ():
-            overlap = self.overlaps[name]
-            yield WordingRow(query, name, plain_text(text), overlap and round(overlap.best, 3))
+            yield WordingRow(query, name, plain_text(text), self.best(name))
 
 
 def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], labels: Labels) -> dict[str, Worded]:
@@ -379,9 +386,8 @@ def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], lab
     keys = [lineage.final.key for lineage in lineages]
     if pipeline.generation.method != "needs":
         return dict(zip(keys, worded, strict=True))
-    target = None if settings.like is None else real_overlap(job, store, plan)
-    measured_by_wording = [{name: value and value.best for name, value in row.overlaps.items()} for row in worded]
-    chosen = choose(measured_by_wording, settings, keys, target)
+    target = None if named_queries(pipeline) is None else real_overlap(job, store, plan)
+    chosen = choose([{name: row.best(name) for name in row.texts} for row in worded], settings, keys, target)
     return {key: replace(row, chosen=name) for key, row, name in zip(keys, worded, chosen, strict=True)}
 
 

@@ -26,10 +26,11 @@ from airgen.dataset.files import write_text
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
-from airgen.errors import CorpusError, DatasetError, UsageError
+from airgen.errors import CorpusError, DatasetError, SettingsError, UsageError
 from airgen.generation.flow import Flow
 from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
+from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.keys import fingerprint
 from airgen.paths import RUNS, is_alive
 from airgen.pipeline.audit_answers import labels_digest
@@ -39,6 +40,7 @@ from airgen.prompts import PromptSet
 from airgen.records import TABLES
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import LARGEST_INT, answer_settings, find_yaml
+from airgen.settings.generation import WordingSettings
 from airgen.steps.accepted import Accepted
 from airgen.steps.progress import STATUS, read_status
 from airgen.steps.public_ids import PublicIds
@@ -142,7 +144,7 @@ class Job:
         self.flow = Flow.of(self.pipeline)
         self.prompts = PromptSet.beside(path.parent)
         self.directory = runs / self.pipeline.name
-        self.pipeline = with_examples(self.pipeline, self.directory)
+        self.pipeline = with_examples(with_real_queries(self.pipeline, self.directory), self.directory)
         self.secret = JobSecret(self.directory)
         with contextlib.suppress(CorpusError):  # of a corpus that is not here, which `airgen check` tells with all else
             _ = self.fingerprints
@@ -257,6 +259,43 @@ class Job:
         if self.pipeline.queries is not None:
             return own_accepted(store, self.flow, self.fingerprints, self.pipeline)
         return accepted_so_far(store, self.flow, plan=self.fingerprints, pipeline=self.pipeline, frame=self.frame)
+
+
+LIKE = "like.json"
+"""The file of a work directory that names the real queries of `airgen run --like`."""
+
+
+def match_queries(path: Path, runs: Path, file: str) -> None:
+    """Let the real queries of a file decide the wording of a job's queries, from now on; "" ends that.
+
+    Raises UsageError if the job's queries have one wording, or if there is no such file.
+    """
+    job = Job(path, runs)
+    if job.pipeline.generation.method != "needs":
+        raise UsageError(
+            f"--like: {job.path} writes each query in one wording: set generation.method: needs, which words each need "
+            "in several ways"
+        )
+    if file and not Path(file).expanduser().exists():
+        raise UsageError(f"--like {file}: no such file")
+    saved = job.directory / LIKE
+    if file:
+        write_json(saved, {"like": str(Path(file).expanduser().resolve())})
+    else:
+        saved.unlink(missing_ok=True)
+
+
+def with_real_queries(pipeline: Pipeline, directory: Path) -> Pipeline:
+    """Return the settings with the real queries of `airgen run --like`, if the work directory names any."""
+    saved = directory / LIKE
+    if pipeline.generation.method != "needs" or not saved.is_file():
+        return pipeline
+    try:
+        wording = WordingSettings(like=str(read_json(saved)["like"]))
+    except DAMAGE as error:
+        raise SettingsError([f"{saved}: is damaged: repeat `airgen run --like FILE`, or delete it"]) from error
+    generation = pipeline.generation.model_copy(update={"wording": wording})
+    return pipeline.model_copy(update={"generation": generation})
 
 
 def owner_of(directory: Path) -> Path | None:

@@ -24,7 +24,7 @@ from airgen.keys import content_key, file_sha256, text_key
 from airgen.pipeline.job import Job
 from airgen.pipeline.user_query_files import queries_path, read_queries
 from airgen.records import Prelabel
-from airgen.settings import QueriesSettings
+from airgen.settings import Pipeline, QueriesSettings
 from airgen.settings.base import answer_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.loops import run_whole
@@ -64,7 +64,7 @@ def real_queries(job: Job, store: Store, plan: Plan, display: Display | None = N
 
     Raises UsageError if there are fewer than ten queries, and the errors of a file of queries and of the models.
     """
-    like, pipeline = job.pipeline.generation.wording.like, job.pipeline
+    like, pipeline = named_queries(job.pipeline), job.pipeline
     assert like is not None
     path = job.folder / Path(like).expanduser()
     file = queries_path(path)
@@ -98,6 +98,11 @@ def real_queries(job: Job, store: Store, plan: Plan, display: Display | None = N
     result = RealQueries(overlaps, bool(labels))
     write_json(saved, {"identity": identity, "overlaps": overlaps, "labelled": result.labelled})
     return result
+
+
+def named_queries(pipeline: Pipeline) -> str | None:
+    """Return the file of real queries that decide the wording: `wording.like`, or else `examples`."""
+    return pipeline.generation.wording.like or pipeline.generation.examples
 
 
 _SETTINGS = QueriesSettings(file="")

@@ -150,6 +150,9 @@ RELEVANCE = {
 }
 """The definitions of relevance, by the value of `relevance`."""
 
+FEW = 2
+"""The default of `control.most_others` for needs: a need that more than two other passages meet is vague."""
+
 ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline with existing queries that sets none
 
 
@@ -198,7 +201,8 @@ class Pipeline(Settings):
         """Add the defaults that depend on other settings.
 
         They follow from `queries` (without a target, all of them are labelled), from the size of the model
-        (`model_size`), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4:
+        (`model_size`), from `generation.method` (a need that many passages meet is vague), from `relevance` (a subject
+        has its own judge) and from `task` (A.2.1, A.2.2, A.4:
         Long-Doc has only questions and claims, no generated hard negatives, and one split).
         """
         if not isinstance(value, dict):
@@ -210,7 +214,10 @@ class Pipeline(Settings):
             for part, defaults in (("generation", LONG_DOC), ("export", {"splits": {"test": 1}})):
                 if isinstance(given := value.get(part) or {}, dict):
                     value = {**value, part: {**defaults, **given}}
-        control = value.get("control") or {}
+        control, generation = value.get("control") or {}, value.get("generation") or {}
+        needs = isinstance(generation, dict) and generation.get("method") == "needs"
+        if needs and value.get("relevance") != "subject" and isinstance(control, dict):
+            value = {**value, "control": (control := {"most_others": FEW, **control})}
         if value.get("relevance") == "subject" and isinstance(control, dict):
             judge = control.get("judge") or {}
             if isinstance(judge, dict):

@@ -65,11 +65,12 @@ class JudgeExample(Settings):
 class OneJudge(Settings):
     """One judge: a prompt, how its answers are read, and which model is asked (appendix A.3, Table 8).
 
-    With `levels`, the answer is a number. With `yes-no`, for small models, the probability of Yes is read from the
-    first token. With `rubric`, the answer is a reason, then a number. A third-party kind is named `module:Class`.
+    With `levels`, the answer is a number, and the prompt says what each level means; with `paper`, its prompt is that
+    of Table 8. With `yes-no`, for small models, the probability of Yes is read from the first token.
+    With `rubric`, the answer is a reason, then a number. A third-party kind is named `module:Class`.
     """
 
-    kind: str = "levels"  # levels, yes-no, rubric or module:Class; the whole judge can also be votes
+    kind: str = "levels"  # levels, paper, yes-no, rubric or module:Class; the whole judge can also be votes
     prompt: str = ""  # by default, the kind's own prompt
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: the probability from which a pair is relevant
     temperature: float = Field(default=0.0, ge=0, le=2)  # the temperature of the judge
@@ -132,6 +133,9 @@ class ControlSettings(Settings):
         "nreimers/mmarco-mMiniLMv2-L12-H384-v1",  # type: ignore[list-item]
     ]
     thresholds: Thresholds = Thresholds()
+    # A query that more passages than this answer, besides its source, is vague: only its source counts. Votes always
+    # have this limit. None: all count, as in Table 2.
+    most_others: Annotated[int, Field(ge=0)] | None = None
     systems: str | None = None  # a systems YAML file, whose systems (services, run files, ...) add hits to the recall
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 

@@ -103,7 +103,8 @@ class GenerationSettings(Settings):
     candidates: int = Field(default=1, ge=1, le=20)  # drafts per query; the draft that finds its document best is kept
     answers: bool = False  # also generate a short reference answer to each accepted query
     multi_hop: Annotated[float, Field(ge=0, le=1)] = 0.0  # the share of queries that need two passages
-    examples: Annotated[str | None, FILE] = None  # 10 or more real queries, one per line, whose style is imitated
+    # 10 or more real queries, one per line: whose style is imitated or, with method: needs, whose wording is matched
+    examples: Annotated[str | None, FILE] = None
     stratify: str | None = None  # a field of the corpus's metadata, over whose values documents are drawn evenly
     filters: list[str] = []  # fields of the corpus's metadata; each query gets a filter with its document's values
     query_language: Language | None = None  # the language of queries that differs from the corpus's (cross-lingual)
@@ -122,7 +123,7 @@ class GenerationSettings(Settings):
     def _read_examples(self, info: ValidationInfo) -> Self:
         if self.examples is None:
             return self
-        if self.rewrites or self.multi_hop:
+        if self.method == "paper" and (self.rewrites or self.multi_hop):
             raise ValueError("examples needs rewrites: 0 and multi_hop: 0, which do not keep the style")
         path = ((info.context or {}).get("folder") or Path()) / Path(self.examples).expanduser()
         try:
@@ -187,9 +188,9 @@ class GenerationSettings(Settings):
             ),
             (self.one_call and self.prompts != "small" and not needs, "one_call needs prompts: small or method: needs"),
             (
-                needs and (self.prompts == "small" or self.examples or self.multi_hop or self.candidates > 1),
+                needs and (self.prompts == "small" or self.multi_hop or self.candidates > 1),
                 "method: needs has prompts of its own for large models, and one passage and one draft per query: "
-                "remove prompts: small, examples, multi_hop and candidates, or set method: paper",
+                "remove prompts: small, multi_hop and candidates, or set method: paper",
             ),
             (
                 not needs and self.wording != WordingSettings(),

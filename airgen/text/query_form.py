@@ -77,12 +77,17 @@ def _word_set(table: str, language: str) -> frozenset[str]:
     return frozenset({"asking": _ASKING, "verbs": _VERBS, "person": _FIRST_PERSON}[table].get(language, "").split())
 
 
+def has_question_mark(text: str) -> bool:
+    """Return whether a text ends with a question mark."""
+    return text.rstrip(" \"'”’»)").endswith(_MARKS)
+
+
 def asks(text: str, language: str) -> bool | None:
     """Return whether a text is a question, with or without a question mark.
 
     Returns None if it has no question mark and the language's question words are unknown.
     """
-    if text.rstrip(" \"'”’»)").endswith(_MARKS):
+    if has_question_mark(text):
         return True
     if language == "zh":
         return bool(_IDEOGRAPHIC.search(text))
@@ -122,12 +127,6 @@ def in_first_person(text: str, language: str) -> bool:
     if language == "zh":
         return "我" in text
     return bool({word.casefold() for word in words(text.replace("’", "'"), language)} & _word_set("person", language))
-
-
-def without_function_words(text: str, language: str) -> bool:
-    """Return whether a text has no function words, unlike any sentence in a language that has them."""
-    known = STOPWORDS.get(language, frozenset())
-    return bool(known) and not any(word.casefold() in known for word in words(text, language))
 
 
 # Verbs with which a question ends, and which people do not type among keywords: "how does a bimetal strip work".

@@ -29,6 +29,13 @@ VALUES = {
     "most": 6,
     "form": "sentence",
     "opening": "how to",
+    "need": "How bees stay warm in a hive when it freezes.",
+    "wordings": "plain: how do bees survive frost\nlay: what do bees do in the cold",
+    "names": ["plain", "lay"],
+    "relevance": "answer",
+    "truth": "",
+    "most_copied": 6,
+    "characters": False,
 }
 
 

@@ -19,6 +19,7 @@ from airgen.studies.agree.rankings import (
     Side,
     family_gains,
 )
+from airgen.studies.agree.wordings import WordingAgreement
 from airgen.study import Column, P, Shown, Study, Table, columns, shown, write_lines
 from airgen.text.escaping import figure, md, p_value
 
@@ -140,6 +141,9 @@ class AgreementReport(Shown):
     competitors: Mapping[str, Correlation]
     gains: Sequence[RankGain]
     circularity: Circularity
+    wordings: Sequence[WordingAgreement] = ()
+    classes: Sequence[WordingAgreement] = ()
+    people_overlap: float = math.nan
     notes: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -154,6 +158,9 @@ class AgreementReport(Shown):
             "variants",
             "competitors",
             "circularity",
+            "wordings",
+            "classes",
+            "people_overlap",
             "notes",
         )
         values = {name: getattr(self, name) for name in names} | {
@@ -212,6 +219,7 @@ class AgreementReport(Shown):
                 f"Separated pairs, of all {self.variants[0].agreement.pairs.pairs}: the difference is significant on "
                 "the human side (Fisher's randomisation test, Holm's correction, .05). Contradicted: it is significant "
                 "on the generated side in the opposite order.",
+                *self._wordings(),
                 "## For comparison",
                 Table(self._comparisons(), columns("Spearman of", "value", "")),
                 "## Scores (the paper's Table 5)",
@@ -239,6 +247,19 @@ class AgreementReport(Shown):
                 )
                 for name, correlation in self.competitors.items()
             ),
+        ]
+
+    def _wordings(self) -> list[str | Table]:
+        """Return the agreement by wording and by overlap, if the needs have several wordings."""
+        if not self.wordings:
+            return []
+        return [
+            "## By wording",
+            f"The overlap is the share of a query's content words that its passage has. That of people's queries is "
+            f"{_figure(self.people_overlap)}. Matched: of each need, the wording whose overlap is nearest to the mean "
+            "of a few human queries, compared with the others; the median and the middle 95 % of the draws.",
+            Table(self.wordings, _WORDINGS),
+            Table(self.classes, _WORDINGS),
         ]
 
     def _circularity(self) -> list[str]:
@@ -279,6 +300,12 @@ _VARIANTS = (
         lambda variant: f"{variant.agreement.pairs.same} of {variant.agreement.pairs.separated}",
     ),
     Column("contradicted", lambda variant: variant.agreement.pairs.contradicted),
+)
+_WORDINGS = (
+    Column("wording or overlap", lambda row: row.choice),
+    Column("queries", lambda row: row.queries),
+    Column("mean overlap", lambda row: row.overlap, ".2f"),
+    Column("Spearman", lambda row: row.spearman, ".2f"),
 )
 _SCORES = (
     Column("system", lambda row: row[0]),

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from airgen.corpus.settings import CleanSettings, CorpusSettings
 from airgen.dataset.beir import BeirDataset, read_qrels
+from airgen.dataset.content import OVERLAP, WORDING
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
@@ -26,6 +28,7 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs
+from airgen.evaluation.wordings import wordings_of
 from airgen.paths import RUNS
 from airgen.pipeline.export import export_dataset
 from airgen.pipeline.job import Job
@@ -40,7 +43,9 @@ from airgen.steps.progress import Display
 from airgen.studies.agree import rankings
 from airgen.studies.agree.rankings import Side
 from airgen.studies.agree.report import AgreementReport, Variant
+from airgen.studies.agree.wordings import Worded, agreements, by_overlap
 from airgen.studies.rank_correlation import refuse_few
+from airgen.text.overlap import overlap
 
 Sources = Literal["positives", "any"]
 Labels = Mapping[str, Mapping[str, float]]
@@ -187,6 +192,7 @@ class AgreementStudy:
         makers = labelling_models(job.pipeline.control)
         shared = made_labels(self.systems, makers)
         both = {"human": human, "generated": aligned}
+        worded, shares = self._worded(human.names), self._people_overlaps(labels)
         variants = [
             Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
             for name, (side, labels_of) in sides.items()
@@ -207,6 +213,9 @@ class AgreementStudy:
             competitors={name: rankings.correlate(human, other) for name, other in others.items()},
             gains=gains,
             circularity=rankings.circularity(gains, shared),
+            wordings=() if worded is None else agreements(worded, human, shares),
+            classes=() if worded is None else by_overlap(worded, human),
+            people_overlap=float(np.nanmean(shares)) if not np.isnan(shares).all() else math.nan,
             notes=[
                 *_notes(
                     job.pipeline.target, both, involved=bool(shared), collection=self.collection, dataset=job.dataset
@@ -263,6 +272,44 @@ class AgreementStudy:
         labels = dataset.qrels(self.split).labels
         results = self._run(path, self.job.directory.parent / "collections" / dataset.name, self.split)
         return scored(results, labels, self.measure), labels
+
+    def _worded(self, names: Sequence[str]) -> Worded | None:
+        """Return the systems' scores on every wording of the finished dataset, or None if it has one wording."""
+        dataset = BeirDataset.open(self.job.dataset)
+        rows = dataset.wordings()
+        results = self._run(self.job.dataset, self.job.directory / "agreement" / "generated", "all")
+        beside = {result.name: wordings_of(result) for result in results}
+        if not rows or None in beside.values():
+            return None
+        labels = dataset.qrels("all").labels
+        rows = [(need, wording) for need, wording in rows if need in labels]
+        of_wordings = {wording.id: labels[need] for need, wording in rows}
+        side = scored([result for result in beside.values() if result is not None], of_wordings, self.measure)
+        order = sorted(of_wordings)
+        place = {id_: at for at, id_ in enumerate(order)}
+        overlaps = [wording.metadata.get(OVERLAP) for _, wording in rows]
+        return Worded(
+            tuple(names),
+            [need for need, _ in rows],
+            [str(wording.metadata.get(WORDING)) for _, wording in rows],
+            np.array([math.nan if value is None else value for value in overlaps], np.float64),
+            side.of(names).scores[:, [place[wording.id] for _, wording in rows]],
+        )
+
+    def _people_overlaps(self, labels: Labels) -> NDArray[np.float64]:
+        """Return the overlap of each human query with the passages that people called relevant, in the order of the
+        scores."""
+        dataset, language = BeirDataset.open(self.collection), self.job.pipeline.language
+        queries = dataset.queries(self.split)
+        relevant = {query: {id_ for id_, label in row.items() if label > 0} for query, row in labels.items()}
+        wanted = {id_ for ids in relevant.values() for id_ in ids}
+        texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
+        values = []
+        for query in sorted(relevant):
+            passages = [texts[id_] for id_ in sorted(relevant[query]) if id_ in texts]
+            measured = overlap(queries[query].text, passages, language) if query in queries else None
+            values.append(math.nan if measured is None else measured.best)
+        return np.array(values, np.float64)
 
     def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:
         """Return all systems' scores and the labels by name: the finished job's dataset, its other labels and its

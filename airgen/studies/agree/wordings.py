@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +136,7 @@ def agreements(worded: Worded, human: Side, shares: NDArray[np.float64]) -> list
 def by_overlap(worded: Worded, human: Side) -> list[WordingAgreement]:
     """Return the agreement of all wordings whose overlap is in a class, for classes with at least five of them."""
     rows = []
-    for low, high in zip(OVERLAP_BINS, OVERLAP_BINS[1:], strict=False):
+    for low, high in pairwise(OVERLAP_BINS):
         label = f"{low:.1f}-{high:.1f}"
         places = [
             at
