@@ -13,8 +13,9 @@ from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, borrowed, folded_words
 from airgen.text.query_form import (
     asks_somewhere,
+    clearly_asks,
     function_words,
-    has_question_mark,
+    in_first_person,
     is_keywords,
 )
 from airgen.text.words import count_words, words
@@ -47,9 +48,23 @@ def run_together(text: str, length: str, language: str, *known: str) -> Problem 
     return None
 
 
+# A text that begins like a request is not a problem: "I need information on ...", "looking for ...".
+_ERRAND = re.compile(
+    r"^(?:\w+(?:'\w+)?\W+){0,3}?(?:"
+    r"(?:need|want|like|trying|try|hoping|looking|wondering|curious)s? (?:to |for )?"
+    r"(?:know|understand|learn|find|look for|look up|research|study|read|how|about"
+    r"|(?:some |more )?(?:information|info|evidence|details))\b"
+    r"|interested in\b|(?:studying|researching|investigating|writing)\b|(?:looking|searching) for\b"
+    r"|(?:ich )?(?:brauche|suche|möchte|benötige) (?:\w+ )?(?:informationen|wissen|infos|mehr)\b)"
+    r"|^我?(?:需要|想要?|正在)(?:了解|知道|找|研究|查)|信息$",
+    re.IGNORECASE,
+)
+
+
 def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
     """Return a problem if a query's form clearly does not match its type (A.2.1): a question that asks nothing,
-    keywords that are a sentence, or a problem or claim that ends with a question mark.
+    keywords that are a sentence, a problem or claim that is a question, a problem that only asks for
+    information, or a claim in the first person.
 
     What a claim states and whether a problem is one are left to the model, because rules refused good ones: "can't
     connect systems analysis with ..." is no question, and "RNase L attacks viral RNA" states something. In a language
@@ -60,8 +75,12 @@ def wrong_type(text: str, kind: str, language: str = "") -> Problem | None:
         return Problem("wrong type", f"it does not ask anything, {wanted}")
     if kind == "keywords" and not is_keywords(text, language):
         return Problem("wrong type", f"it is not a list of keywords, {wanted}")
-    if kind in ("problem", "claim") and has_question_mark(text):
+    if kind in ("problem", "claim") and clearly_asks(text, language):
         return Problem("wrong type", f"it is a question, {wanted}")
+    if kind == "problem" and _ERRAND.search(text):
+        return Problem("wrong type", f"it is a request for information, {wanted}")
+    if kind == "claim" and in_first_person(text, language):
+        return Problem("wrong type", f"it tells of somebody, {wanted}")
     return None
 
 
@@ -132,8 +151,13 @@ def copied(query: str, document: str, language: str, most: int) -> Problem | Non
     run = longest_common_run(folded_words(query, language), folded_words(document, language))
     if len(run) <= most:
         return None
-    phrase = ("" if language in SPACELESS else " ").join(run)
-    return Problem("copies the document", f"{len(run)} words in a row ({phrase!r}), but at most {most} are allowed")
+    # Only its beginning, since the next answer may not repeat what the model is told.
+    phrase = ("" if language in SPACELESS else " ").join(run[:_SHOWN_WORDS])
+    figures = f"{len(run)} words in a row ({phrase!r} and so on), but at most {most} are allowed"
+    return Problem("copies the document", figures)
+
+
+_SHOWN_WORDS = 4
 
 
 def overlap(query: str, document: str, language: str) -> float:

@@ -106,6 +106,15 @@ def asks(text: str, language: str) -> bool | None:
     return first in _word_set("asking", language)
 
 
+def clearly_asks(text: str, language: str) -> bool:
+    """Return whether a text ends with a question mark or begins with a question word. One that begins with a verb may
+    tell a problem: "can't connect to the server".
+    """
+    opening = _OPENING.match(text.casefold().replace("’", "'"))
+    begins_with_verb = opening is not None and opening[1] in _word_set("verbs", language)
+    return has_question_mark(text) or (bool(asks(text, language)) and not begins_with_verb)
+
+
 def asks_somewhere(text: str, language: str) -> bool | None:
     """Return the same as `asks`, but allow other words before the question word: "in git how do I undo a commit"."""
     answer, tokens = asks(text, language), text.casefold().replace("’", "'").split()

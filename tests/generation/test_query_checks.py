@@ -69,7 +69,7 @@ def test_longest_common_run_against_brute_force(left: list[str], right: list[str
         return {tuple(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
 
     expected = max((len(run) for run in runs(left) & runs(right)), default=0)
-    assert longest_common_run(left, right) == expected == longest_common_run(right, left)
+    assert len(longest_common_run(left, right)) == expected == len(longest_common_run(right, left))
 
 
 def test_copies_overlap_and_duplicates_by_hand() -> None:
