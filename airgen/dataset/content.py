@@ -168,7 +168,8 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class WordingRow:
-    """One wording of a query's need, which has the labels of the query. `overlap` is None if it has no content word."""
+    """One wording of a query's need, which has the labels of the query. `overlap` is that with the passage that the
+    need was written from, or None if the wording has no content word."""
 
     query: str
     wording: str

@@ -67,7 +67,7 @@ UNSUITABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class _Answer:
     """A usable answer, with the texts that it has by name: a need, and wordings of it."""
 
     texts: Mapping[str, str]
@@ -106,7 +106,7 @@ def wording_problem(text: str, lineage: Lineage, pipeline: Pipeline, character: 
 
 async def _ask(
     lineage: Lineage, tools: Tools, prompt: str, account: str, given: Mapping[str, Any], *, character: str = ""
-) -> Answer | Problem:
+) -> _Answer | Problem:
     """Ask a prompt for texts. The answer is refused until its query has no problem, or nobody would search for the
     passage."""
 
@@ -128,7 +128,7 @@ async def _ask(
     value, attempts = answer
     if value.get("unsuitable"):
         return unsuitable(value["unsuitable"])
-    return Answer({name: _line(text) for name, text in value.items() if isinstance(text, str)}, attempts)
+    return _Answer({name: _line(text) for name, text in value.items() if isinstance(text, str)}, attempts)
 
 
 def unsuitable(kind: str) -> Problem:
@@ -143,7 +143,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-async def _at_once(lineage: Lineage, tools: Tools) -> Answer | Problem:
+async def _at_once(lineage: Lineage, tools: Tools) -> _Answer | Problem:
     return await _ask(lineage, tools, ONE_CALL, NEED.name, {})
 
 
@@ -155,7 +155,7 @@ async def _named(lineage: Lineage, tools: Tools, name: str) -> str | Problem | N
     return answer if isinstance(answer, Problem) else answer.texts[name]
 
 
-async def _of_need(lineage: Lineage, tools: Tools) -> Answer | Problem:
+async def _of_need(lineage: Lineage, tools: Tools) -> _Answer | Problem:
     """Return the answer with the need and its query."""
     if tools.pipeline.generation.one_call:
         return await _at_once(lineage, tools)
@@ -283,7 +283,7 @@ def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
 
 
 def _scripted(request: Request) -> str:
-    """Answer with words of the document, fewer in each further wording; every wording asks for the same need."""
+    """_Answer with words of the document, fewer in each further wording; every wording asks for the same need."""
     properties = (request.schema or {}).get("properties") or {}
     if "unsuitable" not in properties and NEED.name not in properties and "enum" in next(iter(properties.values()), {}):
         return json.dumps(dict.fromkeys(properties, "same"))

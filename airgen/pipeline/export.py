@@ -324,7 +324,7 @@ def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterat
 
 
 @dataclass(frozen=True)
-class Worded:
+class _Worded:
     """The texts of a query by wording, with their overlaps, and the wording that was chosen.
 
     A query that was not generated from a need has one text, whose wording has no name.
@@ -332,6 +332,7 @@ class Worded:
 
     texts: Mapping[str, str]
     overlaps: Mapping[str, Overlap | None]
+    sources: Mapping[str, Overlap | None]
     chosen: str = ""
 
     @property
@@ -350,17 +351,22 @@ class Worded:
         }
 
     def best(self, name: str) -> float | None:
-        """Return the overlap of a wording with the passage that has most of its words."""
+        """Return the overlap of a wording with the answering passage that has most of its words."""
         measured = self.overlaps[name]
+        return None if measured is None else round(measured.best, 3)
+
+    def of_source(self, name: str) -> float | None:
+        """Return the overlap of a wording with the passages that its need was written from."""
+        measured = self.sources[name]
         return None if measured is None else round(measured.best, 3)
 
     def rows(self, query: str) -> Iterator[WordingRow]:
         """Yield all wordings of the query with this id."""
         for name, text in self.texts.items() if self.chosen else ():
-            yield WordingRow(query, name, plain_text(text), self.best(name))
+            yield WordingRow(query, name, plain_text(text), self.of_source(name))
 
 
-def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], labels: Labels) -> dict[str, Worded]:
+def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], labels: Labels) -> dict[str, _Worded]:
     """Return the wordings of each query by its key, measured against all passages that answer it."""
     pipeline, settings = job.pipeline, job.pipeline.generation.wording
     positive = {
@@ -374,20 +380,23 @@ def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], lab
         row.id: (row.title, row.text) for lineage in lineages for row in lineage.hard_negatives
     }
     texts |= store.passages_named(plan["corpus"], {id_ for ids in positive.values() for id_ in ids}, "t.title, t.text")
+
+    def measured(named: Mapping[str, str], ids: Iterable[str]) -> dict[str, Overlap | None]:
+        passages = [texts[id_] for id_ in dict.fromkeys(ids) if id_ in texts]
+        if pipeline.cross_lingual:
+            return dict.fromkeys(named)
+        return {name: overlap(text, passages, pipeline.language) for name, text in named.items()}
+
     worded = []
     for lineage in lineages:
-        passages = [texts[id_] for id_ in dict.fromkeys(positive[lineage.final.key]) if id_ in texts]
         named = lineage.wordings or {"": lineage.final.text}
-        measured = {
-            name: None if pipeline.cross_lingual else overlap(text, passages, pipeline.language)
-            for name, text in named.items()
-        }
-        worded.append(Worded(named, measured))
+        sources = [source.id for source in lineage.sources]
+        worded.append(_Worded(named, measured(named, positive[lineage.final.key]), measured(named, sources)))
     keys = [lineage.final.key for lineage in lineages]
     if pipeline.generation.method != "needs":
         return dict(zip(keys, worded, strict=True))
     target = None if named_queries(pipeline) is None else real_overlap(job, store, plan)
-    chosen = choose([{name: row.best(name) for name in row.texts} for row in worded], settings, keys, target)
+    chosen = choose([{name: row.of_source(name) for name in row.texts} for row in worded], settings, keys, target)
     return {key: replace(row, chosen=name) for key, row, name in zip(keys, worded, chosen, strict=True)}
 
 
@@ -396,7 +405,7 @@ def _query_rows(
     lineages: Sequence[Lineage],
     labels: Labels,
     held: HeldOut,
-    worded: Mapping[str, Worded],
+    worded: Mapping[str, _Worded],
     *,
     original: bool,
 ) -> Iterator[QueryRow]:

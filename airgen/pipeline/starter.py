@@ -29,6 +29,7 @@ from airgen.languages import SUPPORTED, language_name
 from airgen.registry import EXTRAS
 from airgen.settings import RELEVANCE
 from airgen.settings.llm import check_address, secret
+from airgen.settings.model_size import size_of
 from airgen.settings.spec import read_spec
 from airgen.text.escaping import one_line
 from airgen.text.token_counts import load_tokenizer
@@ -256,6 +257,7 @@ def _model_names(machine: Machine, language: str, llm: Mapping[str, Any], target
     return {
         "latent": "numba" in machine.packages,
         "llm": dict(llm),
+        "large": size_of(llm)[0] == "large",
         "depth": DEPTH,
         "depth_why": DEPTH_WHY,
         "splits": _flow({"dev": 1, "test": 4} if target >= ONE_SPLIT else {"test": 1}),

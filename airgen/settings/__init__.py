@@ -17,6 +17,7 @@ from airgen.languages import SUPPORTED
 from airgen.settings.base import FILE, SPEED, Language, Settings, load_yaml, refuse, validate
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
+    VOTES,
     ControlSettings,
     JudgeExample,
     JudgeSettings,
@@ -216,8 +217,12 @@ class Pipeline(Settings):
                     value = {**value, part: {**defaults, **given}}
         control, generation = value.get("control") or {}, value.get("generation") or {}
         needs = isinstance(generation, dict) and generation.get("method") == "needs"
-        if needs and value.get("relevance") != "subject" and isinstance(control, dict):
-            value = {**value, "control": (control := {"most_others": FEW, **control})}
+        if needs and isinstance(control, dict):
+            subject = value.get("relevance") == "subject"
+            # Votes give a query about a subject its many labels without a call; a judge reads only a few passages.
+            by_votes = {} if not subject or control.get("judge") else {"judge": {"kind": VOTES}}
+            control = {**({} if subject else {"most_others": FEW}), **by_votes, **control}
+            value = {**value, "control": control}
         if value.get("relevance") == "subject" and isinstance(control, dict):
             judge = control.get("judge") or {}
             if isinstance(judge, dict):

@@ -193,6 +193,11 @@ class GenerationSettings(Settings):
                 "remove prompts: small, multi_hop and candidates, or set method: paper",
             ),
             (
+                needs and (paper := sorted({"lengths", "styles", "rewrites", "meaning"} & self.model_fields_set)),
+                f"{', '.join(paper) if needs else ''}: belongs to method: paper; method: needs has no lengths or "
+                "styles: remove it",
+            ),
+            (
                 not needs and self.wording != WordingSettings(),
                 "wording needs method: needs, which words each need several times",
             ),

@@ -10,9 +10,9 @@ katakana are compared one by one, and words in Latin letters as wholes.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from airgen.text.near_duplicates import folded_words, stemmer
+from airgen.text.near_duplicates import stemmer
 from airgen.text.normal_form import normal_form
 from airgen.text.query_form import function_words
 
@@ -49,9 +49,13 @@ def _terms(text: str, language: str) -> frozenset[str]:
     if language in _BY_CHARACTER:
         found = _CHARACTERS.findall(normal_form("NFKC", text).casefold())
         return frozenset(found) - _EMPTY_CHARACTERS.get(language, frozenset())
-    small, stem = function_words(language), stemmer(language)
-    content = " ".join(word for word in folded_words(text, language) if word not in small)
-    return frozenset(stem(content))
+    return frozenset(stemmer(language)(text)) - _function_stems(language)
+
+
+@cache
+def _function_stems(language: str) -> frozenset[str]:
+    """Return the stems of function words. They are removed after stemming, which also parts l'aile."""
+    return frozenset(stemmer(language)(" ".join(sorted(function_words(language)))))
 
 
 def overlap(query: str, passages: Sequence[str | tuple[str, str]], language: str) -> Overlap | None:

@@ -297,18 +297,18 @@ class AgreementStudy:
         )
 
     def _people_overlaps(self, labels: Labels) -> NDArray[np.float64]:
-        """Return the overlap of each human query with the passages that people called relevant, in the order of the
-        scores."""
+        """Return the mean overlap of each human query with the passages that people called relevant, in the order of
+        the scores."""
         dataset, language = BeirDataset.open(self.collection), self.job.pipeline.language
         queries = dataset.queries(self.split)
         relevant = {query: {id_ for id_, label in row.items() if label > 0} for query, row in labels.items()}
         wanted = {id_ for ids in relevant.values() for id_ in ids}
         texts = {row.id: (row.title, row.text) for row in dataset.passages() if row.id in wanted}
         values = []
-        for query in sorted(relevant):
+        for query in relevant:
             passages = [texts[id_] for id_ in sorted(relevant[query]) if id_ in texts]
             measured = overlap(queries[query].text, passages, language) if query in queries else None
-            values.append(math.nan if measured is None else measured.best)
+            values.append(math.nan if measured is None else measured.mean)
         return np.array(values, np.float64)
 
     def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:

@@ -34,6 +34,7 @@ from airgen.steps.step import Problem
 from airgen.text.analysis import Encoder, analyser
 from airgen.text.escaping import distinct_names, json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+from airgen.text.overlap import content_terms
 from airgen.text.words import count_words
 
 Labels = dict[str, dict[str, str]]
@@ -138,8 +139,8 @@ class WordCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """Mean shares of a query's distinct stems, without stop words, that a passage contains, from 0 to 1.
+class MeanOverlap:
+    """Mean shares of a query's content words (`airgen.text.overlap`) that a passage contains, from 0 to 1.
 
     `positives` is for the query's relevant passages (their mean), over `queries` queries. `others` is for a relevant
     passage of another query, as a baseline. `original` and `rewritten` are for the passage from which the query was
@@ -184,7 +185,7 @@ class Profile:
     query_words: WordCounts
     passage_words: WordCounts
     length_classes: Mapping[str, int]
-    overlap: Overlap
+    overlap: MeanOverlap
     duplicates: Duplicates
     query_vocabulary: VocabularySize
     corpus_vocabulary: VocabularySize
@@ -314,9 +315,11 @@ def _lengths(counts: Sequence[int]) -> WordCounts:
 
 
 def stems_of(corpus: Corpus, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
-    """Return the distinct stems, without stop words, of these passages by id."""
-    stems, ids = analyser(corpus.language), {id_ for group in wanted for id_ in group}
-    return {id_: frozenset(stems(corpus.full_text(at))) for at, id_ in enumerate(corpus.ids) if id_ in ids}
+    """Return the content words of these passages by id, as stems; see `airgen.text.overlap`."""
+    ids = {id_ for group in wanted for id_ in group}
+    return {
+        id_: content_terms(corpus.full_text(at), corpus.language) for at, id_ in enumerate(corpus.ids) if id_ in ids
+    }
 
 
 def shared_stems(
@@ -325,13 +328,13 @@ def shared_stems(
     passages: Mapping[str, frozenset[str]],
     language: str,
 ) -> dict[str, list[float]]:
-    """Return {query: shares of its distinct stems that occur in each of its passages, 0 to 1}.
+    """Return {query: shares of its content words that occur in each of its passages, 0 to 1}.
 
-    Queries without stems, and queries without any passage in `passages`, are left out.
+    Queries without content words, and queries without any passage in `passages`, are left out.
     """
-    stems, shares = analyser(language), {}
+    shares = {}
     for key, ids in positives.items():
-        query_stems = frozenset(stems(queries[key].text)) if key in queries else frozenset[str]()
+        query_stems = content_terms(queries[key].text, language) if key in queries else frozenset[str]()
         known = [passages[id_] for id_ in ids if id_ in passages]
         if query_stems and known:
             shares[key] = [len(query_stems & passage) / len(query_stems) for passage in known]
@@ -344,7 +347,7 @@ def _overlap(
     lineage: Mapping[str, Mapping[str, Any]],
     terms: Mapping[str, frozenset[str]],
     language: str,
-) -> Overlap:
+) -> MeanOverlap:
     own = shared_stems(queries, positives, terms, language)
     # The order of an exported dataset is random, so the next query's passage can represent any other query's.
     keys = list(own)
@@ -357,7 +360,7 @@ def _overlap(
     source = {key: [row["positive"]] for key, row in written.items()}
     original, rewritten = (shared_stems(texts, source, terms, language) for texts in (before, queries))
     pairs = original.keys() & rewritten.keys()
-    return Overlap(
+    return MeanOverlap(
         queries=len(own),
         positives=_mean(own.values()),
         others=_mean(shared_stems(queries, others, terms, language).values()),
