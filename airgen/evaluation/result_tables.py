@@ -12,7 +12,7 @@ import numpy as np
 
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
-from airgen.evaluation.wordings import by_wording
+from airgen.evaluation.wordings import by_wording, nearness_line
 from airgen.json_values import write_json
 from airgen.retrievers.model_facts import shown_name
 from airgen.study import Column, P, Plain, Study, Table, columns, span, write_lines
@@ -251,6 +251,8 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
         lines.append("the generated hard negatives are left out for all systems")
     if (worded := by_wording(results)) is not None:
         lines.append(worded.sentence)
+    elif results and (near := nearness_line(results[0])):
+        lines.append(near)
     return [one_line(line) for line in lines]
 
 

@@ -7,7 +7,7 @@ The wordings share the labels of their query, so they cost no label and no LLM c
 those of the split.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -19,8 +19,9 @@ from airgen.dataset.beir import BeirQuery, Qrels
 from airgen.dataset.content import OVERLAP, WORDING, WORDINGS_FILE
 from airgen.evaluation.breakdown import OVERLAP_BINS, overlap_class
 from airgen.evaluation.dataset_split import DatasetSplit
+from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.result import Paths, Result, all_scores, load_result
-from airgen.evaluation.significance import bootstrap_interval, compare
+from airgen.evaluation.significance import compare
 from airgen.evaluation.verdict import FEWEST
 from airgen.keys import content_key, file_sha256
 from airgen.retrievers.indexed_corpus import Corpus
@@ -251,6 +252,28 @@ def wordings_of(result: Result) -> Result | None:
     """Return the result of a system on the wordings, or None if there is none for this version of the dataset."""
     beside = load_result(Paths.of(result.paths.run.parent / FOLDER, result.name))
     return beside if beside is not None and beside.about.get("base") == result.about.get("digest") else None
+
+
+def mean_overlap(queries: Iterable[BeirQuery]) -> float | None:
+    """Return the mean overlap in the metadata of queries, or None if they have none."""
+    known = [value for query in queries if isinstance(value := query.metadata.get(OVERLAP), int | float)]
+    return float(np.mean(known)) if known else None
+
+
+NEAR = 0.75
+"""A mean overlap from which lexical systems may be over-rated. On eight collections, that of people's queries is .28 to
+.75 (docs/notes/agreement.md)."""
+
+
+def nearness_line(result: Result) -> str:
+    """Return a line if the queries of a dataset with one wording share most of their words with their passages."""
+    shared = result.about.get("overlap")
+    if not isinstance(shared, float) or shared < NEAR or wordings_of(result) is not None:
+        return ""
+    return (
+        f"its queries share {shared:.0%} of their content words with the passages that answer them: lexical systems "
+        "are over-rated if your users word things differently (airgen study diversity DATASET --real LOG compares)"
+    )
 
 
 def about_wordings(split: WordingsSplit) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.dataset.content import FunnelStep, ModelUse
+from airgen.dataset.content import OVERLAP, WORDING, FunnelStep, ModelUse
 from airgen.dataset.human_labels import NOTE, note_text
 from airgen.errors import AirgenError
 from airgen.json_values import DAMAGE, plain, read_json
@@ -183,10 +183,12 @@ def _of_queries(source: ReportSource) -> dict[str, Counter[str]]:
     """Return {attribute: {value: queries}} for published queries, including the attribute `split`."""
     counts: dict[str, Counter[str]] = {}
     for key, query in source.queries.items():
-        for name in (*ATTRIBUTES, "hops", "language", "domain"):
+        for name in (*ATTRIBUTES, "hops", "language", "domain", WORDING):
             value = query.metadata.get(name)
             if isinstance(value, str | int) and value != "":
                 counts.setdefault(name, Counter())[str(value)] += 1
+        if isinstance(share := query.metadata.get(OVERLAP), int | float):
+            counts.setdefault(OVERLAP, Counter())[overlap_class(share)] += 1
         if split := source.split_of.get(key):
             counts.setdefault("split", Counter())[split] += 1
     return counts
@@ -217,6 +219,7 @@ def _coverage(counts_of: Mapping[str, Counter[str]], source: ReportSource) -> li
         wanted = {value: ratio / total for value, ratio in asked.items() if ratio}
         order = {value: at for at, value in enumerate(asked)}
         values = sorted({*counts, *wanted}, key=lambda value: (order.get(value, len(order)), -counts[value], value))
+        values = sorted(values) if name == OVERLAP else values  # a histogram
         if len(values) > 1 and len(values) <= 40:
             rows = [{"value": value, "queries": counts[value], "asked": wanted.get(value)} for value in values]
             shown.append({"attribute": name, "values": rows})

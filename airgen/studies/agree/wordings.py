@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.evaluation.breakdown import OVERLAP_BINS, overlap_class
-from airgen.evaluation.significance import Interval
+from airgen.evaluation.intervals import Interval
 from airgen.generation.wording import nearest
 from airgen.settings.generation import WORDINGS
 from airgen.studies.agree.rankings import Correlation, Matrix, Side, correlate
