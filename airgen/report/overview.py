@@ -16,6 +16,7 @@ import numpy as np
 from airgen.dataset.content import OVERLAP, WORDING, FunnelStep, ModelUse
 from airgen.dataset.human_labels import NOTE, note_text
 from airgen.errors import AirgenError
+from airgen.evaluation.breakdown import overlap_class
 from airgen.json_values import DAMAGE, plain, read_json
 from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
