@@ -54,11 +54,11 @@ class WordingSettings(Settings):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        given = self.model_fields_set
+        drawn = self.ratios != {name: type(self).model_fields[name].default for name in WORDINGS}
         refuse(
             (self.overlap is not None and self.like is not None, "overlap: cannot be combined with like: remove one"),
             (
-                given & {"overlap", "like"} and given & set(WORDINGS),
+                drawn and (self.overlap is not None or self.like is not None),
                 "a ratio of wordings cannot be combined with overlap or like: remove one of them",
             ),
             (sum(self.ratios.values()) <= 0, "at least one wording must have a ratio above 0"),
@@ -180,7 +180,12 @@ class GenerationSettings(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         long = self.method == "needs" or self.lengths.get("10to20") or self.lengths.get("ge20")
-        needs = self.method == "needs"
+        needs, fields = self.method == "needs", type(self).model_fields
+        papers = [
+            name
+            for name in ("lengths", "styles", "rewrites", "meaning")
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        ]
         refuse(
             (
                 self.types.get("claim") and not long,
@@ -193,9 +198,8 @@ class GenerationSettings(Settings):
                 "remove prompts: small, multi_hop and candidates, or set method: paper",
             ),
             (
-                needs and (paper := sorted({"lengths", "styles", "rewrites", "meaning"} & self.model_fields_set)),
-                f"{', '.join(paper) if needs else ''}: belongs to method: paper; method: needs has no lengths or "
-                "styles: remove it",
+                needs and bool(papers),
+                f"{', '.join(papers)}: belongs to method: paper; method: needs has no lengths or styles: remove it",
             ),
             (
                 not needs and self.wording != WordingSettings(),

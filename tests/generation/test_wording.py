@@ -41,12 +41,12 @@ def test_a_ratio_draws_by_key_and_keeps_to_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"method": "needs", "wording": {"plain": 1, "overlap": 0.5}}, "cannot be combined with overlap or like"),
+        ({"method": "needs", "wording": {"lay": 1, "overlap": 0.5}}, "cannot be combined with overlap or like"),
         ({"method": "needs", "wording": {"overlap": 0.5, "like": "log.csv"}}, "cannot be combined with like"),
         ({"method": "needs", "wording": {"plain": 0}}, "at least one wording"),
         ({"method": "needs", "wording": {"overlap": 1.5}}, "less than or equal to 1"),
         ({"wording": {"lay": 1}}, "wording needs method: needs"),
-        ({"method": "needs", "rewrites": 2}, "rewrites: belongs to method: paper"),
+        ({"method": "needs", "rewrites": 1}, "rewrites: belongs to method: paper"),
         ({"method": "needs", "styles": {"formal": 1}, "lengths": {"lt5": 1}}, "lengths, styles: belongs"),
         ({"method": "needs", "prompts": "small"}, "prompts of its own for large models"),
         ({"method": "needs", "candidates": 3}, "one draft per query"),

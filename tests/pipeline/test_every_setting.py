@@ -54,6 +54,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "generation.variants": {"character": "small/character"},
     },
     "scenario": {"generation.scenarios": 2},
+    "need": {"generation.method": "needs"},
     "query": {
         "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
         "generation.information": {"overall": 1}, "generation.rewrites": 0, "generation.max_copied_words": 2,
@@ -84,7 +85,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "prelabel:1": {"control.rerankers": ["bm25"]},
     "decision": {
         "relevance": "subject",
-        "control.thresholds.hard_negative": 2, "control.thresholds.other": 3,
+        "control.thresholds.hard_negative": 2, "control.thresholds.other": 3, "control.most_others": 0,
     },
     "mined_negative": {"generation.negatives": "generated"},
     "dataset": {
@@ -94,13 +95,17 @@ CHANGES: dict[str, dict[str, Any]] = {
         "export.splits": {"dev": 1, "test": 1}, "export.exact": True,
         "export.licence": "CC0-1.0", "export.ids": "original", "export.version": "9.9",
     },
+    "wording": {  # like "dataset", but one at a time
+        "generation.wording.plain": 0, "generation.wording.terms": 5, "generation.wording.lay": 5,
+        "generation.wording.described": 5, "generation.wording.overlap": 0.1, "generation.wording.like": "examples.txt",
+    },
 }  # fmt: skip
 VALUES = {path: value for fields in CHANGES.values() for path, value in fields.items()}
 STAGES = {path: stage for stage, fields in CHANGES.items() for path in fields}
 # What quality control and the export do is run for every field; of generation, a field for each stage, and those that
 # have rows of their own.
-ALONE = ("judgment", "recall", "prelabel:1", "decision", "mined_negative", "dataset")
-CONTROL = [path for stage in ALONE[:-1] for path in CHANGES[stage]]
+ALONE = ("judgment", "recall", "prelabel:1", "decision", "mined_negative", "dataset", "wording")
+CONTROL = [path for stage in ALONE[:-2] for path in CHANGES[stage]]
 COMPARED = ["control.judge.kind", "target", "control.rerankers", "control.thresholds.other", "generation.negatives"]
 COMPARED += ["task", "corpus", "generation.multi_hop", "generation.scenarios", "generation.rewrites"]
 COMPARED += ["generation.candidates", "generation.answers", "queries"]
@@ -112,6 +117,11 @@ WITH: dict[str, dict[str, Any]] = {
     "control.recall.pools_only": {"control.pools": ["bm25"]},
     "generation.examples": {"generation.rewrites": 0},
     "generation.one_call": {"generation.prompts": "small"},
+    **{
+        f"generation.wording.{field}": {"generation.method": "needs"}
+        for field in ("terms", "lay", "described", "overlap", "like")
+    },
+    "generation.wording.plain": {"generation.method": "needs", "generation.wording.lay": 1},
     "compute.address": {"compute.kind": "ray"}, "compute.gpus_per_worker": {"compute.kind": "ray"},
     "control.judge.prompt": {"control.judge.kind": "yes-no"},
     "control.judge.threshold": {"control.judge.kind": "yes-no"},
@@ -282,6 +292,13 @@ def test_every_field_of_the_export_at_once(world: World, tmp_path: Path) -> None
     shutil.copytree(before.folder / "generated", tmp_path / "new")
     assert world.data(values, tmp_path / "went-on") == world.data(values, tmp_path / "new")
     assert first_changed(before.plan, world.plan(values, tmp_path / "went-on")) is None
+
+
+@pytest.mark.parametrize("path", CHANGES["wording"])
+def test_another_wording_changes_the_dataset_alone(path: str, world: World, tmp_path: Path) -> None:
+    values = world.beside(path)
+    before, after = (world.job(each, tmp_path) for each in (values, changed(values, {path: VALUES[path]})))
+    assert before.identity != after.identity and before.fingerprints == after.fingerprints
 
 
 @pytest.mark.parametrize("path", [path for path in CONTROL if path not in COMPARED])
