@@ -47,7 +47,7 @@ NUMBERS: dict[str, tuple[Callable[[], object], object]] = {
     "A.3: thresholds of 20 and 10": (
         lambda: (QA.control.thresholds.hard_negative, QA.control.thresholds.other), (20, 10),
     ),
-    "A.3: four levels": (lambda: QA.control.judge.kind, "levels"),
+    "A.3: four levels": (lambda: QA.control.judge.kind, "paper"),
     "A.4: dev and test, 1:4": (lambda: QA.export.splits, {"dev": 1, "test": 4}),
     "A.4: a Long-Doc dataset is one split": (lambda: LONG.export.splits, {"test": 1}),
     "B.2: the licence of the generated data": (lambda: QA.export.licence, "CC-BY-NC-SA-4.0"),
