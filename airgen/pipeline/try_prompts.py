@@ -9,6 +9,7 @@ from typing import Any
 
 from airgen.corpus import prepare
 from airgen.errors import UsageError
+from airgen.generation.flow import NEEDS
 from airgen.generation.query_checks import query_problem
 from airgen.generation.query_pattern import form_pattern
 from airgen.languages import language_name
@@ -41,7 +42,7 @@ def stand_ins(job: Job, passage: Passage, name: str = "") -> dict[str, Any]:
     values: dict[str, Any] = {"language_name": language_name(job.pipeline.language), "document": document}
     if name.rpartition("/")[2] in QUERY_PROMPTS:
         values["language_name"] = asked_language(job.pipeline)
-    for stage in job.flow.every:
+    for stage in (*NEEDS, *job.flow.every):  # a prompt of the other method can be tried, too
         values |= stage.stand_in(job.pipeline, passage)
     return values
 
