@@ -192,7 +192,7 @@ _DOUBTS = {
     "pages_taken_as_sections": "its hits are pages, each of which counts for the best of its sections by the labels: "
     "compare it with other systems of pages",
     "scores_taken_as_distances": "its scores rise from the first hit to the last, so the smallest is taken as the best "
-    "(`best: largest` or `smallest` says it)",
+    "(if that is wrong, set `best` to largest)",
     "queries_with_equal_scores": "all hits of all queries have the same score, so their order is meaningless",
 }
 """The caveats about a figure, by the note of a run."""

@@ -26,6 +26,7 @@ from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.filtered_search import search_within
 from airgen.evaluation.measures import check_common
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
+from airgen.evaluation.returned_hits import ReturnedHits, best_first
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.search_service import HttpSystem, SearchService
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
@@ -143,15 +144,15 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
             raise DatasetError(f"{service.unknown}, and neither is any other hit: {service.advice}")
         return finished
     if isinstance(options, FunctionSystem):
-        search = load_function(system.kind, options.settings, system.folder)
-        return _own(OwnSearch(search, context.ids, f"system {system.name}", context.corpus), context, system)
+        return _own(load_function(system.kind, options.settings, system.folder), context, system)
     if isinstance(options, OwnSystem):
         loaded = options.found(system.folder)
         if isinstance(loaded, Mapping):
-            return _existing_run(run_from_dict(loaded), {"family": "run"}, f"system {system.name}", context)
+            about = {"family": "run"}
+            return _existing_run(run_from_dict(loaded), about, f"system {system.name}", context, options)
         if isinstance(loaded, Component):
             return _searched(loaded, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
-        return _own(OwnSearch(loaded, context.ids, f"system {system.name}", context.corpus), context, system)
+        return _own(loaded, context, system)
     if isinstance(options, RerankSystem):
         first = _Lookup(options.first, context)
         second = RerankedRetriever(first, options.reranker, top=options.top, folder=system.folder)
@@ -315,15 +316,19 @@ def _sum(parts: Sequence[Any]) -> Any:
 def _from_file(options: RunSystem, folder: Path, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
     about = {"family": "run file", "file": Path(name).name}
-    return _existing_run(read_run(folder / name), about, name, context, level=options.level)
+    return _existing_run(read_run(folder / name), about, name, context, options)
 
 
 def _existing_run(
-    run: Run, description: Mapping[str, Any], where: str, context: RunContext, *, level: str = "passage"
+    run: Run, description: Mapping[str, Any], where: str, context: RunContext, options: RunSystem | OwnSystem
 ) -> FinishedRun:
-    """Return an existing run with the dataset's ids. Raises DatasetError if none of its passages is in the dataset."""
+    """Return an existing run with the dataset's ids and larger scores for better hits.
+
+    Raises DatasetError if none of its passages is in the dataset.
+    """
+    run = best_first(run, options.best)
     known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
-    if (pages := context.pages(level)) is not None:
+    if (pages := context.pages(options.level)) is not None:
         run, advice = _to_sections(run, pages, context.queries), pages.advice
         notes["pages_taken_as_sections"] = sum(key in known for key in run.passage_ids)
     else:
@@ -338,12 +343,21 @@ def _existing_run(
             f"{where}: none of its passages, such as {run.passage_ids[0][:100]!r}, is in the dataset "
             f"{context.dataset}: {advice}"
         )
+    notes |= _equal_scores(run)
     return FinishedRun(run, description, Costs(), {k: v for k, v in notes.items() if v})
 
 
-def _own(search: OwnSearch, context: RunContext, system: SystemSettings) -> FinishedRun:
-    if takes_corpus(search.own):  # it reads the corpus at each call, so no single query is timed
+def _own_search(own: Any, context: RunContext, system: SystemSettings) -> OwnSearch:
+    options = system.options
+    assert isinstance(options, FunctionSystem | OwnSystem)
+    returned = ReturnedHits(context.ids, context.pages(options.level), options.best)
+    return OwnSearch(own, returned, f"system {system.name}", context.corpus)
+
+
+def _own(own: Any, context: RunContext, system: SystemSettings) -> FinishedRun:
+    if takes_corpus(own):  # it reads the corpus at each call, so no single query is timed
         context = replace(context, timed=False)
+    search = _own_search(own, context, system)
     return _outside(lambda queries: search.search(queries, context.top, context.filters), context, system)
 
 
@@ -354,7 +368,8 @@ def rehearse(system: SystemSettings, context: RunContext) -> None:
     if isinstance(options, OwnSystem):
         search = options.found(system.folder)
         if not isinstance(search, Mapping | Component) and not takes_corpus(search):
-            OwnSearch(search, context.ids, f"system {system.name}", context.corpus).search(sample, min(10, context.top))
+            with guarded(f"system {system.name}"):
+                _own_search(search, context, system).search(sample, min(10, context.top))
         for part in _own_parts(search):
             _try(part, sample)
     elif isinstance(options, RerankSystem) and isinstance(options.reranker, Spec) and options.reranker.kind == PYTHON:
@@ -399,7 +414,8 @@ def _outside(ask: Any, context: RunContext, system: SystemSettings, single: Any 
     wanted = single is not None and context.timed
     taken = np.array(single_latencies(single, texts, most=20)) if wanted else np.zeros(0)
     description = {"family": system.kind, **system.settings}
-    return FinishedRun(run_from_dict(results), description, _speed(taken, batch_ms), dict(notes))
+    run = run_from_dict(results)
+    return FinishedRun(run, description, _speed(taken, batch_ms), {**notes, **_equal_scores(run)})
 
 
 def _worker(

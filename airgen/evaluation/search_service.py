@@ -3,10 +3,9 @@
 Responses are untrusted: anything malformed, such as a score that is not a number, raises an error that names the query.
 """
 
-import itertools
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +16,8 @@ from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.result import without_secrets
-from airgen.evaluation.user_search import Results, finite_score
+from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits
+from airgen.evaluation.user_search import finite_score
 from airgen.http import HttpFailure, JsonClient
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import KEY, SPEED
@@ -25,7 +25,6 @@ from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.spec import Part, build
 
 _LONGEST_ID = 4096  # characters
-_RISING_PAIRS = 4  # pairs of hits whose scores all rise; by chance, this happens with one service in sixteen
 _PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 
 
@@ -37,8 +36,7 @@ class HttpSystem(ServiceAccess):
             object. If neither body nor url contains `{query}` or `{vector}`, `query_field` and `size_field` are added.
         hits_path: Dotted path to the list of hits. A hit may be just an id.
         id_path, score_path: Dotted paths within a hit. Without `score_path`, hits are ranked by their order.
-        best: Which score is best: `smallest` for distances. With `auto`, it is the largest, unless scores increase from
-            the first hit to the last in all responses; it is then the smallest, and a message says so.
+        best: Which score is best (`airgen.evaluation.returned_hits.Best`).
         oversample: Factor by which to request more hits.
         id_pattern: Regular expression whose first group is the passage's id in the service's id ("^(.+)#" for a service
             that stores chunks). The best hit of a passage counts.
@@ -56,7 +54,7 @@ class HttpSystem(ServiceAccess):
     hits_path: str = "hits"
     id_path: str = "id"
     score_path: str | None = "score"
-    best: Literal["auto", "largest", "smallest"] = "auto"
+    best: Best = "auto"
     id_pattern: str | None = None
     level: Literal["passage", "document"] = "passage"
     unknown_ids: Literal["error", "skip"] = "skip"
@@ -101,10 +99,9 @@ class SearchService:
     """A client for a search service. `ids` (or `pages` for hits that are pages) maps the ids of hits."""
 
     def __init__(self, options: HttpSystem, ids: IdLookup, pages: PageLookup | None = None) -> None:
-        self._options, self._ids, self._pages = options, ids, pages
-        self.advice = pages.advice if pages else ids.advice
-        self.unknown = ""  # a description of the first hit that is not in the dataset
-        self.distances = options.best == "smallest"
+        self._options, self._returned = options, ReturnedHits(ids, pages, options.best)
+        self._repeated = "joined_hits" if options.id_pattern or pages else "repeated_hits"
+        self.advice = self._returned.advice
         self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
 
     @cached_property
@@ -128,49 +125,28 @@ class SearchService:
         if without and len(without) == len(answers):
             raise without[0]
         counts = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
-        lists = [hits for hits in answers if not isinstance(hits, _NoHits)]
-        if self._options.best == "auto":
-            self.distances = self.distances or _all_rise([[score for _, score in hits] for hits in lists])
-        sign = -1.0 if self.distances else 1.0
-        counts["scores_taken_as_distances"] = len(lists) if self.distances and self._options.best == "auto" else 0
-        results: Results = {key: {} for key in queries}
-        for (key, text), hits in zip(sent, answers, strict=True):
-            if not isinstance(hits, _NoHits):
-                scored = [(id_, sign * score) for id_, score in hits]
-                results[key] = self._passages(key, text, scored, k=k, counts=counts)
-        return results, +counts
+        returned = {key: hits for (key, _), hits in zip(sent, answers, strict=True) if not isinstance(hits, _NoHits)}
+        results, irregular = self._returned.results(queries, returned, k, self._repeated)
+        if self.unknown and self._options.unknown_ids == "error":
+            raise DatasetError(f"{self.unknown}: {self.advice}")
+        return results, +(counts + irregular)
+
+    @property
+    def unknown(self) -> str:
+        """Return a description of the first hit that is not in the dataset, or "" if there is none."""
+        if self._returned.unknown is None:
+            return ""
+        query_id, id_ = self._returned.unknown
+        return (
+            f"{self._where(query_id)}: the service answered with the id {id_[:100]!r}, which is not in the dataset "
+            "(never in its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's "
+            "id)"
+        )
 
     def _where(self, query_id: str) -> str:
         return f"{without_secrets(self._options.url)}: query {query_id!r}"
 
-    def _passages(
-        self, query_id: str, text: str, hits: list[tuple[str, float]], *, k: int, counts: Counter[str]
-    ) -> dict[str, float]:
-        scores: dict[str, float] = {}
-        for id_, score in sorted(hits, key=lambda hit: -hit[1]):  # stable: equal scores keep the service's order
-            passage = self._ids.find(id_)
-            if self._pages is not None:
-                page = self._pages.find(id_) or (self._pages.find(passage) if passage else None)
-                passage = self._pages.best(page, query_id, text) if page else None
-                counts["pages_taken_as_sections"] += passage is not None
-            if passage is None:
-                where = self._where(query_id)
-                self.unknown = self.unknown or (
-                    f"{where}: the service answered with the id {id_[:100]!r}, which is not in the dataset (never in "
-                    "its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's id)"
-                )
-                if self._options.unknown_ids == "error":
-                    raise DatasetError(f"{self.unknown}: {self.advice}")
-                counts["unknown_passages"] += 1
-            elif passage in scores:
-                counts["joined_hits" if self._options.id_pattern or self._pages else "repeated_hits"] += 1
-            elif len(scores) < k:
-                scores[passage] = score
-        return scores
-
-    def _hits(
-        self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None
-    ) -> "list[tuple[str, float]] | _NoHits":
+    def _hits(self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> "Hits | _NoHits":
         options, where = self._options, self._where(query_id)
         try:
             value = self._answer(text, k * options.oversample, wanted)
@@ -191,7 +167,7 @@ class SearchService:
             score: object = -float(rank)
             if options.score_path and not bare:
                 score = _follow(hit, options.score_path, where, "score_path")
-            hits.append((self._matched(id_, where), finite_score(score, where)))
+            hits.append(([self._matched(id_, where)], finite_score(score, where)))
         return hits
 
     def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
@@ -224,14 +200,6 @@ class SearchService:
         if not match or match[1] is None:
             raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {id_[:100]!r}")
         return str(match[1])
-
-
-def _all_rise(lists: Sequence[Sequence[float]]) -> bool:
-    """Return whether scores increase from the first hit to the last in all of several responses."""
-    long = [scores for scores in lists if len(set(scores)) > 1]
-    pairs = sum(len(scores) - 1 for scores in long)
-    rise = all(before <= after for scores in long for before, after in itertools.pairwise(scores))
-    return pairs >= _RISING_PAIRS and rise
 
 
 class _NoHits(DatasetError):

@@ -21,6 +21,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, Validation
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
+from airgen.evaluation.returned_hits import Best
 from airgen.evaluation.search_service import HttpSystem
 from airgen.evaluation.user_search import OwnSystem, is_retriever_class
 from airgen.guard import guarded
@@ -41,10 +42,12 @@ class RunSystem(Settings):
     """Settings of an existing TREC run file. `{dataset}` and `{split}` in the path are filled in.
 
     Attributes:
+        best: Which score is best (`airgen.evaluation.returned_hits.Best`).
         level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
     """
 
     path: Annotated[str, FILE]
+    best: Best = "auto"
     level: Literal["passage", "document"] = "passage"
 
 
@@ -63,9 +66,17 @@ class FuseSystem(FusionSettings):
 
 
 class FunctionSystem(Settings):
-    """Settings of a function `search(queries, k)`. `settings` are its further arguments."""
+    """Settings of a function `search(queries, k)`.
+
+    Attributes:
+        settings: Further arguments of the function.
+        best: Which score is best (`airgen.evaluation.returned_hits.Best`).
+        level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
+    """
 
     settings: dict[str, Any] = Field(default={})
+    best: Best = "auto"
+    level: Literal["passage", "document"] = "passage"
 
 
 _OWN: dict[str, type[Settings]] = {

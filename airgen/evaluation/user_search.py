@@ -4,8 +4,9 @@
 
 A function takes (queries, k) and returns a list with the hits of each query. A function whose first parameter is
 `query`, `text` or `question`, or that has no other parameter, is called with a single query. A hit is a passage id,
-(id, score), or an object with an id; {id: score} holds all hits of a query. A parameter `filters` receives the filter
-of each query, and `filter` the filter of the single query.
+(id, score), or an object with an id; {id: score} holds all hits of a query. FAISS's pair of arrays, (distances,
+indices), is understood too. The first hit of a list is the best, and scores may be distances. A parameter `filters`
+receives the filter of each query, and `filter` the filter of the single query.
 
 A Retriever for the air-benchmark package is called with ({passage id: {"text": ...}}, {query id: text}), and returns
 {query id: {passage id: score}}. It is recognised by its parameter names, `corpus` and `queries`.
@@ -14,23 +15,21 @@ Results are untrusted: anything malformed, such as a score that is not a number,
 """
 
 import inspect
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays
 from airgen.exact_arithmetic import finite_number
 from airgen.registry import resolve
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
 from airgen.user_functions import foreign, parameters, required, takes
 
-Results = dict[str, dict[str, float]]
 Filters = Mapping[str, Mapping[str, Any]]
 
 MOST_HITS = "hits_at_most_for_a_query"
@@ -43,7 +42,15 @@ _SCORES = ("score", "_score", "similarity", "relevance_score")
 
 
 class OwnSystem(OwnSettings):
-    """Settings of a function, retriever or run from Python: `kind: python`."""
+    """Settings of a function, retriever or run from Python: `kind: python`.
+
+    Attributes:
+        best: Which score is best (`airgen.evaluation.returned_hits.Best`).
+        level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
+    """
+
+    best: Best = "auto"
+    level: Literal["passage", "document"] = "passage"
 
 
 def finite_score(score: object, where: str) -> float:
@@ -54,9 +61,10 @@ def finite_score(score: object, where: str) -> float:
 
 
 def short(value: object) -> str:
-    """Return a short `repr` of an external value, whose own `repr` may fail, as for a number of 5,000 digits."""
+    """Return a short `repr` of an external value on one line. Its own `repr` may fail, as for a number of 5,000
+    digits."""
     try:
-        words = repr(value)
+        words = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001
         return f"of type {type(value).__name__}"
     return words if len(words) <= 60 else f"{words[:60]}..."
@@ -75,10 +83,10 @@ def takes_corpus(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class OwnSearch:
-    """A user's search over `corpus`, with the mapping of its ids to the dataset's. `where` prefixes its errors."""
+    """A user's search over `corpus`. `where` prefixes its errors, and `returned` finds the passages of its hits."""
 
     own: Any
-    ids: IdLookup
+    returned: ReturnedHits
     where: str
     corpus: Corpus
 
@@ -113,28 +121,16 @@ class OwnSearch:
             DatasetError: A result has an unexpected form, or none of the hits is in the dataset.
         """
         answers = self._answers(queries, k, filters or {})
-        counts: Counter[str] = Counter()
-        results: Results = {}
-        unknown = ""
-        for query_id, hits in zip(queries, answers, strict=True):
-            place = f"{self.where}: query {query_id!r}"
-            scores: dict[str, float] = {}
-            for candidates, score in _hits(hits, place):
-                passage = next(filter(None, map(self.ids.find, candidates)), None)
-                if passage is None:
-                    counts["unknown_passages"] += 1
-                    unknown = unknown or candidates[0]
-                elif score > scores.get(passage, -math.inf):
-                    scores[passage] = score
-            best = sorted(scores, key=lambda key: (-scores[key], key))[:k]
-            results[query_id] = {key: scores[key] for key in best}
+        places = [f"{self.where}: query {query_id!r}" for query_id in queries]
+        listed = {key: _hits(hits, at) for key, hits, at in zip(queries, answers, places, strict=True)}
+        results, counts = self.returned.results(queries, listed, k)
         most = max(map(len, results.values()), default=0)
-        if counts and not most:
+        if self.returned.unknown and not most:
             raise DatasetError(
-                f"{self.where}: none of its {counts['unknown_passages']:,} hits, such as {unknown[:100]!r}, is in the "
-                f"dataset: {self.ids.advice}"
+                f"{self.where}: none of its {counts['unknown_passages']:,} hits, such as "
+                f"{self.returned.unknown[1][:100]!r}, is in the dataset: {self.returned.advice}"
             )
-        if most and most < min(k, len(self.ids)):
+        if most and most < min(k, len(self.corpus)):
             counts[MOST_HITS] = most
         return results, counts
 
@@ -154,6 +150,8 @@ class OwnSearch:
         call = partial(function, texts, k, **options) if takes_k else partial(function, texts, **options)
         answer = foreign(call, self.where, DatasetError)
         answer = answer.tolist() if hasattr(answer, "tolist") else answer
+        if (pair := paired_arrays(answer, ndim=2)) is not None and len(pair[0]) == len(queries):
+            return [hits_of(scores, ids) for scores, ids in zip(*pair, strict=True)]
         if not isinstance(answer, list | tuple) or len(answer) != len(queries):
             size = f" of {len(answer)}" if isinstance(answer, list | tuple) else ""
             raise DatasetError(
@@ -196,13 +194,15 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
     return getattr(function, "__annotations__", {}).get(name)
 
 
-def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
-    """Yield (possible ids, score) for each hit of a query, best first."""
+def _hits(hits: Any, place: str) -> Hits:
+    """Return the hits of a query. Raises DatasetError for anything else."""
     wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
+    if (pair := paired_arrays(hits, ndim=1)) is not None:
+        hits = hits_of(*pair)
     if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
         raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
-    listed = list(hits.items() if isinstance(hits, Mapping) else hits)
-    for rank, hit in enumerate(listed):
+    listed = []
+    for rank, hit in enumerate(hits.items() if isinstance(hits, Mapping) else hits):
         score: object = None
         if isinstance(hit, list | tuple):
             if len(hit) != 2:
@@ -210,19 +210,21 @@ def _hits(hits: Any, place: str) -> Iterator[tuple[list[str], float]]:
             hit, score = hit
         candidates = _candidates(hit)
         if not candidates:
-            embeds = "; for an embedding function, pass airgen.Dense(function)" if isinstance(hit, float) else ""
-            raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}{embeds}")
+            embeds = isinstance(hit, float) or hasattr(hit, "dtype")
+            hint = "; for an embedding function, pass airgen.Dense(function)" if embeds else ""
+            raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}{hint}")
         if score is None:
             score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
-        yield candidates, -float(rank) if score is None else finite_score(score, place)
+        listed.append((candidates, -float(rank) if score is None else finite_score(score, place)))
+    return listed
 
 
 def _candidates(hit: Any) -> list[str]:
     """Return possible passage ids in a hit, most likely first."""
     if isinstance(hit, str | int) and not isinstance(hit, bool):
         return [str(hit)]
-    if hasattr(hit, "item") and not hasattr(hit, "metadata"):  # a number of numpy
-        return [str(hit.item())]
+    if hasattr(hit, "dtype") and hasattr(hit, "item"):  # a number of numpy or torch
+        return _candidates(hit.item()) if getattr(hit, "ndim", 0) == 0 else []
     inner = _part(hit, "node") or hit
     metadata = _part(inner, "metadata") or {}
     values = [_part(inner, name) for name in _IDS]

@@ -111,6 +111,9 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
                 **given,
                 **({"name": name} if name else {}),
             }
+        if "kind" in given and not is_run(given):  # a function, retriever or run with settings, such as `best`
+            own = _settings(called, given["kind"])
+            return {**own, **{key: setting for key, setting in given.items() if key != "kind"}, "name": own["name"]}
         if (hosted := hosted_embedder(given)) is not None:
             return {"name": called or _plain(str(hosted["model"])), "kind": "dense", "embedder": dict(given)}
         if not is_run(given):

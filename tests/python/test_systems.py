@@ -48,6 +48,54 @@ def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path
     assert {round(one.score, 9) for one in results} == {1.0}
 
 
+@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+def test_distances_count_as_distances_at_every_entrance(made: Bench, here: Path) -> None:
+    """The relevant passages are nearest, and the smallest score is theirs."""
+    others = list(made.corpus)[:20]
+    run = {
+        key: {
+            passage: 0.1 + rank for rank, passage in enumerate([*hits, *(each for each in others if each not in hits)])
+        }
+        for key, hits in perfect(made).items()
+    }
+    by_text = {made.queries[key]: hits for key, hits in run.items()}
+    lines = [f"{query} Q0 {key} 0 {score} near" for query, hits in run.items() for key, score in hits.items()]
+    Path("near.run").write_text("\n".join(lines))
+
+    def single(query: str) -> list[tuple[str, float]]:
+        return list(by_text.get(query, {}).items())
+
+    def batch(queries: list[str], k: int) -> list[list[tuple[str, float]]]:
+        return [single(query)[:k] for query in queries]
+
+    systems = {
+        "single": single, "batch": batch, "run": run, "file": "near.run",
+        "mapping": lambda query: by_text.get(query, {}),
+        "said": {"kind": single, "best": "smallest"}, "said-run": {"kind": run, "best": "smallest"},
+    }  # fmt: skip
+    results = airgen.evaluate(made, systems, quiet=True)
+    assert {result.name: round(result.score, 9) for result in results} == dict.fromkeys(systems, 1.0)
+    for result in results:
+        guessed = not result.name.startswith("said")
+        assert (f"{result.name}: its scores rise from the first hit to the last" in str(results)) == guessed
+    (wrong,) = airgen.evaluate(made, {"wrong": {"kind": single, "best": "largest"}}, quiet=True)
+    assert wrong.score < 1
+
+
+def test_faiss_arrays_are_hits_for_two_queries_too(made: Bench, here: Path) -> None:
+    run = perfect(made)
+    by_text = {made.queries[key]: next(iter(hits)) for key, hits in run.items()}
+
+    def pair(queries: list[str], k: int) -> tuple[Any, Any]:
+        ids = np.array([[by_text.get(query, "p0")] for query in queries])
+        return np.zeros(ids.shape, np.float32), ids
+
+    (result,) = airgen.evaluate(made, {"pair": pair}, metrics="RR@10", quiet=True)
+    assert result.score == 1.0
+    with pytest.raises(AirgenError, match=r"\(passage id, score\), .* is needed, not array"):
+        airgen.evaluate(made, {"scores": lambda queries, k: (np.ones((2, 3)), np.ones((2, 3)))}, quiet=True)
+
+
 def bag(texts: list[str]) -> list[list[float]]:
     """Counts of letters."""
     return [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]

@@ -1,0 +1,148 @@
+"""What becomes of the hits that a search outside airgen returns: a service, a function, a retriever or a run.
+
+    results, counts = ReturnedHits(ids, best="auto").results(queries, {"q1": [(["p3"], 0.2), (["p1"], 0.5)]}, k=10)
+
+Scores may be distances, of which the smallest is best. Ids may be those of pages, or of passages outside the dataset.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.document_level import PageLookup
+from airgen.evaluation.run import Run
+
+Results = dict[str, dict[str, float]]
+Best = Literal["auto", "largest", "smallest"]
+"""Which score is best: `smallest` for distances. With `auto`, it is the largest, unless scores rise from the first hit
+to the last for all queries; it is then the smallest, and a message says so."""
+Hits = Sequence[tuple[Sequence[str], float]]
+"""The hits of a query as returned, best first: (possible ids, most likely first; score)."""
+
+DISTANCES = "scores_taken_as_distances"
+"""The note of a search whose smallest scores were taken as the best, and of how many queries."""
+
+_RISING_PAIRS = 4  # pairs of neighbours whose scores rise; by chance, this happens with one search in sixteen
+
+
+class ReturnedHits:
+    """Converts returned hits to results with the passages of a dataset.
+
+    Args:
+        ids: Lookup of passages.
+        pages: Lookup of pages, for hits that are pages.
+        best: Which score is best.
+
+    Attributes:
+        distances: Whether the smallest score is best, as far as known.
+        unknown: The query and the id of the first hit that is not in the dataset.
+    """
+
+    def __init__(self, ids: IdLookup, pages: PageLookup | None = None, best: Best = "auto") -> None:
+        self._ids, self._pages, self._best = ids, pages, best
+        self.advice = pages.advice if pages else ids.advice
+        self.distances = best == "smallest"
+        self.unknown: tuple[str, str] | None = None
+
+    def results(
+        self, queries: Mapping[str, str], returned: Mapping[str, Hits], k: int, repeated: str = "repeated_hits"
+    ) -> tuple[Results, Counter[str]]:
+        """Return {query id: {passage id: score}} for every query, with larger scores for better hits, and the counts
+        of irregularities.
+
+        Equal scores keep the order in which they were returned, and the best hit on a passage counts.
+
+        Args:
+            queries: Texts by query id.
+            returned: Hits by query id. A query that is absent has no hits.
+            k: Maximum number of hits per query.
+            repeated: The name under which further hits on a passage are counted.
+        """
+        if self._best == "auto" and not self.distances:
+            scores = [score for hits in returned.values() for _, score in hits]
+            self.distances = scores_rise(scores, [len(hits) for hits in returned.values()])
+        sign = -1.0 if self.distances else 1.0
+        counts = Counter({DISTANCES: len(returned) if self.distances and self._best == "auto" else 0})
+        results: Results = {key: {} for key in queries}
+        for query, hits in returned.items():
+            passages = results[query]
+            for ids, score in sorted(hits, key=lambda hit: -sign * hit[1]):  # stable
+                passage = self._passage(query, queries[query], ids)
+                if passage is None:
+                    self.unknown = self.unknown or (query, ids[0])
+                    counts["unknown_passages"] += 1
+                elif passage in passages:
+                    counts[repeated] += 1
+                elif len(passages) < k:
+                    passages[passage] = sign * score
+                counts["pages_taken_as_sections"] += passage is not None and self._pages is not None
+        return results, +counts
+
+    def _passage(self, query: str, text: str, ids: Sequence[str]) -> str | None:
+        passages = filter(None, map(self._ids.find, ids))
+        if self._pages is None:
+            return next(passages, None)
+        page = next(filter(None, map(self._pages.find, [*ids, *passages])), None)
+        return self._pages.best(page, query, text) if page else None
+
+
+def best_first(run: Run, best: Best) -> Run:
+    """Return a run with larger scores for better hits, as everything else expects.
+
+    Args:
+        run: A run as it was written or passed, with hits in the original order.
+        best: Which score is best.
+    """
+    distances = best == "smallest" or (best == "auto" and scores_rise(run.scores, run.lengths))
+    if not distances:
+        return run
+    notes = {key: count for key, count in run.notes.items() if key != "unsorted_queries"}
+    return replace(run, scores=-run.scores, notes={**notes, **({DISTANCES: len(run)} if best == "auto" else {})})
+
+
+def scores_rise(scores: ArrayLike, lengths: ArrayLike) -> bool:
+    """Return whether scores never fall from the first hit of a query to its last, and rise too often for chance.
+
+    Args:
+        scores: Scores of all queries, one query after another.
+        lengths: Number of hits of each query.
+    """
+    values: NDArray[np.float64] = np.asarray(scores, np.float64)
+    queries = np.repeat(np.arange(np.size(lengths)), np.asarray(lengths, np.int64))
+    steps = np.diff(values)[queries[1:] == queries[:-1]]
+    return bool(np.all(steps >= 0)) and int(np.sum(steps > 0)) >= _RISING_PAIRS
+
+
+def paired_arrays(value: object, ndim: int) -> tuple[NDArray[np.float64], NDArray[np.generic]] | None:
+    """Return (scores, ids) for the pair that FAISS, hnswlib and scikit-learn return for all hits, or None.
+
+    Args:
+        value: (distances, indices), or (indices, distances): floating-point numbers, and integers or texts.
+        ndim: 2 for the hits of several queries, (queries, hits), and 1 for those of a single query.
+    """
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        return None
+    try:
+        first, second = (np.asarray(part) for part in value)
+    except (ValueError, TypeError, RuntimeError):  # rows of unequal lengths, tensors on a GPU
+        return None
+    if ndim == 1 and first.ndim == second.ndim == 2 and len(first) == len(second) == 1:
+        first, second = first[0], second[0]
+    if first.shape != second.shape or first.ndim != ndim:
+        return None
+    for scores, ids in ((first, second), (second, first)):
+        if scores.dtype.kind == "f" and ids.dtype.kind in "iuU":
+            return scores.astype(np.float64), ids
+    return None
+
+
+def hits_of(scores: NDArray[np.float64], ids: NDArray[np.generic]) -> list[tuple[str, float]]:
+    """Return the hits of a query in `paired_arrays`, without FAISS's -1 and hnswlib's NaN for fewer hits than asked."""
+    pairs = zip(ids.tolist(), scores.tolist(), strict=True)
+    return [(str(id_), score) for id_, score in pairs if id_ != -1 and not math.isnan(score)]
