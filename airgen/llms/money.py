@@ -117,11 +117,16 @@ def price_in(overrides: Mapping[str, Mapping[str, float]], model: str) -> Price 
     return Price(values["input"], values.get("cached", values["input"]), values["output"])
 
 
-def unknown_price(model: str) -> str:
-    """Return the message for a model whose price is unknown, with what to do and the closest known model name."""
+def priced_models() -> set[str]:
+    """Return the names of all models with a published price."""
     from genai_prices.data import providers
 
-    known = sorted({entry.id for provider in providers for entry in provider.models} - {model})
+    return {entry.id for provider in providers for entry in provider.models}
+
+
+def unknown_price(model: str) -> str:
+    """Return the message for a model whose price is unknown, with what to do and the closest known model name."""
+    known = sorted(priced_models() - {model})
     return (
         f"price unknown for model {model!r}{meant(model, known, 0.8)}: write it in the pipeline "
         f"as llm.prices: {{{model!r}: {{input: 0.0, output: 0.0}}}} (US dollars per million tokens)"

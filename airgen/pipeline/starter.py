@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from airgen import models
 from airgen.corpus.survey import Survey
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
-from airgen.registry import EXTRAS
+from airgen.llms.money import price, priced_models
+from airgen.registry import EXTRAS, REGISTRY, meant
 from airgen.settings import RELEVANCE
 from airgen.settings.llm import check_address, secret
 from airgen.settings.model_size import size_of
@@ -48,6 +49,8 @@ ETTIN = "cross-encoder/ettin-reranker"  # English re-rankers on the Hub by size 
 _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
+_OPENAI = re.compile(r"(gpt|chatgpt|codex|o\d|ft:)", re.IGNORECASE)  # how the names of OpenAI's models begin
+_ADDRESS = re.compile(r"[\w+.-]*://|//|localhost\b|(\d{1,3}\.){3}\d|[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)+/", re.IGNORECASE)
 FILES = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
 _PACKAGES = (
     "torch",
@@ -134,13 +137,42 @@ def to_install(survey: Survey, machine: Machine, llm: Mapping[str, Any]) -> list
     return commands
 
 
+def openai_model(where: str, name: str, others: Iterable[str] = ()) -> str:
+    """Return the name of a model of OpenAI, to which texts may then be sent.
+
+    Args:
+        where: The argument or option that has this value.
+        name: The value.
+        others: Names, other than those of LLMs, that the user may have meant.
+
+    Raises:
+        UsageError: It is an address, another maker's model, or a misspelt name, so the user has not chosen OpenAI.
+    """
+    server = "--llm http://ADDRESS/v1 --model NAME"
+    if not where.startswith("--"):
+        server = "{'model': NAME, 'base_url': 'http://ADDRESS/v1'}"
+    if _ADDRESS.match(name):
+        raise UsageError(f"{where}: the address of a server needs the name of a model on it: {server}")
+    known = {*others, *(key for key, model in models.catalogue().items() if model.kind == "gguf")}
+    near = meant(name, [*known, *REGISTRY["backend"]], 0.75)
+    if not near and _OPENAI.match(name) and price(name) is None:
+        near = meant(name, filter(_OPENAI.match, priced_models()), 0.85)
+    if near or not _OPENAI.match(name):
+        raise UsageError(
+            f"{where}: no model is named {name!r}{near}: for a model of OpenAI, write {f'openai:{name}'!r} (or "
+            f"'anthropic:', 'gemini:'); for a server, {server}"
+        )
+    return name
+
+
 def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
     """Return the settings of an LLM chosen by the user.
 
     Args:
-        named: The address of a server, a model in airgen's catalogue, a GGUF file, or an OpenAI model.
+        named: The address of a server, a model in airgen's catalogue, a GGUF file, or an OpenAI model. A name may begin
+            with its maker, `openai:`, `anthropic:` or `gemini:`.
         model: The name of the model on the server.
-    Raises: UsageError if an address has no model, or contains a key.
+    Raises: UsageError if an address has no model, or contains a key, or if a name is unknown.
     """
     if re.match(r"https?://", named):
         if not model:
@@ -157,7 +189,11 @@ def chosen_llm(named: str, model: str = "") -> dict[str, Any]:
         raise UsageError(f"--llm {named}: is not an LLM ({catalogued.purpose})")
     if catalogued is not None or named.endswith(".gguf"):
         return {"backend": "embedded", "model": named, "temperature": 0.7, "max_tokens": 512}
-    return {"backend": "openai", "model": named, "api_key_env": KEY, "concurrency": 32, "budget_usd": 2.0}
+    backend, _, model = named.partition(":")
+    if backend in ("anthropic", "gemini") and model:
+        return {"backend": backend, "model": model, "concurrency": 32, "budget_usd": 2.0}
+    model = model if backend == "openai" and model else openai_model("--llm", named)
+    return {"backend": "openai", "model": model, "api_key_env": KEY, "concurrency": 32, "budget_usd": 2.0}
 
 
 def starter_files(

@@ -7,7 +7,7 @@ Settings that are not given have the values that `airgen init` would write for t
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.models import catalogue
 from airgen.paths import RUNS
 from airgen.pipeline.job import Job
-from airgen.pipeline.starter import Machine, pipeline_defaults
+from airgen.pipeline.starter import KEY, Machine, openai_model, pipeline_defaults
 from airgen.pipeline.starter import name_of as name_of_folder
 from airgen.python.corpus import Corpus, corpus_of
 from airgen.python.systems import systems_of
@@ -167,26 +167,40 @@ def plain_settings(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def llm_settings(given: Any) -> dict[str, Any] | None:
+def llm_settings(given: Any, where: str = "llm", others: Iterable[str] = ()) -> dict[str, Any] | None:
     """Return the `llm` setting for a model's name, a mapping of settings, or a function of messages; None for None.
 
     A name may begin with a backend: "anthropic:claude-...", "embedded:...". A model in the catalogue runs on this
-    machine.
+    machine. A mapping without `backend` names a server (`base_url`), or else a model by its name.
+
+    Args:
+        given: The value of the argument.
+        where: The argument.
+        others: Names, other than those of LLMs, that the argument accepts.
+
+    Raises:
+        UsageError: A name is an address, or that of no known model.
     """
     if given is None:
         return None
     if isinstance(given, Mapping):
-        return {str(key): value for key, value in given.items()}
+        settings = {str(key): value for key, value in given.items()}
+        if "backend" in settings:
+            return settings
+        if "base_url" in settings or not isinstance(settings.get("model"), str):
+            return {"backend": "openai", **settings}
+        named_model = llm_settings(settings.pop("model"), where) or {}
+        return {**named_model, **settings}
     if isinstance(given, str):
         backend, mark, model = given.partition(":")
         if mark and backend in REGISTRY["backend"]:
-            return {"backend": backend, "model": model}
+            return {"backend": backend, "model": model, **({"api_key_env": KEY} if backend == "openai" else {})}
         if given in REGISTRY["backend"] and given not in ("openai", PYTHON):
             return {"backend": given} if given == "scripted" else {"backend": given, "model": given}
-        if given in catalogue():
+        if given in catalogue() or given.endswith(".gguf"):
             return {"backend": "embedded", "model": given, "temperature": 0.7, "max_tokens": 512}
-        return {"backend": "openai", "model": given, "api_key_env": "OPENAI_API_KEY"}
-    return _function("llm", given, "python", "a function of messages, [{'role': ..., 'content': ...}]", most=1)
+        return {"backend": "openai", "model": openai_model(where, given, others), "api_key_env": KEY}
+    return _function(where, given, "python", "a function of messages, [{'role': ..., 'content': ...}]", most=1)
 
 
 def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> dict[str, Any]:
@@ -208,14 +222,17 @@ def judge_settings(given: Any, relevance: str = "answer") -> Any:
     pairs."""
     if isinstance(given, Mapping):
         settings = {str(key): value for key, value in given.items()}
-        return {**settings, "llm": llm_settings(settings["llm"])} if "llm" in settings else settings
+        if "llm" not in settings and settings.keys() & {"model", "base_url", "backend"}:
+            return {"llm": llm_settings(settings, "judge")}  # the mapping that `llm` takes
+        return {**settings, "llm": llm_settings(settings["llm"], "judge")} if "llm" in settings else settings
+    kinds = {VOTES, *REGISTRY["judge"]}
     if isinstance(given, str):
-        return {"kind": given} if given == VOTES or given in REGISTRY["judge"] else {"llm": llm_settings(given)}
+        return {"kind": given} if given in kinds else {"llm": llm_settings(given, "judge", kinds)}
     inner = given.value if isinstance(given, Function) else given
     if callable(inner) and len(required(inner)) >= 2:
         wanted = "a function of (query, passages)"
         return {"kind": PYTHON, "llm": _function("judge", given, "python-judge", wanted, most=2)}
-    return {"llm": llm_settings(given)}
+    return {"llm": llm_settings(given, "judge")}
 
 
 def part_settings(part: str, given: Any) -> Any:

@@ -11,6 +11,7 @@ from rows_maker import LEXICAL, PLAIN, corpus, rows
 
 import airgen
 from airgen.errors import AirgenError, LlmError, SettingsError, UsageError
+from airgen.python.recipe import make_recipe
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -94,6 +95,48 @@ def test_an_estimate_pays_nothing(here: Path) -> None:
     assert found.usd and found.calls > 50 and found.tokens > found.calls
     assert any("OPENAI_API_KEY" in line for line in found.problems) and not Path("runs").exists()
     assert {"stage", "model", "calls", "tokens", "USD"} == set(found.to_pandas().columns)
+
+
+NOT_OPENAI = {
+    "address": ("http://localhost:11434/v1", "address of a server needs the name of a model on it: {'model': NAME"),
+    "host": ("localhost:11434/v1", "address of a server needs"),
+    "domain": ("https://llm.example/v1", "address of a server needs"),
+    "local model": ("qwen2.5-coder-1.5", r"did you mean 'qwen2\.5-coder-1\.5b'\?"),
+    "misspelt": ("gpt-4o-minni", r"did you mean 'gpt-4o-mini'\?"),
+    "other maker": ("claude-opus-9", "no model is named 'claude-opus-9': for a model of OpenAI, write"),
+    "in a mapping": ({"model": "http://localhost:11434/v1"}, "address of a server needs"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_OPENAI)
+@pytest.mark.parametrize("argument", ["llm", "judge"])
+def test_nothing_goes_to_openai_that_names_another(
+    argument: str, case: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    given, words = NOT_OPENAI[case]
+    with pytest.raises(UsageError, match=f"^{argument}: .*{words}"):
+        airgen.estimate(corpus(), n=5, measure=False, **{"llm": "scripted", argument: given})
+
+
+def test_a_judge_is_not_taken_for_a_model(here: Path) -> None:
+    with pytest.raises(UsageError, match=r"judge: no model is named 'vote' \(did you mean 'votes'\?\)"):
+        airgen.estimate(corpus(), n=5, llm="scripted", judge="vote", measure=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({"model": "m", "base_url": "http://h/v1"}, {"backend": "openai", "model": "m", "base_url": "http://h/v1"}),
+        ({"model": "gpt-4o-mini", "temperature": 0}, {"backend": "openai", "model": "gpt-4o-mini", "temperature": 0,
+                                                      "api_key_env": "OPENAI_API_KEY"}),
+        ("openai:mine-7", {"backend": "openai", "model": "mine-7", "api_key_env": "OPENAI_API_KEY"}),
+        ("anthropic:claude-opus-9", {"backend": "anthropic", "model": "claude-opus-9"}),
+    ],
+)  # fmt: skip
+def test_what_names_an_llm(given: Any, settings: dict[str, Any], here: Path) -> None:
+    recipe = make_recipe(corpus(), n=5, llm=given, judge=given)
+    assert recipe.values["llm"] == settings and recipe.values["control"]["judge"]["llm"] == settings
 
 
 def test_it_runs_under_a_running_loop(here: Path) -> None:
