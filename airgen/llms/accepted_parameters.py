@@ -8,11 +8,14 @@
 A refused request is not billed, so each lesson costs one short round trip per model. Only what has an alternative is
 learnt: a parameter that merely shapes the answer is omitted, a strict format is replaced by a looser one, and a system
 message is moved to the first user message. Everything else remains an error with the server's message.
+
+No list of phrases covers every server. Where the words are unknown, the backend tries the alternatives
+(`Dialect.alternatives_to`), and what makes the server accept the request is learnt (`Dialect.adopt`).
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -51,10 +54,25 @@ _FORMAT = re.compile(
     r"output_(?:config|format)|response_(?:json_)?schema|response_?mime_?type|responseJsonSchema",
     re.IGNORECASE,
 )
+_PERHAPS_FORMAT = re.compile(rf"{_FORMAT.pattern}|\bschema\b|json[ _-]?mode|additional_?properties", re.IGNORECASE)
 _SYSTEM = re.compile(r"\bsystem\b|\bdeveloper\b", re.IGNORECASE)
+_SYSTEM_MESSAGE = re.compile(
+    r"\b(?:system|developer)\W?[ _-]?(?:role|message|prompt|instruction)|\brole\b", re.IGNORECASE
+)
+_NO_PARAMETER = re.compile(
+    r"api[ _-]?key|quota|billing|credit|balance|moderation|flagged|inappropriate|inspection|safety|"
+    r"content[ _](?:filter|policy)",
+    re.IGNORECASE,
+)
 _TOO_LONG = re.compile(r"max_(?:completion_|output_)?tokens|context|maximum", re.IGNORECASE)
 _TOO_MANY = re.compile(r"too (?:large|many|long)|exceed|at most|greater|maximum|reduce", re.IGNORECASE)
 _MOST_ALTERNATIVES = re.compile(r"(?:max|most|than|below|to|<=?)\D{0,20}(\d{1,3})\b", re.IGNORECASE)
+
+
+_FEW_ALTERNATIVES = 5  # log-probabilities per token that most servers with a limit allow
+
+Concession = tuple[str, Any]
+"""An alternative to a part of a request: the attribute of `Dialect`, and its new value (for `dropped`, one name)."""
 
 
 def most_output(request: Request) -> int:
@@ -119,21 +137,16 @@ class Dialect:
 
         Returns None if nothing can be learnt, so that the refusal is final.
         """
+        message = message.lower()
         if "max_completion_tokens" in message and "max_tokens" in sent and not _TOO_MANY.search(message):
             return self._set("limit", "max_completion_tokens", "accepts max_completion_tokens instead of max_tokens")
         form = sent.get("response_format")
         if form and "response_format" not in self.extra and _FORMAT.search(message):
             place = FORMATS.index(form["type"]) + 1 if form.get("type") in FORMATS else len(FORMATS) - 1
-            effect = {
-                "json_object": "gets a JSON object without a schema",
-                "none": "gets no JSON format, only the prompt",
-            }
-            return self._set(
-                "form", max(place, self.form), f"does not take {form.get('type')}: it {effect[FORMATS[place]]}"
-            )
+            return self._loosen(form, place)
         roles = {part["role"] for part in sent["messages"]}
         if "system" in roles and "role" in message and (_SYSTEM.search(message) or "alternate" in message):
-            return self._set("system", False, "takes no system message: it goes into the first user message")
+            return self._move_system_message()
         if "top_logprobs" in sent and "logprobs" in message:
             numbers = map(int, _MOST_ALTERNATIVES.findall(message))
             fewer = [number for number in numbers if 0 < number < sent["top_logprobs"]]
@@ -146,14 +159,51 @@ class Dialect:
             return None
         # "temperature and top_p cannot both be specified": one of them is enough.
         refused = named[-1:] if "both" in message else named
-        refused += ["top_logprobs"] if "logprobs" in refused else []
-        new = [name for name in refused if name not in self.dropped]
-        self.dropped += new
-        return (
-            f"does not take {', '.join(f'{name}={sent[name]!r}' for name in new if name in sent)}: left out"
-            if new
-            else ""
-        )
+        return self._drop(refused, sent)
+
+    def alternatives_to(self, sent: Mapping[str, Any], message: str) -> tuple[list[Concession], list[Concession]]:
+        """Return the possible concessions for a refusal of `sent`: those for what the message names, in its order, and
+        all."""
+        places: dict[Concession, int | None] = {}
+        form = (sent.get("response_format") or {}).get("type")
+        if form in FORMATS and "response_format" not in self.extra:
+            place = _place(_PERHAPS_FORMAT.search(message))
+            places |= {("form", looser): place for looser in range(FORMATS.index(form) + 1, len(FORMATS))}
+        if any(part["role"] == "system" for part in sent["messages"]):
+            places["system", False] = _place(_SYSTEM_MESSAGE.search(message))
+        for name in _OPTIONAL:
+            if name not in sent or name in self.extra or (name == "top_logprobs" and "logprobs" in sent):
+                continue
+            place = _place(_named(message, name))
+            if name == "logprobs" and "top_logprobs" in sent and "top_logprobs" not in self.extra:
+                count = _named(message, "top_logprobs")
+                place = place if count is None else count.start()
+                stated = {int(number) for number in re.findall(r"\b\d{1,3}\b", message)} if count else set()
+                fewer = {number for number in stated | {_FEW_ALTERNATIVES} if 0 < number < sent["top_logprobs"]}
+                places |= {("alternatives", number): place for number in sorted(fewer, reverse=True)}
+            places["dropped", name] = place
+        named = [concession for concession, place in places.items() if place is not None]
+        return sorted(named, key=lambda concession: places[concession] or 0), list(places)
+
+    def with_concessions(self, concessions: Iterable[Concession]) -> "Dialect":
+        """Return a copy that makes these concessions."""
+        copy = replace(self, dropped=list(self.dropped))
+        copy.adopt(concessions, {})
+        return copy
+
+    def adopt(self, concessions: Iterable[Concession], sent: Mapping[str, Any]) -> list[str]:
+        """Make these concessions from now on. Returns lines for the user. `sent` is the request without them."""
+        concessions = list(concessions)
+        dropped = [value for name, value in concessions if name == "dropped"]
+        lines = []
+        for name, value in {name: value for name, value in concessions if name != "dropped"}.items():
+            if name == "form":
+                lines.append(self._loosen(sent.get("response_format") or {}, value))
+            elif name == "system":
+                lines.append(self._move_system_message())
+            elif "logprobs" not in dropped:
+                lines.append(self._set(name, value, f"returns at most {value} alternatives per token"))
+        return [line for line in (*lines, self._drop(dropped, sent)) if line]
 
     def cut_off(self, request: Request, reply: Reply) -> bool:
         """Learn from an answer how much the model thinks. Returns True if thinking used up the tokens and the room was
@@ -169,6 +219,21 @@ class Dialect:
             return False
         self.room = max(self.room, min(2 * request.room, MOST_ROOM))
         return self.room > request.room
+
+    def _loosen(self, form: Mapping[str, Any], place: int) -> str:
+        effect = {"json_object": "gets a JSON object without a schema", "none": "gets no JSON format, only the prompt"}
+        place = max(place, self.form)
+        return self._set("form", place, f"does not take {form.get('type')}: it {effect[FORMATS[place]]}")
+
+    def _move_system_message(self) -> str:
+        return self._set("system", False, "takes no system message: it goes into the first user message")
+
+    def _drop(self, names: Iterable[str], sent: Mapping[str, Any]) -> str:
+        names = [*names, "top_logprobs"] if "logprobs" in names else names
+        new = [name for name in dict.fromkeys(names) if name not in self.dropped]
+        self.dropped += new
+        left_out = ", ".join(f"{name}={sent[name]!r}" for name in new if name in sent)
+        return f"does not take {left_out}: left out" if left_out else ""
 
     def _set(self, name: str, value: Any, words: str) -> str:
         if getattr(self, name) == value:
@@ -201,12 +266,25 @@ def too_much(message: str, room: int) -> bool:
     return room > 0 and bool(_TOO_LONG.search(message) and _TOO_MANY.search(message))
 
 
+def perhaps_for_a_parameter(message: str) -> bool:
+    """Return False for a refusal that is about the key, the quota or the content."""
+    return not _NO_PARAMETER.search(message)
+
+
 def _names(message: str, name: str) -> bool:
+    return _named(message, name) is not None
+
+
+def _named(message: str, name: str) -> re.Match[str] | None:
+    """Find a parameter's name in any case, including camel case."""
     if name in _QUOTED:
-        return bool(
-            re.search(rf"['\"`]{name}['\"`]|\b{name} (?:sequences?|param|is)|param\w*:? {name}\b", message, re.I)
-        )
-    return bool(re.search(rf"(?<![A-Za-z_]){name}(?![A-Za-z_])", message))
+        return re.search(rf"['\"`]{name}['\"`]|\b{name} (?:sequences?|param|is)|param\w*:? {name}\b", message, re.I)
+    spelled = name.replace("_", "[_ -]?")
+    return re.search(rf"(?<![A-Za-z_]){spelled}(?![A-Za-z_])", message, re.I)
+
+
+def _place(match: re.Match[str] | None) -> int | None:
+    return match.start() if match else None
 
 
 def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -6,6 +6,9 @@ Requests are collected until the engine knows that no more can come, and are the
 saved before the next one begins, and a batch has its local name as metadata, so if the process is killed between
 submitting a batch and recording it, the next process finds the batch in the server's list. Requests that expired or
 failed are returned to the engine as temporary failures, so the next batch contains only those.
+
+Where an account allows only so many enqueued tokens or requests, a batch that is too large is refused at no cost. Its
+requests are then divided among smaller batches, which are sent one after the other. The limit is kept on disk.
 """
 
 import asyncio
@@ -18,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airgen.errors import AirgenError, LlmError, Stopped
+from airgen.errors import AirgenError, LlmError, Stopped, StoreError, disk_error
+from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.llms.accepted_parameters import Dialect, LearningBackend
 from airgen.llms.base import CallFailed, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
@@ -37,6 +41,17 @@ MAX_BATCH_SECONDS = 26 * 3600.0  # the 24 hours that a batch may take, plus time
 MAX_TRIES = 8  # attempts per step before the run stops
 MAX_PAGES = 1_000  # pages of the server's list of batches
 BATCH_REQUESTS, MAX_BYTES = 50_000, 190_000_000  # OpenAI's limits per file
+BYTES_PER_TOKEN = 3  # of a line of a file; most texts have more, so that a file has fewer tokens than estimated
+LIMITS = "limits.json"  # what a server accepts per batch
+_TOO_LARGE = re.compile(
+    r"token_?limit|enqueued|batch_?(?:queue|size)?_?limit|too[_ ]?many[_ ](?:tasks|requests in|lines)|"
+    r"(?:batch|file)\b.{0,40}too[_ ]large|file_too_large|"
+    r"(?:number of|maximum|max|limit of) (?:\w+ )?(?:tasks|requests|lines)",
+    re.IGNORECASE,
+)
+_ENQUEUED = re.compile(r"enqueued|token_?limit_?exceeded", re.IGNORECASE)
+_OF_REQUESTS = re.compile(r"\b(?:tasks|requests|lines)\b", re.IGNORECASE)
+_STATED = re.compile(r"(?:limit|at most|equal to|maximum|max|up to|exceeds?)\D{0,40}(\d[\d,._']*)", re.IGNORECASE)
 _KEY_SEARCH_BYTES = 1 << 16  # bytes of an oversized line that are searched for its key
 
 T = TypeVar("T")
@@ -71,6 +86,9 @@ class BatchBackend(LearningBackend):
         self._undelivered: dict[str, tuple[BatchFile, set[str]]] = {}  # fetched batches, and keys not asked for yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._recovered = self._left = False
+        self._limits = self._read_limits()
+        self._turn = asyncio.Lock()  # where there is a limit, one batch at a time
+        self._under_way = self._pauses = 0
 
     async def send(self, request: Request) -> Reply:
         """Return the answer once the batch with the request has ended. Raises Retry, Refused or LlmError."""
@@ -144,14 +162,72 @@ class BatchBackend(LearningBackend):
 
     def _collect(self, key: str, request: Request) -> None:
         """Add a request to the next batch, and submit the batch if its file is full."""
-        line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self.dialect.body(request)}
-        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        if self._unsent_bytes + len(data) > MAX_BYTES:
+        data = self._line(key, request)
+        most = min(MAX_BYTES, self._limits.get("tokens", MAX_BYTES) * BYTES_PER_TOKEN)
+        if self._unsent_bytes + len(data) > most:
             self.send_collected()
         self._unsent[key] = data
         self._unsent_bytes += len(data)
-        if len(self._unsent) >= BATCH_REQUESTS:
+        if len(self._unsent) >= min(BATCH_REQUESTS, self._limits.get("requests", BATCH_REQUESTS)):
             self.send_collected()
+
+    def _line(self, key: str, request: Request) -> bytes:
+        line = {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": self.dialect.body(request)}
+        return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+    def _size(self, batch: BatchFile) -> int:
+        """Return the bytes of the requests of a batch, as far as they are asked for again."""
+        return sum(len(self._line(key, self._asked[key][0])) for key in batch.keys & self._asked.keys())
+
+    def _read_limits(self) -> dict[str, int]:
+        try:
+            kept = read_json(self._folder / LIMITS)
+        except DAMAGE:  # nothing is known, or it is learnt again
+            return {}
+        return {name: kept[name] for name in ("tokens", "requests") if type(kept.get(name)) is int and kept[name] > 0}
+
+    async def _divide(self, batch: BatchFile, size: int, message: str) -> None:
+        """Learn from the refusal of a batch of `size` bytes that it was too large, and send its requests in smaller
+        batches.
+
+        Where the batch was far below the limit that the server states, other batches of the account use it up, so the
+        requests are sent again after a pause.
+        """
+        where, count = self._endpoint.where, len(batch.keys)
+        of_requests = bool(_OF_REQUESTS.search(message)) and "token" not in message.lower()
+        name, used = ("requests", count) if of_requests else ("tokens", size // BYTES_PER_TOKEN)
+        match = _STATED.search(message)
+        stated = int(re.sub(r"\D", "", match[1])[:15]) if match else 0
+        if 2 * used <= stated and self._pauses < MAX_TRIES:
+            self._pauses += 1
+            self.say(f"{where} takes no batch now ({message}): the {count:,} requests are sent again later")
+            await asyncio.sleep(min(POLL_SECONDS * 2**self._pauses, 60 * POLL_SECONDS))
+        elif count == 1 or 2 * used <= stated:
+            raise LlmError(
+                f"{where} refuses a batch of {count:,} requests ({message}): if other batches of this account are in "
+                "progress, run the same command again when they have ended"
+            )
+        else:
+            limit = stated if 0 < stated < used else max(1, used // 2)
+            self._limits[name] = min(limit, self._limits.get(name, limit))
+            try:
+                write_json(self._folder / LIMITS, self._limits)
+            except OSError as error:
+                raise disk_error(error, StoreError) from error
+            self.say(
+                f"{where} refuses a batch of {count:,} requests ({message}): from now on, at most "
+                f"{self._limits[name]:,} {name} per batch, one after the other"
+            )
+        for key in batch.keys:
+            if self._submitted.get(key) is batch:
+                del self._submitted[key]
+        if self._left:  # the next process sends them
+            return
+        for key in sorted(batch.keys & self._asked.keys() - self._submitted.keys()):
+            request, future = self._asked[key]
+            if not future.done():
+                self._collect(key, request)
+        self.send_collected()
 
     def send_collected(self) -> None:
         """Submit the collected requests as one batch."""
@@ -182,14 +258,12 @@ class BatchBackend(LearningBackend):
         """Upload, submit, wait and fetch, starting from the batch's state, then deliver each outcome."""
         outcomes: Mapping[str, Reply | AirgenError]
         try:
-            if requests:
-                await self._upload(batch, requests)
-            if batch.state["state"] == "uploaded":
-                await self._create(batch)
-            if batch.state["state"] == "done":  # no caller needed it
-                outcomes = dict.fromkeys(batch.keys, Retry("batch_lost"))
-            else:
-                outcomes = await self._fetch(batch, await self._wait(batch))
+            try:
+                outcomes = await self._in_turn(batch, requests)
+            except TooLarge as refusal:
+                batch.note(state="done")
+                await self._divide(batch, len(requests) or self._size(batch), str(refusal))
+                return
         except Retry as error:
             problem = LlmError(
                 f"{self._endpoint.where} does not answer ({error}): batch {batch.name} is kept; run the same command "
@@ -216,6 +290,28 @@ class BatchBackend(LearningBackend):
                 del self._submitted[key]
             if current or isinstance(outcome, Reply):
                 self._deliver(key, outcome)
+
+    async def _in_turn(self, batch: BatchFile, requests: bytes) -> Mapping[str, Reply | AirgenError]:
+        """Take all steps of a batch, once no other is under way if the server has a limit."""
+        if not (self._limits and requests):
+            return await self._steps(batch, requests)
+        async with self._turn:
+            while self._under_way:
+                await asyncio.sleep(POLL_SECONDS)
+            return await self._steps(batch, requests)
+
+    async def _steps(self, batch: BatchFile, requests: bytes) -> Mapping[str, Reply | AirgenError]:
+        self._under_way += 1
+        try:
+            if requests:
+                await self._upload(batch, requests)
+            if batch.state["state"] == "uploaded":
+                await self._create(batch)
+            if batch.state["state"] == "done":  # no caller needed it
+                return dict.fromkeys(batch.keys, Retry("batch_lost"))
+            return await self._fetch(batch, await self._wait(batch))
+        finally:
+            self._under_way -= 1
 
     def _deliver(self, key: str, outcome: Reply | AirgenError) -> None:
         request, future = self._asked.pop(key, (None, None))
@@ -307,8 +403,12 @@ class BatchBackend(LearningBackend):
     async def _fetch(self, batch: BatchFile, ended: Mapping[str, Any]) -> dict[str, Reply | AirgenError]:
         """Return the outcome of each request. A request without a result is a temporary failure."""
         if ended["status"] == "failed":
+            words, code = _reason(ended)
+            words = self._endpoint.scrub(words)
+            if _TOO_LARGE.search(f"{code} {words}"):
+                raise TooLarge(words)
             batch.note(state="done")
-            raise LlmError(f"{self._endpoint.where} refuses the batch: {self._endpoint.scrub(_reason(ended))}")
+            raise LlmError(f"{self._endpoint.where} refuses the batch: {words}")
         expired = ended["status"] == "expired"
         outcomes: dict[str, Reply | AirgenError] = {}
         for field in ("output_file_id", "error_file_id"):
@@ -408,16 +508,24 @@ class BatchBackend(LearningBackend):
             return await retrying_async(
                 work,
                 tries or MAX_TRIES,
-                lambda error: isinstance(error, Retry),
+                lambda error: isinstance(error, Retry) and not _ENQUEUED.search(error.detail),
                 first=POLL_SECONDS,
                 longest=300.0,
                 requested_wait=lambda error: getattr(error, "after", None) or 0.0,
             )
+        except Retry as problem:
+            raise TooLarge(problem.detail) if _ENQUEUED.search(problem.detail) else problem from None
         except Refused as problem:  # not an error of a single request
             too_large = problem.reason == "too_large"
+            if not too_large and _TOO_LARGE.search(problem.detail):
+                raise TooLarge(problem.detail) from None
             raise LlmError(
                 problem.detail if too_large else f"{self._endpoint.where} refuses the batch ({problem})"
             ) from None
+
+
+class TooLarge(Exception):
+    """A batch with more tokens or requests than the server takes."""
 
 
 class Malformed(Exception):
@@ -438,12 +546,13 @@ def _id(payload: Mapping[str, Any], field: str = "id") -> str:
     return value
 
 
-def _reason(ended: Mapping[str, Any]) -> str:
-    """Return why a batch failed, in the server's words."""
+def _reason(ended: Mapping[str, Any]) -> tuple[str, str]:
+    """Return why a batch failed, in the server's words, and its code."""
     errors = ended.get("errors")
     listed = errors.get("data") if isinstance(errors, dict) else errors
     first = listed[0] if isinstance(listed, list) and listed else listed
-    return error_in(first)[0] or "no reason given"
+    words, code = error_in(first)
+    return words or "no reason given", code
 
 
 def _weight(outcome: Reply | AirgenError | None) -> int:

@@ -29,6 +29,13 @@ LARGEST_FILE = 2 << 30  # bytes of a batch's results
 _LONGEST_WAIT = 30 * 86_400.0  # seconds until a reset
 _FATAL_CODES = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "account_deactivated"}
 _FATAL_CODES |= {"invalid_api_key", "model_not_found"}
+_BAD_OUTPUT = re.compile(
+    r"json_validate_failed|tool_use_failed|output_parse_failed|failed[_ ]generation|"
+    r"failed to (?:generate|validate) json|"
+    r"generated (?:json|output|response) (?:does not|did not|could not|cannot|failed)|"
+    r"model (?:generated|produced|returned) (?:an )?(?:invalid|malformed)|output that could not be parsed",
+    re.IGNORECASE,
+)
 
 
 class Endpoint:
@@ -182,6 +189,8 @@ def failure(
         # Behind a gateway that stopped waiting, the model may have answered.
         usage = Usage() if status in (408, 504) else None
         return Retry(f"http_{status}", retry_after(headers, content), message, usage)
+    if _BAD_OUTPUT.search(f"{code} {message}"):  # the model wrote something bad this time, which may be billed
+        return Retry("bad_output", retry_after(headers, content), message, Usage())
     lowered = f"{code} {message}".lower()
     if "context" in lowered and ("length" in lowered or "window" in lowered):
         return Refused("context_length", message)

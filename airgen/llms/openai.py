@@ -7,20 +7,32 @@ A request is sent in the model's dialect, which is learnt from the server's refu
 `base_url` is one address: where several servers have one model, it is that of a router in front of them.
 """
 
+import asyncio
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from airgen.errors import LlmError
-from airgen.llms.accepted_parameters import Dialect, LearningBackend, most_output, too_much
-from airgen.llms.base import Backend, CallFailed, CallLimits, Reply, Request, Retry, Rule, answer_key
+from airgen.http import Received
+from airgen.llms.accepted_parameters import (
+    Concession,
+    Dialect,
+    LearningBackend,
+    most_output,
+    perhaps_for_a_parameter,
+    too_much,
+)
+from airgen.llms.base import Backend, CallFailed, CallLimits, Refused, Reply, Request, Retry, Rule, answer_key
 from airgen.llms.batch import BATCH_REQUESTS, BatchBackend
 from airgen.llms.chat import billed_in, load_json, with_usage
 from airgen.llms.endpoint import Endpoint, error_of, no_api, server_limits, status_in
+from airgen.llms.error_bodies import error_in
 from airgen.llms.money import Price, Usage, price
 from airgen.llms.probe import STAGE
 from airgen.settings.base import KEY, SPEED
@@ -29,6 +41,8 @@ from airgen.settings.llm import LlmSettings, check_address, hidden, looks_like_a
 
 _OURS = {"model", "messages", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream"}
 _PERHAPS_FOR_A_PARAMETER = {400, 422, 500, 501}  # llama.cpp answers 500 if a template has no system message
+_IF_IT_NAMES_ONE = {403, 404}  # otherwise, these are about the key or the model
+_NEVER_FOR_A_PARAMETER = {410, 413, 414, 451}
 
 
 class OpenAISettings(KeyAccess, LlmSettings):
@@ -95,6 +109,30 @@ def _strings(value: Any) -> Iterator[str]:
         yield from _strings(item)
 
 
+def _refusal(received: Received) -> tuple[int, str]:
+    """Return the status of a response, and what it says unless it is an answer. Some gateways send errors with status
+    200."""
+    status, _, content = received
+    if status != 200:
+        return status, " ".join(error_of(content))
+    if b'"error"' not in content or b'"choices"' in content:
+        return 200, ""
+    try:
+        payload = load_json(content)
+    except ValueError:
+        return 200, ""
+    if not isinstance(payload, dict) or not payload.get("error") or billed_in(payload):
+        return 200, ""
+    return status_in(payload), " ".join(error_in(payload))
+
+
+def _combinations(concessions: Sequence[Concession], from_size: int = 1) -> Iterator[Sequence[Concession]]:
+    """Yield single concessions, then pairs, then all."""
+    for size in range(from_size, 3):
+        yield from itertools.combinations(concessions, size)
+    yield concessions
+
+
 _MAX_PAGES = 6  # answers that are not JSON, after which a server that sent nothing else is not an API
 
 
@@ -149,6 +187,9 @@ class OpenAIBackend(LearningBackend):
     def __init__(self, settings: OpenAISettings) -> None:
         super().__init__(settings.dialect())
         self._endpoint = settings.server()
+        self._search = asyncio.Lock()  # one call at a time looks for what the server refuses
+        # For refusals by their words and parameters, whether the request was accepted without optional parameters.
+        self._accepted_bare: dict[tuple[str, ...], bool] = {}
         self._answered, self._pages = False, 0  # whether it returned JSON once, and what else it returned
 
     async def send(self, request: Request) -> Reply:
@@ -159,11 +200,14 @@ class OpenAIBackend(LearningBackend):
         room, endpoint = request.room, self._endpoint
         while True:
             body = self.dialect.body(request, room)
-            status, headers, content = await endpoint.post("/chat/completions", body)
+            received = await endpoint.post("/chat/completions", body)
+            status, message = _refusal(received)
             if status == 200:
-                return self._reply(request, headers, content)
-            if status in _PERHAPS_FOR_A_PARAMETER:
-                message = " ".join(error_of(content))
+                return self._reply(request, received)
+            problem = endpoint.failure(status, *received[1:], request.model)
+            if isinstance(problem, Retry) and status < 500:
+                raise problem
+            if status in _PERHAPS_FOR_A_PARAMETER or self._names_one(status, body, message):
                 if (words := self.dialect.learn(body, message)) is not None:
                     if words:
                         self.say(f"{request.model} at {endpoint.where} {endpoint.scrub(words)}")
@@ -171,14 +215,100 @@ class OpenAIBackend(LearningBackend):
                 if too_much(message, room):  # only this request; another may be shorter
                     room //= 2
                     continue
-            raise endpoint.failure(status, headers, content, request.model)
+            if not self._searchable(status, problem, body, message):
+                raise problem
+            async with self._search:
+                if self.dialect.body(request, room) != body:  # another call has found it
+                    continue
+                if (reply := await self._find(request, room, body, message)) is not None:
+                    return reply
+            raise problem
+
+    def _names_one(self, status: int, body: Mapping[str, Any], message: str) -> bool:
+        return status in _IF_IT_NAMES_ONE and bool(self.dialect.alternatives_to(body, message)[0])
+
+    def _searchable(self, status: int, problem: Exception, body: Mapping[str, Any], message: str) -> bool:
+        """Return whether a refusal in unknown words may be about a parameter."""
+        if not perhaps_for_a_parameter(message):
+            return False
+        if self._names_one(status, body, message):
+            return True
+        return (
+            isinstance(problem, Refused)
+            and problem.reason == f"http_{status}"
+            and status not in _NEVER_FOR_A_PARAMETER
+            and bool(self.dialect.alternatives_to(body, message)[1])
+        )
+
+    async def _find(self, request: Request, room: int, sent: Mapping[str, Any], message: str) -> Reply | None:
+        """Find out which optional part of `sent` the server refuses, remember it, and return the answer without it.
+
+        What the message names is left out first. Then the request is sent without any optional part, and if that is
+        accepted, with as many as possible. Refused requests are free, and an attempt ends with the first that is
+        accepted, so it costs no more than its reservation. Returns None if the refusal is not about these parts.
+        """
+        refused = [sent]
+        kept: list[Concession] = []  # for what earlier messages of this search named
+
+        async def accepted(concessions: Iterable[Concession]) -> tuple[Received | None, str]:
+            body = self.dialect.with_concessions(concessions).body(request, room)
+            if body in refused:
+                return None, ""
+            received = await self._endpoint.post("/chat/completions", body)
+            status, words = _refusal(received)
+            if status == 200:
+                return received, ""
+            problem = self._endpoint.failure(status, *received[1:], request.model)
+            if isinstance(problem, Retry):
+                raise problem
+            refused.append(body)
+            return None, words
+
+        def learnt(received: Received, concessions: Iterable[Concession]) -> Reply:
+            for line in self.dialect.adopt(concessions, sent):
+                self.say(f"{request.model} at {self._endpoint.where} {self._endpoint.scrub(line)}")
+            return self._reply(request, received)
+
+        every = self.dialect.alternatives_to(sent, message)[1]
+        about = message
+        while about:
+            named = [each for each in self.dialect.alternatives_to(sent, about)[0] if each not in kept]
+            about = ""
+            for each in named:
+                received, words = await accepted([*kept, each])
+                if received is not None:
+                    return learnt(received, [*kept, each])
+                fresh = set(self.dialect.alternatives_to(sent, words)[0]) - set(named) - set(kept)
+                if fresh:  # now it refuses something else
+                    kept, about = [*kept, each], words
+                    break
+            else:
+                for some in _combinations(named, from_size=2):
+                    received, _ = await accepted([*kept, *some])
+                    if received is not None:
+                        return learnt(received, [*kept, *some])
+        refusal = (re.sub(r"\w*\d\w*", "#", message), *sorted(sent))
+        if refusal not in self._accepted_bare:
+            received, _ = await accepted(every)
+            self._accepted_bare[refusal] = received is not None
+            if received is not None:
+                reply = self._reply(request, received)
+                raise Retry("parameter", detail=self._endpoint.scrub(message), usage=reply.usage)
+        if not self._accepted_bare[refusal]:
+            return None
+        del self._accepted_bare[refusal]
+        for some in _combinations(every):
+            received, _ = await accepted(some)
+            if received is not None:
+                return learnt(received, some)
+        return None
 
     async def close(self) -> None:
         """Close the connections."""
         await self._endpoint.close()
 
-    def _reply(self, request: Request, headers: Mapping[str, str], content: bytes) -> Reply:
-        endpoint = self._endpoint
+    def _reply(self, request: Request, received: Received) -> Reply:
+        endpoint, (_, headers, content) = self._endpoint, received
         payload: Any = None
         try:
             payload, read = load_json(content), True

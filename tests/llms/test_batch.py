@@ -63,6 +63,37 @@ def test_files_are_split_where_they_are_full(
     assert (server.stats()["batches"], server.stats()["batch_lines"]) == (3, 25)
 
 
+TOKENS = "Enqueued token limit reached for m in organization o. Limit: {most:,} enqueued tokens. Try again later."
+
+
+@pytest.mark.parametrize(
+    ("unit", "most", "code", "words"),
+    [
+        ("tokens", 1200, "token_limit_exceeded", TOKENS),
+        ("tokens", 1200, "token_limit_exceeded", "This is too much."),
+        ("requests", 8, "too_many_tasks", "The number of tasks in the batch must be less than or equal to {most}."),
+        ("requests", 8, "too_many_tasks", "There are too many tasks."),
+    ],
+)
+def test_a_batch_that_is_too_large_is_divided_and_the_limit_is_kept(
+    unit: str, most: int, code: str, words: str, loopback: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The server takes one batch at a time, so any two at once would fail."""
+    server = loopback(batch_most=[unit, most, code, words.format(most=most)], batch_seconds=0.03)
+    answers = run(server.base_url, tmp_path, MemoryStore(), 40)
+    assert len({answer.text for answer in answers}) == 40 and not any(answer.error for answer in answers)
+    assert server.stats()["answered_twice"] == 0 and not BatchFile.unfinished(tmp_path)
+    before = lines(server)[1]
+    run(server.base_url, tmp_path, MemoryStore(), 40)
+    assert lines(server)[1] - before == 40  # the next process begins with batches that fit
+
+
+def test_a_single_request_that_is_too_large_stops(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(batch_most=["tokens", 1, "token_limit_exceeded", "Too large."])
+    with pytest.raises(LlmError, match=r"refuses a batch of 1 requests \(Too large\.\)"):
+        run(server.base_url, tmp_path, MemoryStore(), 4)
+
+
 def test_only_what_expired_is_submitted_again(loopback: Callable[..., Any], tmp_path: Path) -> None:
     server = loopback(batch_expire=10)  # every tenth, the first time
     answers = run(server.base_url, tmp_path, MemoryStore(), 100)

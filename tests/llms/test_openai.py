@@ -149,6 +149,8 @@ def test_the_servers_headers_reach_the_engine(loopback: Callable[..., Any]) -> N
         (400, "", "maximum context length is 8192", Refused, "context_length"),
         (400, "content_filter", "", Refused, "content_filter"),
         (400, "", "temperature", Refused, "http_400"),
+        (400, "json_validate_failed", "", Retry, "bad_output"),
+        (422, "", "The generated JSON does not match the schema", Retry, "bad_output"),
         (413, "", "", Refused, "http_413"),
         (408, "", "", Retry, "http_408"),
         (500, "", "", Retry, "http_500"),

@@ -1,17 +1,18 @@
 """Models that think before they answer, and models that refuse what others take: learnt once, adapted, paid for."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation import MemoryStore, ask_all, engine_of, simulated
+from simulation import MemoryStore, ask_all, engine_of, openai, send, simulated
 
-from airgen.errors import AirgenError
+from airgen.errors import AirgenError, LlmError
 from airgen.llms.accepted_parameters import FIRST_ROOM, FORMATS, Dialect, too_much
-from airgen.llms.base import Backend, Message, Reply, Request, Retry, parse_logprobs
+from airgen.llms.base import Backend, Message, Refused, Reply, Request, Retry, parse_logprobs
 from airgen.llms.chat import chat_reply, first_of_answer, split_thinking
 from airgen.llms.money import Price, Usage
 from airgen.records import Answer
@@ -210,6 +211,71 @@ def test_what_servers_say_is_understood(what: str, message: str) -> None:
         assert changed == {"dropped"} and dialect.dropped[0] == what and what not in dialect.body(request)
     elif what:
         assert changed == {what}
+
+
+UNKNOWN = [  # (parameters refused, whether system messages are, status, words): nothing that a list of phrases has
+    (["temperature"], False, 400, "bad temperature: this model runs hot"),
+    (["temperature"], False, 422, "Input validation error: `Temperature` is out of the open interval"),
+    (["logprobs"], False, 400, "LogProbs? Not for models/m-2.5"),
+    (["logprobs"], False, 403, "You lack access to {name} here"),
+    (["presence_penalty"], False, 400, "no presencePenalty with this one"),
+    (["response_format"], True, 400, "we have no {name} here"),
+    (["response_format"], False, 400, "JSON mode is off"),
+    (["temperature"], False, 400, "that will not do"),
+    (["logprobs"], False, 400, "that will not do"),
+    (["response_format"], True, 400, "that will not do"),
+    (["temperature", "seed", "response_format"], False, 400, ""),
+]
+
+
+@pytest.mark.parametrize(("refused", "system", "status", "words"), UNKNOWN)
+def test_a_refusal_in_unknown_words_is_found_out(
+    refused: list[str], system: bool, status: int, words: str, loopback: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Whatever the words are, what is refused is left out for this model, and every answer is paid."""
+    server = loopback(text='{"query": "2"}', refuse=refused, refuse_system=system, refuse_as=[status, words])
+    more = {"seed": 7, "logprobs": True, "top_logprobs": 5, "presence_penalty": 0.5}
+    asked = [replace(one, params={**one.params, **more}, schema=SCHEMA) for one in judgments(40)]
+    answers, spent, said = run(server.base_url, tmp_path, asked, concurrency=4)
+    assert {(one.text, one.error) for one in answers} == {('{"query": "2"}', "")}
+    last = server.stats()["bodies"][-1]
+    assert not last.keys() & set(refused)
+    optional = {"temperature", "seed", "logprobs", "presence_penalty", "response_format"}
+    if words or len(refused) < 3:  # otherwise, leaving out everything was all that helped
+        assert optional - last.keys() == set(refused)
+    assert system == any("takes no system message" in line for line in said)
+    assert said and len(said) == len(set(said))
+    named = words != "that will not do" and words != ""
+    paid = 40 if named else 41  # at most one call without optional parts
+    assert spent * 100 == pytest.approx(sum(one.cost_usd for one in answers) / 40 * paid * 100, rel=0.05)
+
+
+def test_a_refusal_that_is_not_about_parameters_is_asked_once_more(loopback: Callable[..., Any]) -> None:
+    for words, asks in ("the moon is wrong", 2), ("Invalid API key", 1), ("your input was flagged", 1):
+        server = loopback(refuse=["messages"], refuse_as=[400, words])
+        with pytest.raises(Refused, match=words):
+            send(openai(server.base_url), judgments(1)[0])
+        assert server.stats()["requests"] == asks
+    server = loopback(refuse=["messages"], refuse_as=[403, "no entry"])
+    with pytest.raises(LlmError, match="no entry"):
+        send(openai(server.base_url), judgments(1)[0])
+    assert server.stats()["requests"] == 1
+
+
+def test_json_that_the_model_broke_is_asked_for_again(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(text='{"query": "2"}', faults={"bad_json": 0.9}, fault_attempts=2)
+    answers, _, said = run(server.base_url, tmp_path, [replace(one, schema=SCHEMA) for one in judgments(12)])
+    assert {one.error for one in answers} == {""} and not said
+    assert server.stats()["bodies"][-1]["response_format"]["type"] == "json_schema"
+
+
+def test_fewer_alternatives_are_asked_for_before_none(loopback: Callable[..., Any]) -> None:
+    dialect = Dialect()
+    request = replace(judgments(1)[0], params={"logprobs": True, "top_logprobs": 20})
+    named, _ = dialect.alternatives_to(dialect.body(request), "Range of top_logprobs should be [0, 5]")
+    assert named == [("alternatives", 5), ("dropped", "logprobs")]
+    assert dialect.with_concessions(named[:1]).body(request)["top_logprobs"] == 5
+    assert dialect.body(request)["top_logprobs"] == 20
 
 
 def test_what_the_user_set_is_sent_and_stays() -> None:

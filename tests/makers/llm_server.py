@@ -11,8 +11,9 @@ listens after so many answers); batch_seconds; batch_expire (n: every n-th line 
 connection breaks within the results).
 What today's models do: thinks (tokens of thinking before each answer, billed and under the maximum) and thinks_in
 (where they show: hidden in the usage, silent, beside the completion tokens, text in <think>, field reasoning_content);
-refuse (parameters that are refused); refuse_system; most_tokens (largest maximum); needs_query and needs_headers (name
--> value, else 404 and 401).
+refuse (parameters that are refused); refuse_system; refuse_as ([status, words] of these two, with {name} for the name);
+batch_most ([tokens or requests, most per batch, code, words], and one batch at a time); most_tokens (largest maximum);
+needs_query and needs_headers (name -> value, else 404 and 401).
 GET /stats returns what was asked; POST /settings changes settings while it runs.
 """
 
@@ -119,6 +120,11 @@ class Server:
         return web.Response(body=text, content_type=kind, headers=self.headers or {})
 
     def parameter(self, body: Json) -> web.Response | None:
+        if self.refuse_as:
+            status, words = self.refuse_as
+            system = self.refuse_system and any(message["role"] == "system" for message in body["messages"])
+            refused = [*(["system message"] if system else []), *(name for name in self.refuse or () if name in body)]
+            return problem(status, words.replace("{name}", refused[0])) if refused else None
         for name in self.refuse or ():
             if name in body and not (name == "temperature" and body[name] == 1):
                 words = f"Unsupported value: '{name}' does not support {body[name]} with this model."
@@ -214,6 +220,15 @@ class Server:
 
     async def shown(self, name: str) -> Json:
         batch = self.batches[name]
+        if batch["status"] == "in_progress" and self.batch_most:
+            unit, most, code, words = self.batch_most
+            lines = self.files[batch["input_file_id"]].decode().splitlines()
+            running = [each for each in self.batches.values() if each["status"] == "in_progress" and each is not batch]
+            size = sum(len(line) // 4 for line in lines) if unit == "tokens" else len(lines)
+            if size > most or running:
+                error = {"code": code, "message": words, "line": None, "param": None}
+                batch |= {"status": "failed", "errors": {"object": "list", "data": [error]}}
+                self.batches[name] = batch
         if batch["status"] == "in_progress" and time.monotonic() >= batch["due"] + self.batch_seconds:
             await self.finish(batch)
         return {key: value for key, value in batch.items() if key != "due"}
@@ -337,6 +352,7 @@ EARLY = {
     "bad_request": lambda: problem(
         400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"
     ),
+    "bad_json": lambda: problem(400, "Failed to generate JSON. See 'failed_generation'.", "json_validate_failed"),
     "bad_parameter": lambda: problem(400, "Unsupported value: 'thinking' is not supported with this model."),
     "redirect": lambda: web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
 }
