@@ -243,7 +243,7 @@ def test_a_refusal_in_unknown_words_is_found_out(
     optional = {"temperature", "seed", "logprobs", "presence_penalty", "response_format"}
     if words or len(refused) < 3:  # otherwise, leaving out everything was all that helped
         assert optional - last.keys() == set(refused)
-    assert system == any("takes no system message" in line for line in said)
+        assert system == any("takes no system message" in line for line in said)
     assert said and len(said) == len(set(said))
     named = words != "that will not do" and words != ""
     paid = 40 if named else 41  # at most one call without optional parts
