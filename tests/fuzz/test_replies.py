@@ -99,7 +99,7 @@ def test_chat_completions(payload: object, headers: dict[str, str], cut: int) ->
     content = content[: len(content) // 2] if cut == 0 else content
     try:
         with quick():
-            reply = openai("http://127.0.0.1:1/v1")._reply(REQUEST, headers, content)
+            reply = openai("http://127.0.0.1:1/v1")._reply(REQUEST, (200, headers, content))
     except (Retry, Refused, LlmError) as error:
         assert len(str(error)) < 1000
     else:
