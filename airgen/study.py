@@ -203,7 +203,7 @@ class Figures(dict[str, Any], Shown):
     """A mapping of results, as a command prints them with `--json`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study:
     """A title followed by tables, paragraphs in Markdown, and headings (`## Costs`).
 
@@ -215,6 +215,9 @@ class Study:
 
     title: str
     parts: Iterable[str | Table]
+
+    def __repr__(self) -> str:
+        return self.text()
 
     def _repr_html_(self) -> str:
         """Return the study as HTML for a notebook."""

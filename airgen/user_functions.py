@@ -11,6 +11,7 @@ it reads. For a torch model, it is a hash of the weights; for a component of air
 a version that is never used again, so that outdated results are never reused.
 """
 
+import asyncio
 import functools
 import hashlib
 import importlib
@@ -18,6 +19,7 @@ import inspect
 import secrets
 import sys
 import textwrap
+import threading
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -253,13 +255,41 @@ def refuse(value: Any) -> None:
     call = inner if inspect.isroutine(inner) else getattr(inner, "__call__", None)  # noqa: B004  # the method itself
     name = name_of(value)
     if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
-        raise UsageError(
-            f"{name} is an async function: pass a plain one, such as lambda q, k: asyncio.run({name}(q, k))"
-        )
+        raise UsageError(f"{name} is an async function, or an async generator: pass a plain one")
     if inspect.isgeneratorfunction(call):
         raise UsageError(f"{name} is a generator (it has `yield`): let it return a list")
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
         raise UsageError(f"{name} is the result of a call: pass the function itself, without ()")
+
+
+def synchronous(value: Any) -> Any:
+    """Return an async function or method as a `Function` that returns the value itself, and anything else unchanged.
+
+    Its calls run in one event loop in a thread of this process, so that it can keep a client between calls, and so that
+    it works in a notebook, whose own loop is running.
+    """
+    given = value if isinstance(value, Function) else Function(value)
+    inner = given.value
+    if not inspect.iscoroutinefunction(inner):
+        return value
+
+    @functools.wraps(inner)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        future = asyncio.run_coroutine_threadsafe(inner(*args, **kwargs), _loop())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    return Function(call, given.name or name_of(inner), given.version or identity_of(inner) or "")
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="async functions", daemon=True).start()
+    return loop
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
+from airgen.evaluation.user_search import FAILED
 from airgen.evaluation.wordings import by_wording, nearness_line
 from airgen.json_values import write_json
 from airgen.retrievers.model_facts import shown_name
@@ -203,7 +204,8 @@ def note_lines(results: Sequence[Result]) -> str:
     lines = [f"- {md(sentence)}" for sentence in fairness_lines(results)]
     for result in results:
         counts = {"queries without a result": result.missing, "queries not judged": result.unjudged}
-        counts |= {_NOTES.get(name, name.replace("_", " ")): count for name, count in result.notes.items()}
+        notes = {name: count for name, count in result.notes.items() if not name.startswith(FAILED)}
+        counts |= {_NOTES.get(name, name.replace("_", " ")): count for name, count in notes.items()}
         if text := ", ".join(f"{count} {md(name)}" for name, count in counts.items() if count):
             lines.append(f"- {md(result.name)}: {text}")
     return "\n".join(lines)
@@ -242,6 +244,7 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
         )
     for result in results:
         lines += [f"{result.name}: {words}" for name, words in _DOUBTS.items() if result.notes.get(name)]
+        lines += [f"{result.name}: {n} {name}" for name, n in result.notes.items() if name.startswith(FAILED)]
         if count := result.notes.get("unknown_passages"):
             lines.append(
                 f"{result.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"

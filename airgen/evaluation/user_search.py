@@ -35,10 +35,18 @@ Filters = Mapping[str, Mapping[str, Any]]
 MOST_HITS = "hits_at_most_for_a_query"
 """The note of a search that returns fewer hits than requested."""
 
+FAILED = "queries without hits, because the search failed"
+"""How the note of failed queries begins; the first reason follows."""
+_MOST_FAILED = 0.2  # share of queries, of which at least one may fail, before the system counts as failed
+
 _ONE = frozenset({"query", "text", "question", "q", "query_text", "query_str"})
 _IDS = ("_id", "id", "id_", "doc_id", "docid", "document_id", "passage_id", "node_id", "ref_doc_id", "key")
 _PLACES = ("source", "url", "path", "file_path", "file_name")  # in the metadata of a hit
 _SCORES = ("score", "_score", "similarity", "relevance_score")
+
+
+class _Raised(DatasetError):
+    """An error of the user's code, rather than of what it returned."""
 
 
 class OwnSystem(OwnSettings):
@@ -118,9 +126,11 @@ class OwnSearch:
             {query id: {passage id: score}}, and the counts of hits that were left out.
 
         Raises:
-            DatasetError: A result has an unexpected form, or none of the hits is in the dataset.
+            DatasetError: A result has an unexpected form, none of the hits is in the dataset, or the search failed for
+                more than a fifth of the queries. Fewer failing queries have no hits, and are counted with a reason.
         """
-        answers = self._answers(queries, k, filters or {})
+        failures: list[str] = []
+        answers = self._answers(queries, k, filters or {}, failures)
         places = [f"{self.where}: query {query_id!r}" for query_id in queries]
         listed = {key: _hits(hits, at) for key, hits, at in zip(queries, answers, places, strict=True)}
         results, counts = self.returned.results(queries, listed, k)
@@ -132,23 +142,58 @@ class OwnSearch:
             )
         if most and most < min(k, len(self.corpus)):
             counts[MOST_HITS] = most
+        if failures:
+            counts[f"{FAILED} ({failures[0]})"] = len(failures)
         return results, counts
 
-    def _answers(self, queries: Mapping[str, str], k: int, filters: Filters) -> Sequence[Any]:
+    def _answers(self, queries: Mapping[str, str], k: int, filters: Filters, failures: list[str]) -> Sequence[Any]:
         if takes_corpus(self.own):
             return self._with_corpus(queries)
         function, alone = self._function
         if alone:
-            return [
-                self._search_one(function, key, text, k=k, wanted=filters.get(key)) for key, text in queries.items()
-            ]
+            return self._one_by_one(
+                queries,
+                lambda key, text: self._search_one(function, key, text, k=k, wanted=filters.get(key)),
+                failures,
+            )
+        try:
+            return self._search_all(function, queries, k, filters)
+        except _Raised:
+            if len(queries) < 2:
+                raise
+
+        def single(key: str, text: str) -> Any:
+            return self._search_all(function, {key: text}, k, filters)[0]
+
+        return self._one_by_one(queries, single, failures)
+
+    def _one_by_one(
+        self, queries: Mapping[str, str], search: Callable[[str, str], Any], failures: list[str]
+    ) -> list[Any]:
+        """Return the hits of each query, none for one that fails. Raises the first error if too many fail."""
+        answers: list[Any] = []
+        first: _Raised | None = None
+        for key, text in queries.items():
+            try:
+                answers.append(search(key, text))
+            except _Raised as error:
+                first = first or error
+                failures.append(str(error))
+                if len(failures) > max(1, int(_MOST_FAILED * len(queries))) or len(failures) == len(queries):
+                    raise first from None
+                answers.append([])
+        return answers
+
+    def _search_all(
+        self, function: Callable[..., Any], queries: Mapping[str, str], k: int, filters: Filters
+    ) -> Sequence[Any]:
         options: dict[str, Any] = {}
         if takes(function, "filters"):
             options["filters"] = [filters.get(key) for key in queries]
         texts = list(queries.values())
         takes_k = len(required(function)) > 1 or _positional(function) > 1
         call = partial(function, texts, k, **options) if takes_k else partial(function, texts, **options)
-        answer = foreign(call, self.where, DatasetError)
+        answer = foreign(call, self.where, _Raised)
         answer = answer.tolist() if hasattr(answer, "tolist") else answer
         if (pair := paired_arrays(answer, ndim=2)) is not None and len(pair[0]) == len(queries):
             return [hits_of(scores, ids) for scores, ids in zip(*pair, strict=True)]
@@ -181,7 +226,7 @@ class OwnSearch:
         call = partial(function, text, **options)
         if "k" not in options and len(required(function)) > 1:
             call = partial(function, text, k, **options)
-        return foreign(call, f"{self.where}: query {key!r}", DatasetError)
+        return foreign(call, f"{self.where}: query {key!r}", _Raised)
 
 
 def _positional(function: Callable[..., Any]) -> int:

@@ -31,7 +31,7 @@ from airgen.settings.control import VOTES
 from airgen.settings.model_size import size_of
 from airgen.settings.spec import build, is_written
 from airgen.settings.user_function import PYTHON
-from airgen.user_functions import Function, name_of, named, required
+from airgen.user_functions import Function, name_of, named, required, synchronous
 
 _HEAD = "# Written by airgen.generate: `airgen run` with this file continues it. Defaults for: {}\n"
 _PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)
@@ -204,6 +204,7 @@ def llm_settings(given: Any, where: str = "llm", others: Iterable[str] = ()) -> 
 
 
 def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> dict[str, Any]:
+    given = synchronous(given)
     inner = given.value if isinstance(given, Function) else given
     if not callable(inner):
         raise UsageError(

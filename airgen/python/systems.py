@@ -24,7 +24,7 @@ from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker, is_embe
 from airgen.settings.base import find_yaml, validate
 from airgen.settings.hosted import PROVIDERS, hosted_embedder
 from airgen.settings.user_function import PYTHON
-from airgen.user_functions import Function, name_of, named, refuse
+from airgen.user_functions import Function, name_of, named, refuse, synchronous
 
 _RUNS = (".run", ".trec", ".run.gz", ".trec.gz", ".run.txt")
 _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -95,6 +95,7 @@ def _file(given: str | Path) -> Path | None:
 
 def _settings(name: str, value: Any) -> dict[str, Any]:
     """Convert a system to an entry of a systems YAML."""
+    value = synchronous(value)
     given = value.value if isinstance(value, Function) else value
     called = name or (value.name if isinstance(value, Function) else "")
     if isinstance(given, str) and name in PROVIDERS and _is_a_model_name(given):

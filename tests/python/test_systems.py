@@ -1,5 +1,7 @@
 """Systems as objects: each form finds what it should, has an identity, and says in one line what is wrong with it."""
 
+import asyncio
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -152,6 +154,49 @@ async def later(queries: list[str], k: int) -> list[list[str]]:
     return [["p1"] for _ in queries]
 
 
+@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+def test_an_async_function_is_a_system_in_a_notebook_too(made: Bench, here: Path) -> None:
+    loops = set()
+
+    async def search(query: str) -> list[str]:
+        await asyncio.sleep(0)
+        loops.add(asyncio.get_running_loop())
+        return ["p1"]
+
+    async def notebook() -> Any:
+        return airgen.evaluate(made, {"later": later, "single": search}, quiet=True)
+
+    later_result, single = asyncio.run(notebook())
+    assert later_result.score == single.score and len(loops) == 1
+    assert airgen.evaluate(made, {"later": later}, quiet=True)[0].cached
+
+
+def test_a_few_failing_queries_have_no_hits_and_a_reason(made: Bench, here: Path) -> None:
+    run = perfect(made)
+    by_text = {made.queries[key]: list(hits) for key, hits in run.items()}
+    broken = made.queries[list(run)[3]]
+
+    def single(query: str) -> list[str]:
+        if query == broken:
+            raise KeyError("no_such_key")
+        return by_text.get(query, [])
+
+    def batch(queries: list[str], k: int) -> list[list[str]]:
+        return [single(query) for query in queries]
+
+    results = airgen.evaluate(made, {"single": single, "batch": batch}, quiet=True)
+    for result in results:
+        assert result.score == pytest.approx(1 - 1 / len(run))
+        words = rf"{result.name}: 1 queries without hits, because the search failed \(.*KeyError: 'no_such_key'"
+        assert re.search(words, " ".join(str(results).split()))
+
+    def often(query: str) -> list[str]:
+        return by_text[query] if query in [*by_text][:2] else single(broken)
+
+    with pytest.raises(AirgenError, match=r"often: .*KeyError"):
+        airgen.evaluate(made, {"often": often}, quiet=True)
+
+
 def lazily(queries: list[str], k: int) -> Any:
     """A generator."""
     yield from queries
@@ -164,7 +209,6 @@ def fails(queries: list[str], k: int) -> Any:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "misspelt": ("bm52", r"no system is named 'bm52' \(did you mean 'bm25'\?\)"),
-    "async": (later, "later is an async function: pass a plain one"),
     "generator": (lazily, "lazily is a generator"),
     "coroutine": ({"x": lazily([], 1)}, "is the result of a call: pass the function itself"),
     "number": ({"x": 3}, "x: a int is not a system"),
