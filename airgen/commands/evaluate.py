@@ -98,7 +98,7 @@ def evaluate(
     Raises:
         UsageError: A measure, a system or the split is unknown.
         DatasetError: A dataset cannot be read.
-        AirgenError: At least one system failed; the results of the others are saved.
+        AirgenError: Every system failed. In Python, if only some did, `failed` of the results gives the reasons.
     """
     from airgen.compute import computing
     from airgen.evaluation import AIR_BENCH, DEFAULT_MEASURES, EvaluationOptions, write_overview
@@ -181,6 +181,8 @@ def evaluate(
     low = _too_low(scores, results[0].headline if results else "", fail_below)
     errors = [f"{dataset}: {named_once(names, words)}" for (dataset, words), names in lost.items()]
     error = AirgenError("\n".join(errors)) if lost else None
+    if lost and results:
+        results.failed = errors
     return Outcome(results, [*lines, *low], json=[*results, *waiting], error=error, code=WORSE if low else 0)
 
 

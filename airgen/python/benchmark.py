@@ -31,12 +31,19 @@ V = TypeVar("V")
 
 
 class Records(Mapping[str, V], Generic[V]):
-    """A mapping of records by id, in the order of their file, which can also be shown as a table."""
+    """A mapping of records by id, in the order of their file, which can also be shown as a table.
+
+    A whole number that is no id is a position: `queries[0]` is the first.
+    """
 
     def __init__(self, name: str, values: Mapping[str, V], rows: Callable[[str, V], list[dict[str, Any]]]) -> None:
         self._name, self._values, self._rows = name, values, rows
 
-    def __getitem__(self, key: str) -> V:
+    def __getitem__(self, key: str | int) -> V:
+        if isinstance(key, int):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"no position {key} among the {len(self):,} {self._name}")
+            return self._values[list(self._values)[key]]
         try:
             return self._values[key]
         except KeyError:

@@ -115,6 +115,7 @@ class Results(Rows[Result]):
 
     out: Path = Path("results")  # where runs, scores and tables are
     places: tuple[Path, ...] = ()  # the datasets' folders
+    failed: Sequence[str]  # only where systems failed beside these: a line for each, with its reason
 
     @property
     def datasets(self) -> list[str]:
@@ -130,6 +131,8 @@ class Results(Rows[Result]):
     def _of(self, results: Iterable[Result]) -> "Results":
         selection = Results(results)
         selection.out, selection.places = self.out, self.places
+        if hasattr(self, "failed"):
+            selection.failed = self.failed
         return selection
 
     def __getitem__(self, key: Any) -> Any:
@@ -351,8 +354,12 @@ class Results(Rows[Result]):
         ]
         return Study(
             f"{', '.join(self.datasets)}: {self[0].queries:,} queries",
-            [Table(rows, shown), note_lines(self), md(self.verdict)],
+            [Table(rows, shown), note_lines(self), *map(md, self._failures), md(self.verdict)],
         )
+
+    @property
+    def _failures(self) -> list[str]:
+        return [f"failed: {line}" for line in getattr(self, "failed", ())]
 
     def __repr__(self) -> str:
         if not self:
@@ -361,7 +368,7 @@ class Results(Rows[Result]):
         names = list(list(rows[0])[:8])
         table = Table([[_text(row.get(name)) for name in names] for row in rows[:30]], columns(*names))
         more = f"... and {len(rows) - 30} more" if len(rows) > 30 else ""
-        return Study("", [table, *map(Plain, [more, *fairness_lines(self), self.verdict])]).text()
+        return Study("", [table, *map(Plain, [more, *fairness_lines(self), *self._failures, self.verdict])]).text()
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(self.study().title)}", *self.study().parts])

@@ -156,3 +156,10 @@ def test_charts_are_drawn_on_axes_of_matplotlib(results: airgen.Results) -> None
     assert [label.get_text() for label in axes.get_yticklabels()] == ["bm25", "few"]  # the best first, at the top
     points = sorted(axes.lines[0].get_xdata())
     assert points == pytest.approx(sorted(result.score for result in results)) and axes.yaxis_inverted()
+
+
+def test_records_have_positions(made: airgen.Benchmark) -> None:
+    texts = list(made.queries.values())
+    assert [made.queries[0], made.queries[-1]] == [texts[0], texts[-1]]
+    with pytest.raises(IndexError, match=rf"no position {len(texts)} among"):
+        made.queries[len(texts)]

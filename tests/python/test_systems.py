@@ -195,6 +195,10 @@ def test_a_few_failing_queries_have_no_hits_and_a_reason(made: Bench, here: Path
 
     with pytest.raises(AirgenError, match=r"often: .*KeyError"):
         airgen.evaluate(made, {"often": often}, quiet=True)
+    results = airgen.evaluate(made, {"often": often, "single": single}, quiet=True)
+    assert [result.name for result in results] == ["single"] and "KeyError" in results.failed[0]
+    for text in (str(results), results._repr_html_(), str(results.on(results.datasets[0]))):
+        assert "failed: " in text and "often" in text
 
 
 def lazily(queries: list[str], k: int) -> Any:
