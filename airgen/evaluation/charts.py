@@ -109,6 +109,29 @@ def lines_chart(
     return titled(chart.properties(width=size[0], height=size[1]), title)
 
 
+def overlap_chart(
+    names: Sequence[str], classes: Sequence[tuple[str, int, Sequence[float]]], *, measure: str, title: str
+) -> AnyChart:
+    """Draw the mean score of each system by class of overlap.
+
+    Args:
+        names: The systems.
+        classes: Label, number of queries and mean score of each system, by class.
+        measure: Name of the measure.
+        title: Title of the chart.
+    """
+    shown = chart_names(names)
+    rows = [
+        {"name": name, "overlap": f"{label} ({count})", "score": round(scores[place], 6)}
+        for label, count, scores in classes
+        for place, name in enumerate(shown)
+    ]
+    order = [f"{label} ({count})" for label, count, _ in classes]
+    x = alt.X("overlap:O", sort=order, axis=alt.Axis(title="overlap with the passage (queries)", labelAngle=0))
+    y = alt.Y("score:Q", axis=alt.Axis(title=measure, tickCount=6))
+    return lines_chart(rows, shown, x, y, title=title, size=(480, 260))
+
+
 @debug_mode(False)
 def heat_map(names: Sequence[str], values: NDArray[Any], *, title: str) -> AnyChart:
     """Draw a square matrix from -1 (red) through 0 (white) to 1 (blue), with undefined values in grey."""

@@ -306,6 +306,12 @@ def write_report(folder: Path, results: Sequence[Result]) -> None:
     write_json(folder / "comparison.json", comparison)
     write_lines(folder / "results.csv", results_csv(results))
     dataset_study(results, comparison).write(folder / "report.md")
+    if (worded := by_wording(results)) is not None:
+        write_lines(folder / OVERLAP_CHART, worded.svg() + "\n")
+
+
+OVERLAP_CHART = "overlap.svg"
+"""The chart of scores by overlap, beside the tables of a split."""
 
 
 def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
@@ -329,7 +335,7 @@ def dataset_study(results: Sequence[Result], comparison: Comparison) -> Study:
     ]
     parts += ["## By document", *_by_document(results)]
     if (worded := by_wording(results)) is not None:
-        parts += ["## By wording", *worded.parts]
+        parts += ["## By wording", *worded.parts, f"Chart: [score by overlap]({OVERLAP_CHART})."]
     parts += ["## Costs", Table(results, cost_columns(results))]
     parts += ["## Pairs", Table(comparison.pairs, PAIRS)]
     parts += ["## By kind of query", _by_kind(results)]

@@ -202,6 +202,13 @@ class ByWording(Shown):
         heads = [Column(name, partial(mean, place), ".3f") for place, name in enumerate(self.systems)]
         return Table(self.classes(), [*columns("overlap", "wordings"), *heads])
 
+    def svg(self) -> str:
+        """Return a chart of each system's score by overlap."""
+        from airgen.evaluation.charts import overlap_chart, svg_text  # Altair takes half a second to import
+
+        chart = overlap_chart(self.systems, self.classes(), measure=self.headline, title="Score by overlap")
+        return svg_text(chart.to_dict(validate=False))
+
     @property
     def parts(self) -> list[str | Table]:
         """Return both tables and the sentence."""

@@ -10,10 +10,11 @@ import numpy as np
 from airgen.errors import UsageError
 from airgen.evaluation.intervals import DIFFERENCES, bootstrap_interval
 from airgen.evaluation.result import Result, as_matrix
+from airgen.evaluation.wordings import by_wording
 from airgen.registry import closest
 
 Row = dict[str, Any]
-_KINDS = ("intervals", "cost", "pairs", "wins")
+_KINDS = ("intervals", "cost", "pairs", "wins", "overlap")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def drawn(results: Sequence[Result], kind: str, ax: Any) -> Any:
 
     Args:
         results: Results of systems on the same queries.
-        kind: The chart: intervals, cost, pairs or wins.
+        kind: The chart: intervals, cost, pairs, wins or overlap.
         ax: Matplotlib axes to draw on, or None for SVG.
 
     Returns:
@@ -68,12 +69,30 @@ def drawn(results: Sequence[Result], kind: str, ax: Any) -> Any:
         raise UsageError(f"plot: no chart {kind!r}{closest(kind, list(_KINDS))}; there are: {', '.join(_KINDS)}")
     if not results:
         raise UsageError("plot: no system was evaluated")
+    if kind == "overlap":
+        return _by_overlap(results, ax)
     rows, labels = _rows(results, kind)
     if ax is not None:
         return _on_axes(ax, rows, kind, labels)
     from airgen.evaluation.charts import svg_text
 
     return Chart(svg_text(_specification(rows, kind, labels, results)))
+
+
+def _by_overlap(results: Sequence[Result], ax: Any) -> Any:
+    """Draw scores by overlap. Raises UsageError if the dataset has one wording."""
+    worded = by_wording(results)
+    if worded is None:
+        raise UsageError("plot: the dataset has no wordings (generation.method: needs makes them)")
+    if ax is None:
+        return Chart(worded.svg())
+    classes = worded.classes()
+    for place, name in enumerate(worded.systems):
+        ax.plot([label for label, _, _ in classes], [scores[place] for _, _, scores in classes], label=name)
+    ax.set_xlabel("overlap with the passage")
+    ax.set_ylabel(worded.headline)
+    ax.legend()
+    return ax
 
 
 def _rows(results: Sequence[Result], kind: str) -> tuple[list[Row], tuple[str, str]]:

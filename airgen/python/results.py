@@ -103,7 +103,7 @@ class Compared:
         return self.study()._repr_html_()
 
 
-Kind = Literal["intervals", "cost", "pairs", "wins"]
+Kind = Literal["intervals", "cost", "pairs", "wins", "overlap"]
 
 
 class Results(Rows[Result]):

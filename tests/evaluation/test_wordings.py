@@ -12,6 +12,7 @@ from airgen.evaluation.breakdown import overlap_class
 from airgen.evaluation.result import all_scores
 from airgen.evaluation.result_tables import fairness_lines
 from airgen.evaluation.wordings import ByWording, by_wording, wordings_of
+from airgen.python.results import Results
 
 WORDS = ["wing", "load", "bend", "skin", "rivet", "fuel", "engine", "sound", "heat", "wake"]
 SYSTEMS = """
@@ -70,6 +71,9 @@ def test_scores_on_wordings_are_those_of_a_dataset_with_these_queries(tmp_path: 
     assert table is not None and list(table.scores) == ["terms", "plain", "lay"]
     assert [(label, count) for label, count, _ in table.classes()] == [("0.4-0.6", 30), ("0.8-1.0", 60)]
     assert fairness_lines(results)[-1] == table.sentence
+    chart = (tmp_path / "results" / "needs" / "test" / "overlap.svg").read_text(encoding="utf-8")
+    assert all(name in chart for name in ("bm25", "grams", "both", "0.4-0.6 (30)", "0.8-1.0 (60)"))
+    assert "<svg" in Results(results).plot("overlap").svg
 
 
 def test_what_was_run_is_kept_and_a_changed_wording_runs_again(tmp_path: Path, systems: Path) -> None:
