@@ -125,9 +125,11 @@ class ByWording(Shown):
 
     @cached_property
     def leaders(self) -> dict[str, list[str]]:
-        """Return, for each wording, the best system and those that are not significantly worse."""
+        """Return the best system and those that are not significantly worse, for each wording of enough queries."""
         leaders = {}
         for name, scores in self.scores.items():
+            if scores.shape[1] < FEWEST:
+                continue
             comparison = compare(self.systems, scores)
             together = comparison.together[0] if comparison.pairs else []
             leaders[name] = [comparison.names[0], *(other for other in comparison.names if other in together)]
@@ -136,14 +138,14 @@ class ByWording(Shown):
     @property
     def depends(self) -> bool:
         """Return whether no system is among the best for every wording."""
-        return not set.intersection(*map(set, self.leaders.values()))
+        return len(self.leaders) > 1 and not set.intersection(*map(set, self.leaders.values()))
 
     @property
     def sentence(self) -> str:
         """Return whether the leading systems keep their places whatever the wording, without a full stop."""
-        fewest = min(scores.shape[1] for scores in self.scores.values())
-        if fewest < FEWEST:
-            return f"{fewest} queries of a wording are too few to tell whether the order of systems depends on wording"
+        if len(self.leaders) < 2:
+            most = max(scores.shape[1] for scores in self.scores.values())
+            return f"{most} queries of a wording are too few to tell whether the order of systems depends on wording"
         first = {name: leaders[0] for name, leaders in self.leaders.items()}
         common = [name for name in self.systems if all(name in leaders for leaders in self.leaders.values())]
         count = {1: "one wording", 2: "both wordings"}.get(len(first), f"all {len(first)} wordings")
