@@ -97,7 +97,8 @@ def draw_one_stage(
         topic = " ".join(keywords(document(request), 2, random))
         items = ((request.schema or {}).get("properties") or {}).get(f"{name}s") or {}
         texts = random.sample(known := scripted(topic), min(items.get("minItems", 3), len(known)))
-        return json.dumps({f"{name}s": texts}, ensure_ascii=False)
+        suits = {"unsuitable": ""} if "unsuitable" in ((request.schema or {}).get("properties") or {}) else {}
+        return json.dumps({**suits, f"{name}s": texts}, ensure_ascii=False)
 
     def show(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
         if not lineage.every(writes):

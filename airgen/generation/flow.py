@@ -86,6 +86,16 @@ class Flow:
 
     @property
     def scripted(self) -> dict[str, Callable[[Request], str]]:
-        """Return the scripted backend's rules by stage."""
+        """Return the scripted backend's rules by stage, which answer the prompts of both methods."""
         stages = (own_judgment.STAGE, *self.every)  # quality control judges all queries, however they were generated
-        return {stage.name: stage.scripted for stage in stages if stage.scripted is not None}
+        rules = {stage.name: stage.scripted for stage in stages if stage.scripted is not None}
+        return {needs.NEED.name: needs.scripted, **{name: _of_either(rule) for name, rule in rules.items()}}
+
+
+def _of_either(rule: Callable[[Request], str]) -> Callable[[Request], str]:
+    """Return a rule that also answers the prompts of needs, whose stages have the names of the paper's."""
+
+    def answer(request: Request) -> str:
+        return needs.scripted(request) if needs.is_of_needs(request) else rule(request)
+
+    return answer

@@ -282,7 +282,12 @@ def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     }
 
 
-def _scripted(request: Request) -> str:
+def is_of_needs(request: Request) -> bool:
+    """Return whether a request asks for a need, for wordings, or whether wordings are the same need."""
+    return bool({NEED.name, *OTHERS} & set((request.schema or {}).get("properties") or {}))
+
+
+def scripted(request: Request) -> str:
     """_Answer with words of the document, fewer in each further wording; every wording asks for the same need."""
     properties = (request.schema or {}).get("properties") or {}
     if "unsuitable" not in properties and NEED.name not in properties and "enum" in next(iter(properties.values()), {}):
@@ -361,7 +366,7 @@ NEED = Step(
     prompt=_prompt(NEED_PROMPT),
     cost=Cost(default=(190, 1.1), small=(190, 1.1), pieces=lambda expected: expected.samples),
     stand_in=_stand_in,
-    scripted=_scripted,
+    scripted=scripted,
     show=_show_need,
 )
 QUERY = Step(
@@ -374,7 +379,7 @@ QUERY = Step(
     prompt=_prompt(NEED_PROMPT),
     cost=Cost(default=(0, 1.0), small=(0, 1.0), pieces=_asked_once),
     stand_in=_stand_in,
-    scripted=_scripted,
+    scripted=scripted,
     show=_show_query,
 )
 WORDINGS_STEP = Step(
@@ -393,7 +398,7 @@ WORDINGS_STEP = Step(
     ),
     beside=(Candidate,),
     stand_in=_stand_in,
-    scripted=_scripted,
+    scripted=scripted,
     show=_show_wordings,
     label="other wordings (only its query otherwise)",
 )

@@ -92,9 +92,12 @@ def _names(text: str, language: str) -> frozenset[str]:
     German writes all nouns with a capital, so there only digits count.
     """
     names, lower, begins = list[str](), set[str](), True
-    for space, token in _TOKEN.findall(text):
+    end = 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
         word = token.strip(_EDGES)
-        inside = not begins and "\n" not in space
+        inside = not begins and "\n" not in text[end : match.start()]
+        end = match.end()
         if _NUMBER.search(word) or (language != "de" and inside and word[:1].isupper()):
             names.append(word)
         elif word[:1].islower():
@@ -103,6 +106,6 @@ def _names(text: str, language: str) -> frozenset[str]:
     return content_terms(" ".join(name for name in names if name.lower() not in lower), language)
 
 
-_TOKEN = re.compile(r"(\s*)(\S+)")
+_TOKEN = re.compile(r"\S+")
 _ENDS = (".", "!", "?", ":", "")
 _EDGES = "\"'“”‘’«»‹›„‚.,;:!?()[]{}<>…–—*|"

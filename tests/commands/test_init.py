@@ -390,7 +390,7 @@ def test_a_model_brings_its_own_profile(
         return pipeline.llm.backend, pipeline.generation.prompts, pipeline.control.judge.kind
 
     small_judge = "votes" if key == "no key" else "yes-no"  # where words alone vote, the model judges
-    expected = {"large": ("default", "levels"), "small": ("small", small_judge)}
+    expected = {"large": ("default", "paper"), "small": ("small", small_judge)}
     assert profile() == (backend, *expected[size])
     lines = path.read_text("utf-8").splitlines()
     llm = next(line for line in lines if line.startswith("llm:"))

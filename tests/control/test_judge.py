@@ -110,7 +110,7 @@ def test_every_judge_of_a_panel_is_asked_and_the_lower_median_counts() -> None:
 
     found, asked = judged(said, panel=panel)
     assert found == Verdict(2, 1.0, "votes 0, 2, 3; half of it") and len(asked) == 3
-    assert judge_name(pipeline(panel=panel)) == "judge + judge_rubric + small/judge_yes_no"
+    assert judge_name(pipeline(panel=panel)) == "judge_levels + judge_rubric + small/judge_yes_no"
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=7), st.integers(1, 3))
@@ -167,8 +167,9 @@ def test_a_panel_says_everything_in_its_judges() -> None:
         ({"kind": "yes-no", "prompt": "mine"}, ["mine"], 2),
         ({"relevant_from": 3}, ["judge"], 3),
         ({"kind": "votes"}, [], 2),
-        ({"panel": [{"kind": "levels"}, {"kind": "rubric"}]}, ["judge", "judge_rubric"], 1),
-        ({"panel": [{"kind": "levels"}, {"kind": "yes-no"}]}, ["judge", "small/judge_yes_no_subject"], 2),
+        ({"panel": [{"kind": "paper"}, {"kind": "rubric"}]}, ["judge", "judge_rubric"], 1),
+        ({"kind": "levels"}, ["judge_levels_subject"], 2),
+        ({"panel": [{"kind": "paper"}, {"kind": "yes-no"}]}, ["judge", "small/judge_yes_no_subject"], 2),
         ({"kind": "noes"}, None, 0), ({"panel": [{"relevant_from": 1}]}, None, 0), ({"panel": ["judge"]}, None, 0),
     ],
 )  # fmt: skip

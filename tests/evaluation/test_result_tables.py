@@ -13,7 +13,7 @@ import pytest
 from airgen.evaluation import charts, evaluate
 from airgen.evaluation.breakdown import negative_ranks, negatives_above
 from airgen.evaluation.measures import judged_hits
-from airgen.evaluation.result import single_latencies
+from airgen.evaluation.result import Paths, single_latencies
 from airgen.evaluation.result_tables import places_text, rank_text, ranking_study
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
@@ -55,7 +55,7 @@ def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
         SimpleNamespace(
             name=name, headline="nDCG@10", score=0.5, costs=SimpleNamespace(batch_ms=1.0), mark=" †", notes={},
             rules={}, models=(), intervals={"nDCG@10": (0.4, 0.6)}, made_labels=("m\x1b[2J",), missing=0,
-            cached=name == names[0],
+            cached=name == names[0], dataset="d", split="test", about={}, paths=Paths.of(Path("nowhere"), "system"),
         )
         for name in names
     ]  # fmt: skip

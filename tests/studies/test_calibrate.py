@@ -256,7 +256,7 @@ def test_levels_panels_and_rerankers(folder: Path) -> None:
     assert levels["error"] is None  # Table 8's levels are no probabilities
     assert set().union(*levels["confusion"].values()) <= {"level 0", "level 1", "level 2", "level 3"}
     text = (folder / "own.yaml").read_text(encoding="utf-8")
-    panel = "judge: {panel: [{kind: levels}, {kind: yes-no}]}"
+    panel = "judge: {panel: [{kind: paper}, {kind: yes-no}]}"
     (folder / "own.yaml").write_text(text.replace("judge: {kind: yes-no}", panel), encoding="utf-8")
     before = answers(folder)
     call(folder, "pipeline", collections=("one",))

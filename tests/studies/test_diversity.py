@@ -63,8 +63,8 @@ def test_shares_by_split_and_their_labels(folder: Path) -> None:
 def test_figures_by_hand(folder: Path) -> None:
     profile = profile_dataset(BeirDataset.open(folder))
     overlap = profile.overlap
-    # q1: how, bee, make, sweet, food: 2 of 5 in d1. q2: 2 of 2 in d2. q3: 2 of 2 in d3 and 0 of 2 in d1: a half.
-    assert (overlap.queries, overlap.positives) == (3, pytest.approx((2 / 5 + 1 + 1 / 2) / 3))
+    # q1: bee, make, sweet, food: 2 of 4 in d1. q2: 2 of 2 in d2. q3: 2 of 2 in d3 and 0 of 2 in d1: a half.
+    assert (overlap.queries, overlap.positives) == (3, pytest.approx((2 / 4 + 1 + 1 / 2) / 3))
     # The next query's passage: of q1 d2 (nothing shared), of q2 d3 (both words), of q3 again d2 (both words).
     assert overlap.others == pytest.approx((0 + 1 + 1) / 3)
     assert (overlap.pairs, overlap.original, overlap.rewritten) == (0, None, None)
@@ -86,7 +86,7 @@ def test_overlap_before_and_after_rewriting(folder: Path) -> None:
     path = folder / "private" / "lineage.jsonl"
     write_rows(path, rows)
     overlap = profile_dataset(BeirDataset.open(folder)).overlap
-    assert (overlap.pairs, overlap.original, overlap.rewritten) == (1, 1.0, pytest.approx(2 / 5))
+    assert (overlap.pairs, overlap.original, overlap.rewritten) == (1, 1.0, pytest.approx(2 / 4))
     path.write_text('{"query": "q1"}\n', "utf-8")
     with pytest.raises(DatasetError, match=r"lineage\.jsonl:1"):
         profile_dataset(BeirDataset.open(folder))
