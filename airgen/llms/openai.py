@@ -45,6 +45,14 @@ _IF_IT_NAMES_ONE = {403, 404}  # otherwise, these are about the key or the model
 _NEVER_FOR_A_PARAMETER = {410, 413, 414, 451}
 
 
+_WORD = re.compile(r"\w+")
+
+
+def _without_numbers(word: re.Match[str]) -> str:
+    """Return a word of a message, or `#` for one with a digit, such as the number of a request."""
+    return "#" if any(map(str.isdigit, word[0])) else word[0]
+
+
 class OpenAISettings(KeyAccess, LlmSettings):
     """Settings of an OpenAI-compatible endpoint.
 
@@ -287,7 +295,7 @@ class OpenAIBackend(LearningBackend):
                     received, _ = await accepted([*kept, *some])
                     if received is not None:
                         return learnt(received, [*kept, *some])
-        refusal = (re.sub(r"\w*\d\w*", "#", message), *sorted(sent))
+        refusal = (_WORD.sub(_without_numbers, message), *sorted(sent))
         if refusal not in self._accepted_bare:
             received, _ = await accepted(every)
             self._accepted_bare[refusal] = received is not None

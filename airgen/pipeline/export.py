@@ -115,7 +115,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         lost = len(lineages) - len(answered)
         reasons = {"their relevant passages were taken out": lost} if lost else {}
         steps.append(FunnelStep("queries with an answer", len(lineages), len(answered), reasons))
-    worded = _worded(job, store, plan, lineages, labels)
+    worded = _worded(job, store, plan, lineages, judged)  # the same in every ablation
     rows = list(_query_rows(ids, lineages, labels, held, worded, original="rewrite" in without))
     if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in rows):
         raise DatasetError(

@@ -50,7 +50,9 @@ _COMMON_NAMES = frozenset(
     {"corpus", "data", "doc", "docs", "documents", "files", "pages", "source", "src", "text", "texts"}
 )
 _OPENAI = re.compile(r"(gpt|chatgpt|codex|o\d|ft:)", re.IGNORECASE)  # how the names of OpenAI's models begin
-_ADDRESS = re.compile(r"[\w+.-]*://|//|localhost\b|(\d{1,3}\.){3}\d|[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)+/", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"\A(?:[\w+.-]*+://|//|localhost\b|(\d{1,3}\.){3}\d|[\w.-]++:\d++(/|$)|[\w-]++(\.[\w-]++)++/)", re.IGNORECASE
+)
 FILES = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
 _PACKAGES = (
     "torch",

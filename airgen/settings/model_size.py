@@ -60,6 +60,10 @@ SMALL: Mapping[str, Any] = {
 }
 
 
+_OF_NEEDS = ("method", "one_call", "types", "wording")
+"""The settings of `method: needs`, whose prompts small models cannot follow: they keep their own prompts."""
+
+
 def size_of(llm: Any) -> tuple[Size, str]:
     """Return the size of a model, and the number of parameters in its name ("" if there is none).
 
@@ -110,6 +114,8 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
         return pipeline
     generation, control = pipeline.get("generation") or {}, pipeline.get("control") or {}
     if isinstance(generation, dict) and "prompts" not in generation and not pipeline.get("queries"):
+        if generation.get("method") == "needs":  # as `airgen init` writes it for large models
+            generation = {name: value for name, value in generation.items() if name not in _OF_NEEDS}
         alone = not any(generation.get(name) for name in ("examples", "multi_hop", "query_language"))
         at_once = generation.get("one_call", alone and pipeline.get("language") in ONE_CALL_LANGUAGES)
         types = dict(ONE_CALL_TYPES.get(str(pipeline.get("language")), ONE_CALL_TYPES["en"]))

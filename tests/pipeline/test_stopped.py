@@ -44,7 +44,7 @@ main(sys.argv[2:])
     [
         ("os.kill(os.getpid(), signal.SIGTERM)", 3, "stopped by the user: run the same command again to continue"),
         (
-            "size = os.path.getsize(sys.argv[-1] + '/job/work.duckdb') + 1; "
+            "size = os.path.getsize(sys.argv[-1] + '/job/work.duckdb.wal') + 1; "
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))",
             1,
             "free some space and run the same command again",

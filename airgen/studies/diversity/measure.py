@@ -254,7 +254,6 @@ def profile_dataset(
     rows = typed_rows(dataset.path / LINEAGE, {"query": str, "positive": str, "original": str})
     lineage = {row["query"]: row for _, row in rows}  # the passage from which each query was generated
     wanted = {id_ for ids in positives.values() for id_ in ids} | {row["positive"] for row in lineage.values()}
-    stems = analyser(language)
     vocabulary, lengths, terms = Vocabulary(language), list[int](), dict[str, frozenset[str]]()
     different: set[int] = set()
     for batch in batched(dataset.passages(), _BATCH_PASSAGES):
@@ -262,7 +261,7 @@ def profile_dataset(
         lengths += vocabulary.add(passages).tolist()
         different.update(map(hash, passages))
         read = zip(batch, passages, strict=True)
-        terms.update({passage.id: frozenset(stems(text)) for passage, text in read if passage.id in wanted})
+        terms.update({passage.id: content_terms(text, language) for passage, text in read if passage.id in wanted})
     query_vocabulary = Vocabulary(language)
     texts, seen = [query.text for query in queries.values()], NearDuplicateIndex(language)
     query_vocabulary.add(texts)
@@ -287,7 +286,7 @@ def profile_dataset(
         ),
         query_vocabulary=query_vocabulary.size,
         corpus_vocabulary=vocabulary.size,
-        analysis=stems.describe(),
+        analysis=analyser(language).describe(),
         vocabulary=vocabulary,
     )
 
