@@ -49,7 +49,7 @@ from airgen.evaluation.systems import (
     stamp_of,
 )
 from airgen.evaluation.user_search import OwnSystem
-from airgen.evaluation.wordings import FOLDER, WordingsSplit, about_wordings, mean_overlap
+from airgen.evaluation.wordings import FOLDER, WordingsSplit, mean_overlap, overlaps_of
 from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
@@ -460,7 +460,7 @@ class _Experiment:
             "search_depth": options.top,
             **({"queries_with_answers": len(task.answers)} if task.answers else {}),
             **({"overlap": shared} if (shared := mean_overlap(task.queries.values())) is not None else {}),
-            **({"base": task.base_digest, "wordings": about_wordings(task)} if isinstance(task, WordingsSplit) else {}),
+            **({"base": task.base_digest, "overlaps": overlaps_of(task)} if isinstance(task, WordingsSplit) else {}),
         }
         return Result(
             name=system.name,

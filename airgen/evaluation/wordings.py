@@ -9,14 +9,14 @@ those of the split.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from airgen.dataset.beir import BeirQuery, Qrels
-from airgen.dataset.content import OVERLAP, WORDING, WORDINGS_FILE
+from airgen.dataset.content import OVERLAP, WORDINGS_FILE
 from airgen.evaluation.breakdown import OVERLAP_BINS, overlap_class
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.intervals import bootstrap_interval
@@ -113,14 +113,12 @@ class ByWording(Shown):
         systems: The names of the systems, best on the queries first.
         scores: The scores of each wording, float64 (systems, queries with this wording).
         overlaps: The overlap of each wording of each query, in the order of the scores.
-        chosen: The share of queries that have each wording.
         headline: The measure.
     """
 
     systems: Sequence[str]
     scores: Mapping[str, np.ndarray[Any, np.dtype[np.float64]]]
     overlaps: Mapping[str, Sequence[float | None]]
-    chosen: Mapping[str, float]
     headline: str
 
     @cached_property
@@ -233,22 +231,27 @@ def by_wording(results: Sequence[Result]) -> ByWording | None:
     """
     if len({(result.dataset, result.split) for result in results}) != 1:
         return None
-    worded = [wordings_of(result) for result in results]
-    known = [result for result in worded if result is not None]
+    known = [beside for result in results if (beside := wordings_of(result)) is not None]
     if len(known) < 2:
         return None
+    ordered = sorted(known, key=lambda beside: (-_main(results, beside.name), beside.name))
+    return _of_files(tuple((beside.paths, beside.paths.scores.stat().st_mtime_ns) for beside in ordered))
+
+
+@lru_cache(maxsize=4)  # a report asks for its table, its notes and its chart
+def _of_files(files: tuple[tuple[Paths, int], ...]) -> ByWording:
+    """Return the scores in these results, best system first, each with the time at which its scores were written."""
+    known = [result for paths, _ in files if (result := load_result(paths)) is not None]
     headline = known[0].headline
     scores = all_scores([result.paths.scores for result in known], headline)
     present = {key.rpartition(".")[2] for key in scores[0]}
     names = [*(name for name in _IF if name in present), *sorted(present - set(_IF))]
-    order = sorted(range(len(known)), key=lambda place: (-_main(results, known[place].name), known[place].name))
     keys = {name: sorted(key for key in scores[0] if key.rpartition(".")[2] == name) for name in names}
-    about = known[0].about.get("wordings") or {}
+    overlaps = known[0].about.get("overlaps") or {}
     return ByWording(
-        systems=[known[place].name for place in order],
-        scores={name: np.array([[scores[place][key] for key in keys[name]] for place in order]) for name in names},
-        overlaps={name: [about.get("overlap", {}).get(key) for key in keys[name]] for name in names},
-        chosen=about.get("chosen", {}),
+        systems=[result.name for result in known],
+        scores={name: np.array([[of[key] for key in keys[name]] for of in scores]) for name in names},
+        overlaps={name: [overlaps.get(key) for key in keys[name]] for name in names},
         headline=headline,
     )
 
@@ -285,8 +288,6 @@ def nearness_line(result: Result) -> str:
     )
 
 
-def about_wordings(split: WordingsSplit) -> dict[str, Any]:
-    """Return what a result says about its wordings: the overlap of each, and the share of queries that have each."""
-    overlaps = {key: query.metadata.get(OVERLAP) for key, query in split.queries.items()}
-    asked = [str(query.metadata.get(WORDING, "")) for query in split._base.queries.values()]
-    return {"overlap": overlaps, "chosen": {name: asked.count(name) / len(asked) for name in sorted(set(asked))}}
+def overlaps_of(split: WordingsSplit) -> dict[str, Any]:
+    """Return the overlap of each wording by id."""
+    return {key: query.metadata.get(OVERLAP) for key, query in split.queries.items()}

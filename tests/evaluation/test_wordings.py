@@ -103,7 +103,7 @@ def made(**of: list[list[float]]) -> ByWording:
     """Two systems, a and b, with a score for each query of each wording."""
     scores = {name: np.array(rows, np.float64) for name, rows in of.items()}
     overlaps = {name: [0.5] * rows.shape[1] for name, rows in scores.items()}
-    return ByWording(("a", "b"), scores, overlaps, {}, "nDCG@10")
+    return ByWording(("a", "b"), scores, overlaps, "nDCG@10")
 
 
 def test_the_sentence_says_which_system_leads_for_whom() -> None:
