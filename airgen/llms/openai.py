@@ -134,6 +134,11 @@ def _refusal(received: Received) -> tuple[int, str]:
     return status_in(payload), " ".join(error_in(payload))
 
 
+def _form_of(request: Request, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the stage of a request and the parameters with which it is sent."""
+    return (request.stage, str((body.get("response_format") or {}).get("type")), *sorted(body))
+
+
 def _combinations(concessions: Sequence[Concession], from_size: int = 1) -> Iterator[Sequence[Concession]]:
     """Yield single concessions, then pairs, then all."""
     for size in range(from_size, 3):
@@ -198,6 +203,7 @@ class OpenAIBackend(LearningBackend):
         self._search = asyncio.Lock()  # one call at a time looks for what the server refuses
         # For refusals by their words and parameters, whether the request was accepted without optional parameters.
         self._accepted_bare: dict[tuple[str, ...], bool] = {}
+        self._accepted: set[tuple[str, ...]] = set()  # forms of requests that were accepted as they were
         self._answered, self._pages = False, 0  # whether it returned JSON once, and what else it returned
 
     async def send(self, request: Request) -> Reply:
@@ -211,6 +217,7 @@ class OpenAIBackend(LearningBackend):
             received = await endpoint.post("/chat/completions", body)
             status, message = _refusal(received)
             if status == 200:
+                self._accepted.add(_form_of(request, body))
                 return self._reply(request, received)
             problem = endpoint.failure(status, *received[1:], request.model)
             if isinstance(problem, Retry) and status < 500:
@@ -223,11 +230,11 @@ class OpenAIBackend(LearningBackend):
                 if too_much(message, room):  # only this request; another may be shorter
                     room //= 2
                     continue
-            if not self._searchable(status, problem, body, message):
-                raise problem
             async with self._search:
                 if self.dialect.body(request, room) != body:  # another call has found it
                     continue
+                if not self._searchable(status, problem, request, body, message):
+                    raise problem
                 if (reply := await self._find(request, room, body, message)) is not None:
                     return reply
             raise problem
@@ -235,8 +242,13 @@ class OpenAIBackend(LearningBackend):
     def _names_one(self, status: int, body: Mapping[str, Any], message: str) -> bool:
         return status in _IF_IT_NAMES_ONE and bool(self.dialect.alternatives_to(body, message)[0])
 
-    def _searchable(self, status: int, problem: Exception, body: Mapping[str, Any], message: str) -> bool:
-        """Return whether a refusal in unknown words may be about a parameter."""
+    def _searchable(
+        self, status: int, problem: Exception, request: Request, body: Mapping[str, Any], message: str
+    ) -> bool:
+        """Return whether a refusal in unknown words may be about a parameter.
+
+        It is not where the server has accepted the same parameters in another call of the stage.
+        """
         if not perhaps_for_a_parameter(message):
             return False
         if self._names_one(status, body, message):
@@ -245,6 +257,7 @@ class OpenAIBackend(LearningBackend):
             isinstance(problem, Refused)
             and problem.reason == f"http_{status}"
             and status not in _NEVER_FOR_A_PARAMETER
+            and _form_of(request, body) not in self._accepted
             and bool(self.dialect.alternatives_to(body, message)[1])
         )
 

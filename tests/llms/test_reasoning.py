@@ -262,6 +262,17 @@ def test_a_refusal_that_is_not_about_parameters_is_asked_once_more(loopback: Cal
     assert server.stats()["requests"] == 1
 
 
+def test_calls_refused_among_accepted_ones_teach_nothing(loopback: Callable[..., Any], tmp_path: Path) -> None:
+    server = loopback(text='{"query": "2"}', faults={"bad_parameter": 0.3}, fault_attempts=99)
+    asked = [replace(one, schema=SCHEMA) for one in judgments(60)]
+    answers, _, said = run(server.base_url, tmp_path, asked, concurrency=1)
+    refused = [one for one in answers if one.error]
+    assert {one.error for one in refused} == {"http_400"} and 5 < len(refused) < 40
+    assert not said
+    forms = [body.get("response_format", {}).get("type") for body in server.stats()["bodies"]]
+    assert forms[0] == forms[-1] == "json_schema" and forms.count(None) <= 1
+
+
 def test_json_that_the_model_broke_is_asked_for_again(loopback: Callable[..., Any], tmp_path: Path) -> None:
     server = loopback(text='{"query": "2"}', faults={"bad_json": 0.9}, fault_attempts=2)
     answers, _, said = run(server.base_url, tmp_path, [replace(one, schema=SCHEMA) for one in judgments(12)])
