@@ -115,9 +115,9 @@ def tune(
     seed: int = 0,
 ) -> TunedHybrid:
     """Choose weights for fusing the runs. Raises UsageError if fewer than twenty queries have a relevant passage."""
-    labels = {query: row for query, row in labels.items() if any(label > 0 for label in row.values())}
-    if len(labels) < LEAST_QUERIES:
-        raise UsageError(f"{len(labels)} queries with a relevant passage: tuning needs at least {LEAST_QUERIES}")
+    answered = sum(any(label > 0 for label in row.values()) for row in labels.values())
+    if answered < LEAST_QUERIES:
+        raise UsageError(f"{answered} queries with a relevant passage: tuning needs at least {LEAST_QUERIES}")
     for name, run in runs.items():
         check_common(name, run, labels)
     queries, fusions = list(labels), candidates(len(runs))

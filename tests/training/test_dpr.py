@@ -10,6 +10,8 @@ from command_line import call
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
+from airgen.evaluation.experiment import evaluate
+from airgen.evaluation.systems import SystemSettings
 from airgen.training.data import load_training_set
 from airgen.training.mining import dpr
 
@@ -53,7 +55,8 @@ def test_one_command_makes_a_dataset_that_can_be_trained_on(files: Path, monkeyp
     found = BeirDataset.open(files / "nq")
     assert {one.id: (one.title, one.text) for one in found.passages()} == {k: (t, x) for k, x, t in PASSAGES}
     assert found.qrels("train").labels == {f"train-{n}": {"1": 1.0, "4": 0.0} for n in range(1, 5)}
-    assert found.qrels("test").labels == {"test-1": {"3": 1.0}, "test-2": {"2": 1.0}}
+    # No passage answers the third question: it counts as a failure of every system, as in DPR's accuracy.
+    assert found.qrels("test").labels == {"test-1": {"3": 1.0}, "test-2": {"2": 1.0}, "test-3": {"1": 0.0}}
     assert found.qrels("dev").labels == {"dev-1": {"3": 1.0}}
     assert found.queries()["test-1"].metadata == {"split": "test", "answers": ["Orby", "orby's"]}
     data = load_training_set(files / "nq", split="train")
@@ -65,6 +68,26 @@ def test_one_command_makes_a_dataset_that_can_be_trained_on(files: Path, monkeyp
 def test_without_passages_the_corpus_is_what_stands_beside_the_questions(files: Path) -> None:
     counts = dpr.convert_dpr({"train": files / "train.json.gz"}, files / "own", negatives=1)
     assert counts == {"passages": 2, "queries of train": 4, "labels": 8}
+
+
+def test_accuracy_counts_questions_that_bm25_cannot_answer(tmp_path: Path) -> None:
+    (tmp_path / "psgs.tsv").write_text("id\ttext\ttitle\n" + "".join(f"{k}\t{x}\t{t}\n" for k, x, t in PASSAGES[2:]))
+    questions = "where is bread baked\t['Orby']\nwho drove the ferries\t['Lunn']\nzzz\t['white']\n"
+    (tmp_path / "test.csv").write_text(questions)
+    dpr.convert_dpr({"test": tmp_path / "test.csv"}, tmp_path / "nq", passages=tmp_path / "psgs.tsv", depth=1)
+    (result,) = evaluate(tmp_path / "nq", [SystemSettings(name="bm25", kind="bm25")], tmp_path / "results")
+    assert (result.queries, result.about["queries_with_answers"]) == (3, 3)
+    assert result.answers["Answer@5"][0] == pytest.approx(1 / 3)
+
+
+def test_a_train_question_without_positives_is_not_trained_on(files: Path) -> None:
+    (files / "more.csv").write_text(
+        "what is lost\t['nothing of it']\n" + "".join(f"bread {n}\t['orby']\n" for n in range(3))
+    )
+    dpr.convert_dpr({"train": files / "more.csv"}, files / "own", passages=files / "psgs.tsv")
+    data = load_training_set(files / "own", split="train", dev_share=0)
+    assert len(data.examples) == 3
+    assert data.about["left_out"] == {"without a positive in the corpus": 1}
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,8 @@ def test_the_filter_drops_what_the_model_does_not_find(tmp_path: Path) -> None:
         with (only / "corpus.jsonl").open("a") as file:
             file.write(rows)
         filter_pairs(only, tmp_path / "none", Letters())
+    with pytest.raises(UsageError, match="--split test is for testing"):
+        filter_pairs(only, tmp_path / "none", Letters(), split="test")
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import building
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.exact_arithmetic import inner_products
 from airgen.keys import rng
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encoding_cache import encoded
 from airgen.retrievers.protocols import Embedder, TextKind
 from airgen.sequences import batched
+from airgen.training.data import RESERVED
 from airgen.training.dataset_columns import DatasetColumns, KeyPlaces, key_of, part_of
 from airgen.training.mining.sources import HEAD, PAIRS
 
@@ -61,8 +62,11 @@ def filter_pairs(
     copied.
 
     `pool` is limited to the size of the corpus. `progress` is called with (pairs done, all pairs). Labels of 0 and less
-    are copied. Raises DatasetError if no pair is kept, and the embedder's ModelError.
+    are copied. Raises UsageError for a split that is reserved for testing, of which every query counts, DatasetError if
+    no pair is kept, and the embedder's ModelError.
     """
+    if split.lower() in RESERVED:
+        raise UsageError(f"--split {split} is for testing: its queries must all stay; filter a training split")
     pairs = _Pairs(path, split)
     with tempfile.TemporaryDirectory(prefix="airgen-filter-") as scratch, building(out, PAIRS) as folder:
         chosen = np.random.default_rng(rng("pool", seed).getrandbits(64)).permutation(len(pairs.corpus))

@@ -7,6 +7,9 @@
 Three formats are supported: passages as TSV (id, text, title); training JSON, whose questions have positive and hard
 negative passages; and questions with only answers, as TSV (question, list of answers) or JSON. As in DPR, the positives
 of a question that has none are those of BM25's top passages that contain one of its answers.
+
+Every question with answers is kept, because accuracy at k counts all of them. If none of BM25's passages answers a
+question, its best one is labelled 0, so that the question belongs to its split. Training leaves such questions out.
 """
 
 import ast
@@ -64,25 +67,31 @@ def convert_dpr(
     splits = {split: list(_questions(path, negatives)) for split, path in questions.items()}
     (out / "qrels").mkdir(parents=True, exist_ok=True)
     known = _write_corpus(out / "corpus.jsonl", passages, splits, counts)
-    if not all(any(question.labels.values()) for questions in splits.values() for question in questions):
-        _label_by_answers(out / "corpus.jsonl", splits, depth)
+    for question in (question for each in splits.values() for question in each):
+        for key in question.labels.keys() - known:
+            del question.labels[key]
+            counts["labels of passages that are not in the corpus"] += 1
+    counts["questions labelled by their answers among BM25's passages"] = _label_by_answers(
+        out / "corpus.jsonl", splits, depth
+    )
+    positives = 0
     with whole_file(out / "queries.jsonl") as fresh, fresh.open("w", encoding="utf-8", newline="\n") as file:
         for split, each in splits.items():
             lines = ["query-id\tcorpus-id\tscore\n"]
             for number, question in enumerate(each, 1):
-                labels = {key: label for key, label in question.labels.items() if key in known}
-                counts["labels of passages that are not in the corpus"] += len(question.labels) - len(labels)
-                if not any(labels.values()):
-                    counts["questions without a passage that answers them"] += 1
+                if not question.labels:
+                    counts["questions without answers and labels, left out"] += 1
                     continue
+                counts["questions without a passage that answers them"] += not any(question.labels.values())
                 key = f"{split}-{number}"
                 row = {"_id": key, "text": question.text, "metadata": {"split": split, "answers": question.answers}}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                lines += [f"{key}\t{passage}\t{label}\n" for passage, label in labels.items()]
+                lines += [f"{key}\t{passage}\t{label}\n" for passage, label in question.labels.items()]
                 counts[f"queries of {split}"] += 1
-                counts["labels"] += len(labels)
+                counts["labels"] += len(question.labels)
+                positives += sum(question.labels.values())
             (out / "qrels" / f"{split}.tsv").write_text("".join(lines), encoding="utf-8", newline="\n")
-    if not counts["labels"]:
+    if not positives:
         raise DatasetError(f"{out}: no question has a passage that answers it: are the files of the same collection?")
     return {name: count for name, count in counts.items() if count}
 
@@ -207,8 +216,16 @@ def _opened(path: Path) -> IO[str]:
     return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
 
 
-def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth: int) -> None:
-    """For questions without positives, label those of BM25's top passages that contain an answer."""
+def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth: int) -> int:
+    """Label BM25's top passages for the questions without positives, and return the number of these questions."""
+    unlabelled = [
+        question
+        for questions in splits.values()
+        for question in questions
+        if question.answers and not any(question.labels.values())
+    ]
+    if not unlabelled:
+        return 0
     ids, titles, texts = [], [], []
     with path.open(encoding="utf-8") as file:
         for line in file:
@@ -219,17 +236,15 @@ def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth
     system = BM25()
     system.index(Corpus(ids, texts, titles if any(titles) else ()))
     lines: dict[int, str] = {}
-    unlabelled = [
-        question
-        for questions in splits.values()
-        for question in questions
-        if question.answers and not any(question.labels.values())
-    ]
     hits = system.search([question.text for question in unlabelled], min(depth, len(ids)))
     for question, positions in zip(unlabelled, hits.positions.tolist(), strict=True):
         wanted = [*filter(None, map(token_line, question.answers))]
-        for place in (place for place in positions if place >= 0):
+        found = [place for place in positions if place >= 0] or [0]
+        for place in found:
             if place not in lines:
                 lines[place] = token_line(texts[place])
-            if wanted and has_answer(lines[place], wanted):
+            if has_answer(lines[place], wanted):
                 question.labels[ids[place]] = 1
+        if not question.labels:
+            question.labels[ids[found[0]]] = 0
+    return len(unlabelled)
