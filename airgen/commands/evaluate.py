@@ -105,7 +105,7 @@ def evaluate(
     from airgen.evaluation import evaluate as run_systems
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
-    from airgen.evaluation.result_tables import compare_results, model_lines, overview_table, ranking_study
+    from airgen.evaluation.result_tables import compare_results, model_lines, overview, ranking_study
     from airgen.evaluation.systems import chosen_systems, named_once
     from airgen.python.results import Results
     from airgen.python.systems import systems_of
@@ -171,7 +171,7 @@ def evaluate(
             study = results.on(name).by(by)
             title = f"{name}: {study.title}" if len(results.datasets) > 1 else study.title
             lines += ["", title, *(part.text() for part in study.parts if isinstance(part, Table))]
-        lines += [overview_table(results)] if len(results) > len(chosen) else []
+        lines += [overview(results).text()] if len(results) > len(chosen) else []
         lines += [line for listed in lists for line in _means(listed, results, out)]
         folders = dict.fromkeys(results_folder(out, result.dataset, result.split) for result in results)
         reports = [str(folder / "report.md") for folder in folders]
@@ -265,8 +265,7 @@ def _waiting(dataset: Path, searched: Sequence[Searched]) -> list[str]:
     return [
         *lines,
         f"The labels of {first.split} are withheld from {dataset}, so there are no scores. To submit a run:",
-        f"  airgen publish submit --dataset {dataset} --run {first.run} --split {first.split} --model {first.name} "
-        f"--out {first.name}.zip",
+        f"  airgen publish submit --dataset {dataset} --run {first.run} --split {first.split} --out {first.name}.zip",
     ]
 
 

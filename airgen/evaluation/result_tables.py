@@ -157,15 +157,32 @@ def _above(counts: Mapping[str, float]) -> str:
     return f"{counts['share']:.2f} of {counts['queries']:.0f}" if counts["queries"] else "–"
 
 
-def overview_table(results: Sequence[Result]) -> str:
-    """Tabulate many datasets: each system's main score, the mean, and means by task, domain and language.
+def overview(results: Sequence[Result]) -> Study:
+    """Tabulate many datasets by task: each system's main score, its mean, and its means by domain and language.
 
-    A system has a mean only if it was evaluated on all of its datasets.
+    Tasks have different main measures, so no mean is over two of them (the paper's Tables 22 and 23). A system has a
+    mean only if it was evaluated on all datasets of the mean.
     """
+    by_task: dict[str, list[Result]] = {}
+    for result in results:
+        by_task.setdefault(str(result.about.get("task") or "qa"), []).append(result)
+    headlines = {task: each[0].headline for task, each in sorted(by_task.items(), reverse=True)}
+    parts: list[str | Table] = []
+    for task, headline in headlines.items():
+        parts += [f"## {_TASKS.get(task, task)}, {headline}"] if len(headlines) > 1 else []
+        parts.append(_overview_table(by_task[task]))
+    return Study(f"Results ({', '.join(dict.fromkeys(headlines.values()))})", parts)
+
+
+_TASKS = {"qa": "QA", "long-doc": "Long-Doc"}
+
+
+def _overview_table(results: Sequence[Result]) -> Table:
+    """Tabulate the datasets of one task."""
     sets = list(dict.fromkeys((result.dataset, result.split) for result in results))
     score_of = {(result.name, result.dataset, result.split): result.score for result in results}
     groups: list[tuple[str, list[tuple[str, str]]]] = [("mean", sets)] if len(sets) > 1 else []
-    for attribute in ("task", "domain", "language"):
+    for attribute in ("domain", "language"):
         members: dict[str, list[tuple[str, str]]] = {}
         for result in results:
             value = str(result.about.get(attribute) or "")
@@ -175,15 +192,20 @@ def overview_table(results: Sequence[Result]) -> str:
             groups += [(f"{attribute} {value}", each) for value, each in sorted(members.items())]
     groups += [(name if split == "test" else f"{name} ({split})", [(name, split)]) for name, split in sets]
 
-    def mean(members: list[tuple[str, str]], system: str) -> float | None:
-        scores = [score_of[system, *member] for member in members if (system, *member) in score_of]
-        return float(np.mean(scores)) if len(scores) == len(members) else None
+    def scores(members: list[tuple[str, str]], system: str) -> list[float]:
+        return [score_of[system, *member] for member in members if (system, *member) in score_of]
 
-    names = sorted(
-        dict.fromkeys(result.name for result in results), key=lambda name: -(mean(groups[0][1], name) or 0.0)
-    )
+    def mean(members: list[tuple[str, str]], system: str) -> float | None:
+        known = scores(members, system)
+        return float(np.mean(known)) if len(known) == len(members) else None
+
+    def order(system: str) -> tuple[int, float]:
+        known = scores(sets, system)
+        return -len(known), -float(np.mean(known))
+
+    names = sorted(dict.fromkeys(result.name for result in results), key=order)
     means = [Column(title, partial(mean, members), ".4f", best=True) for title, members in groups]
-    return Table(names, [Column("system", str), *means]).markdown()
+    return Table(names, [Column("system", str), *means])
 
 
 _NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning, or never in its corpus)"}
@@ -420,7 +442,6 @@ def compare_results(results: Sequence[Result]) -> Comparison:
 
 def write_overview(out: Path, results: Sequence[Result]) -> None:
     """Write `results.md` and `results.csv` for many datasets."""
-    headlines = ", ".join(sorted({result.headline for result in results}))
-    parts = ["Best bold, second underlined.", overview_table(results)]
-    Study(f"Results ({headlines})", parts).write(out / "results.md")
+    study = overview(results)
+    Study(study.title, ["Best bold, second underlined.", *study.parts]).write(out / "results.md")
     write_lines(out / "results.csv", results_csv(results))

@@ -281,7 +281,8 @@ def benchmarks(
     only: Sequence[str] = (),
     datasets: Sequence[str] = (),
 ) -> list[BenchmarkMeans]:
-    """Group scores into columns to compare: each source as a whole, or by task, domain, language or dataset.
+    """Group scores into columns to compare: each source as a whole, or by task, domain, language or dataset. Tasks
+    have different main measures, so a column is never over two of them.
 
     A system has a mean only if it has scores on all datasets in the column. A dataset with several parts counts with
     their mean.
@@ -304,13 +305,17 @@ def benchmarks(
     if missing := [name for name in datasets if name not in known]:
         raise UsageError(f"no source has the dataset {missing[0]!r}{closest(missing[0], sorted(known))}")
     for source, rows in sources.items():
+        tasks = {row.task for row in rows if row.task}
         for row in rows if not datasets else [row for row in rows if row.dataset in datasets]:
             system = _common_name(row.system, names)
             seen.add(system)
             if wanted and system not in wanted:
                 continue
             label = "" if by == "folder" else (getattr(row, by) or f"no {by}")
-            title = ": ".join(part for part in (source if len(sources) > 1 or not label else "", label) if part)
+            parts = [source if len(sources) > 1 or not label else "", label]
+            if len(tasks) > 1 and by not in ("task", "dataset"):
+                parts.append(row.task or "no task")
+            title = ": ".join(filter(None, parts))
             cells = columns.setdefault(title, {}).setdefault(row.dataset, {}).setdefault(row.where, {})
             if system in cells:
                 raise UsageError(

@@ -273,7 +273,8 @@ def _slope(gain: RankGain, human: float | None, generated: float | None) -> dict
 def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]]) -> dict[str, Any] | None:
     """Return all boards of a report side by side, or None if there is only one.
 
-    `columns` are the boards. `systems` are each system's main scores on them, and its mean if it is on all boards.
+    `columns` are the boards. `systems` are each system's main scores on them, and its mean over all boards of a
+    measure if it is on all of them.
     `slopes` compare each board with human labels with each board with generated labels, if both have at least three
     systems.
     """
@@ -291,7 +292,7 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
             "name": name,
             "family": families[name],
             "scores": [values.get(at) for at in range(len(columns))],
-            "mean": sum(values.values()) / len(values) if len(values) == len(columns) else None,
+            "means": _means(values, [board.headline for _, board in columns]),
         }
         for name, values in scores.items()
     ]
@@ -320,6 +321,16 @@ def together(sources: Sequence[ReportSource], boards: Sequence[Sequence[Board]])
         for source, board in columns
     ]
     return {"columns": shown, "systems": systems, "slopes": slopes, "table": together_table(shown, systems)}
+
+
+def _means(scores: Mapping[int, float], headlines: Sequence[str]) -> dict[str, float | None]:
+    """Return the mean over all boards with the same main measure, or None if a score is missing."""
+    means: dict[str, float | None] = {}
+    for headline in dict.fromkeys(headlines):
+        known = [scores.get(at) for at, each in enumerate(headlines) if each == headline]
+        values = [score for score in known if score is not None]
+        means[headline] = sum(values) / len(values) if len(values) == len(known) else None
+    return means
 
 
 def _generated(source: ReportSource) -> bool | None:

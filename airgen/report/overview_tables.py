@@ -127,14 +127,17 @@ def datasets_table(datasets: Sequence[tuple[Row, Row]]) -> dict[str, Any]:
 
 
 def together_table(columns: Sequence[Row], systems: Sequence[Row]) -> dict[str, Any]:
-    """Return each system's score on each dataset, and its mean if it ran on all of them."""
+    """Return each system's score on each dataset, and its mean over the datasets of a measure if it ran on all."""
     shown: list[Column] = [
         PageColumn("System", lambda row: row["name"], role="name"),
         PageColumn("Family", lambda row: row["family"], left=True, wide=True),
     ]
-    complete = any(row["mean"] is not None for row in systems)
-    if complete:
-        shown.append(Column("Mean", lambda row: row["mean"], ".4f"))
+    headlines = [column["headline"] for column in columns]
+    means = []
+    for headline in dict.fromkeys(headlines):
+        if headlines.count(headline) > 1 and any(row["means"][headline] is not None for row in systems):
+            means.append("Mean" if len({*headlines}) == 1 else f"Mean {headline}")
+            shown.append(Column(means[-1], partial(lambda name, row: row["means"][name], headline), ".4f"))
     titles = [
         column["name"] if column["split"] == "test" else f"{column['name']} ({column['split']})" for column in columns
     ]
@@ -151,7 +154,7 @@ def together_table(columns: Sequence[Row], systems: Sequence[Row]) -> dict[str, 
                 picture=Picture("shade", partial(lambda strength, row: strength[row["name"]], strength)),
             )
         )
-    return page_table("Systems on each dataset", Table(systems, shown), sort="-Mean" if complete else f"-{titles[0]}")
+    return page_table("Systems on each dataset", Table(systems, shown), sort=f"-{[*means, *titles][0]}")
 
 
 def slope_table(systems: Sequence[Row], measure: str) -> dict[str, Any]:

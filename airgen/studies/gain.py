@@ -69,22 +69,27 @@ class DatasetGain:
 
 @dataclass(frozen=True)
 class GainReport(Shown):
-    """The gains on all datasets. `mean` is the unweighted mean difference over datasets, with its interval."""
+    """The gains on all datasets. `means` is the unweighted mean difference over the datasets of each measure, with its
+    interval."""
 
     before: str
     after: str
     rows: tuple[DatasetGain, ...]
-    mean: tuple[float, float, float]
+    means: Mapping[str, tuple[float, float, float]]
     alpha: float = ALPHA
 
     def text(self) -> str:
-        """Return the text for a terminal: a line per dataset, and their mean."""
-        return Table(self.rows, _COLUMNS).text() + "\n" + self._mean_line()
+        """Return the text for a terminal: a line per dataset, and their means."""
+        return "\n".join([Table(self.rows, _COLUMNS).text(), *self._mean_lines()])
 
-    def _mean_line(self) -> str:
-        value, low, high = self.mean
-        count = len(self.rows)
-        return f"mean over {count} dataset{'s' * (count > 1)}: {value:+.4f} (95 % {low:+.4f} to {high:+.4f})"
+    def _mean_lines(self) -> list[str]:
+        lines = []
+        for measure, (value, low, high) in self.means.items():
+            count = sum(row.measure == measure for row in self.rows)
+            lines.append(
+                f"mean {measure} over {count} dataset{'s' * (count > 1)}: {value:+.4f} (95 % {low:+.4f} to {high:+.4f})"
+            )
+        return lines
 
     def study(self) -> Study:
         """Return the report."""
@@ -96,7 +101,7 @@ class GainReport(Shown):
                 "both sides. p: Fisher's randomisation test, after Holm over the datasets. Won and lost: queries with "
                 "a higher and with a lower score.",
                 Table(self.rows, _COLUMNS),
-                f"{self._mean_line().capitalize()}.",
+                *(f"{line[:1].upper()}{line[1:]}." for line in self._mean_lines()),
                 "## By kind of query",
                 f"Groups of at least {_LEAST_GROUP_QUERIES} queries; the intervals are not corrected for their number."
                 if groups
@@ -193,9 +198,14 @@ def gains(pairs: Sequence[tuple[BeirDataset, Result, Result]], *, measure: str |
         resampled_means(after - before, samples=10_000, seed=place)[:, 0]
         for place, (_, before, after) in enumerate(read)
     ]
-    mean = Interval.of(float(np.mean([row.difference for row in rows])), np.mean(drawn, axis=0))
+    means = {}
+    for each in dict.fromkeys(row.measure for row in rows):
+        places = [place for place, row in enumerate(rows) if row.measure == each]
+        value = float(np.mean([rows[place].difference for place in places]))
+        mean = Interval.of(value, np.mean([drawn[place] for place in places], axis=0))
+        means[each] = (mean.value, mean.low, mean.high)
     ((first, second),) = names
-    return GainReport(first, second, tuple(rows), (mean.value, mean.low, mean.high))
+    return GainReport(first, second, tuple(rows), means)
 
 
 def _read(before: Result, after: Result, measure: str) -> tuple[list[str], Matrix, Matrix]:

@@ -14,10 +14,11 @@ from airgen.evaluation import charts, evaluate
 from airgen.evaluation.breakdown import negative_ranks, negatives_above
 from airgen.evaluation.measures import judged_hits
 from airgen.evaluation.result import Paths, single_latencies
-from airgen.evaluation.result_tables import places_text, rank_text, ranking_study
+from airgen.evaluation.result_tables import overview, places_text, rank_text, ranking_study
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
 from airgen.evaluation.systems import SystemSettings
+from airgen.study import Table
 
 EVIL = "<script>alert(1)</script> {{ 7 * 7 }}\n\x1b[31m\u202e&\x00\ud800"
 NAMES = [EVIL, EVIL + "!", "x" * 300, "نظام البحث", *(f"system {number:02d}" for number in range(22))]
@@ -47,6 +48,37 @@ def test_nothing_and_undefined_values_are_drawn_as_such(tmp_path: Path) -> None:
     texts = texts_of(charts.heat_map(["a\n", "a"], np.array([[1.0, np.nan], [-0.5, 1.0]]), title="t"), tmp_path)
     assert [text for text in texts if "." in text] == ["1.00", "−0.50", "1.00"]
     assert {"a", "a (2)"} < set(texts)  # names that look the same stay apart
+
+
+def test_the_overview_keeps_tasks_apart_as_tables_22_and_23_do() -> None:
+    """Recall@10 of Long-Doc and nDCG@10 of QA are never averaged, also in a domain that has both."""
+    scores = {
+        ("book", "long-doc", "arxiv", "en"): {"a": 0.9, "b": 0.5},
+        ("wiki", "qa", "wiki", "en"): {"a": 0.2, "b": 0.6, "english": 0.8},
+        ("arxiv", "qa", "arxiv", "en"): {"a": 0.4, "b": 0.2, "english": 0.4},
+        ("wiki_de", "qa", "wiki", "de"): {"a": 0.3, "b": 0.7},
+    }
+    results: list[Any] = [
+        SimpleNamespace(
+            name=name, dataset=dataset, split="test", score=score,
+            about={"task": task, "domain": domain, "language": language},
+            headline="Recall@10" if task == "long-doc" else "nDCG@10",
+        )
+        for (dataset, task, domain, language), row in scores.items() for name, score in row.items()
+    ]  # fmt: skip
+    study = overview(results)
+    assert study.title == "Results (nDCG@10, Recall@10)"
+    heading, qa, other_heading, long_doc = study.parts
+    assert (heading, other_heading) == ("## QA, nDCG@10", "## Long-Doc, Recall@10")
+    assert isinstance(qa, Table) and isinstance(long_doc, Table)
+    titles = ["system", "mean", "domain arxiv", "domain wiki", "language de", "language en", "wiki", "arxiv", "wiki_de"]
+    assert [column.title for column in qa.columns] == titles
+    # Systems on all datasets come first, then those that ran in English only.
+    assert [row[0] for row in qa.cells()] == ["b", "a", "english"]
+    assert [column.value("b") for column in qa.columns[1:]] == pytest.approx([0.5, 0.2, 0.65, 0.7, 0.4, 0.6, 0.2, 0.7])
+    assert [column.value("english") for column in qa.columns[1:4]] == [None, 0.4, None]
+    assert [column.title for column in long_doc.columns] == ["system", "book"]
+    assert "##" not in overview(results[:2]).markdown()
 
 
 def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:

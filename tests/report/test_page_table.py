@@ -63,14 +63,18 @@ def test_tables_of_the_first_page_by_hand() -> None:
     ]  # fmt: skip
     assert column(costs, "Cost")["texts"] == ["$0.0500", "$2.00", "$2.05"]
     assert column(costs, "")["picture"]["values"] == [1.0, 1.0, None]
-    systems = [{"name": "a", "family": "x", "scores": [0.5, None], "mean": None},
-               {"name": "b", "family": "y", "scores": [0.25, 0.5], "mean": 0.375}]  # fmt: skip
+    systems = [{"name": "a", "family": "x", "scores": [0.5, None], "means": {"nDCG@10": None}},
+               {"name": "b", "family": "y", "scores": [0.25, 0.5], "means": {"nDCG@10": 0.375}}]  # fmt: skip
     boards = [{"name": "one", "split": "test", "headline": "nDCG@10", "queries": 1200},
               {"name": "two", "split": "dev", "headline": "nDCG@10", "queries": 3}]  # fmt: skip
     side = together_table(boards, systems)
     assert cells(side)[0] == ("a", "x", "–", "0.5000", "–")
     assert column(side, "one")["hint"] == "nDCG@10, 1,200 queries" and side["sort"] == "-2"
     assert column(side, "two (dev)")["picture"]["values"] == [None, 1.0]
+    # Recall@10 of a Long-Doc dataset is not averaged with nDCG@10.
+    boards.append({"name": "book", "split": "test", "headline": "Recall@10", "queries": 2})
+    both = [{**systems[1], "scores": [0.25, 0.5, 0.75], "means": {"nDCG@10": 0.375, "Recall@10": 0.75}}]
+    assert cells(together_table(boards, both)) == [("b", "y", "0.3750", "0.2500", "0.5000", "0.7500")]
 
 
 def test_shades_run_from_the_lowest_to_the_highest() -> None:

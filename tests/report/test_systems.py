@@ -224,7 +224,7 @@ def test_people_beside_models(dataset: Path, made: Made, tmp_path: Path) -> None
     alone = read_report(make_report([dataset, people, models], tmp_path / "alone"))["together"]
     assert [one["generated"] for one in alone["columns"]] == [True, None] and alone["slopes"] == []  # nobody can tell
     (b,) = [one for one in side["systems"] if one["name"] == "b"]
-    assert b["mean"] == pytest.approx(sum(b["scores"]) / 2)
+    assert b["means"]["nDCG@10"] == pytest.approx(sum(b["scores"]) / 2)
 
 
 def test_two_systems_in_a_browser(made: Made, browse: Any) -> None:

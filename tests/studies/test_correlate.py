@@ -277,6 +277,18 @@ def test_a_name_given_twice_and_a_mapping(tmp_path: Path) -> None:
         call("study", "correlate", *both, "--only", "elze")
 
 
+def test_no_column_is_over_two_tasks() -> None:
+    """Domain law has a QA and a Long-Doc dataset: their measures differ."""
+    rows = [
+        ScoreRow("a", "l", 0.2, task="qa", domain="law"), ScoreRow("a", "book", 0.9, task="long-doc", domain="law"),
+        ScoreRow("a", "n", 0.4, task="qa", domain="news"),
+    ]  # fmt: skip
+    by_domain = {one.name: one.means["a"] for one in benchmarks({"s": rows}, by="domain")}
+    assert by_domain == {"law: qa": 0.2, "law: long-doc": 0.9, "news: qa": 0.4}
+    whole = {one.name: one.means["a"] for one in benchmarks({"s": rows})}
+    assert whole == {"s: qa": pytest.approx(0.3), "s: long-doc": 0.9}
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -67,7 +67,7 @@ def test_who_gains_where(three: Path) -> None:
     groups = {(group["attribute"], group["value"]): group for group in rows["finance"]["groups"]}
     assert groups["type", "question"]["difference"] == 0 < groups["type", "claim"]["low"]
     assert all(int(key[1:]) % 2 and after > before for key, _, before, after in rows["finance"]["most"])
-    mean, low, high = value["mean"]
+    mean, low, high = value["means"]["RR@10"]
     assert mean == pytest.approx(np.mean([row["difference"] for row in rows.values()])) and low < mean < high
     # Against the same by hand.
     scores = json.loads(call("evaluate", "measures", three / "finance.new.run", three / "finance/qrels/test.tsv",
@@ -75,7 +75,7 @@ def test_who_gains_where(three: Path) -> None:
     assert rows["finance"]["after"] == pytest.approx(scores["means"]["RR@10"])
     assert {path.name for path in (three / "gain").iterdir()} == {"gain.md", "gain.json"}
     text = call("study", "gain", *arguments, "--before", "old", "--after", "new", "--measure", "RR@10")
-    assert "mean over 3 datasets" in text and "no significant difference" in text
+    assert "mean RR@10 over 3 datasets" in text and "no significant difference" in text
     # A system that builds on the other one.
     value = json.loads(call("study", "gain", *arguments, "--before", "old", "--after", "both", "--json"))
     assert (value["before"], value["after"], len(value["rows"])) == ("old", "both", 3)

@@ -131,7 +131,7 @@
 
   function sideBySide(side) {
     return figures.section("together", "Systems on each dataset",
-      el("p", { class: "lead" }, "The main measure of each dataset. Within a column, a stronger colour is better. Systems that ran on all datasets have a mean."),
+      el("p", { class: "lead" }, "The main measure of each dataset. Within a column, a stronger colour is better. Systems that ran on all datasets of a measure have a mean."),
       drawnTable(side.table));
   }
 
