@@ -164,11 +164,15 @@ def publish_submit(
     ] = None,
     dataset: Annotated[Sequence[Place], opt("Dataset of the corresponding --run.", metavar="DIR")] = (),
     run: Annotated[Sequence[Place], opt("TREC run file.", metavar="RUN")] = (),
-    model: Annotated[str, opt("With --run: name of the retriever (required).")] = "",
-    reranker: Annotated[str, opt("With --run: name of the re-ranker.")] = "NoReranker",
+    model: Annotated[str, opt("With --run: name of the retriever. Default: from the record beside the run.")] = "",
+    reranker: Annotated[
+        str | None, opt("With --run: name of the re-ranker. Default: from the record beside the run.")
+    ] = None,
     split: Annotated[str, opt("With --run: split to submit.")] = "test",
 ) -> Outcome[Path]:
     """Pack search results as a submission, from TREC runs and their datasets or from air-benchmark's results.
+
+    The leaderboard's class depends on the re-ranker, which `airgen evaluate` records beside each run.
 
     Example: airgen publish submit --dataset data/python-reference --run bm25.run --model BM25 --out bm25.zip
 
@@ -176,19 +180,22 @@ def publish_submit(
         The path of the zip file.
 
     Raises:
-        UsageError: Neither results nor runs are given, or a run lacks its dataset or model name.
+        UsageError: Neither results nor runs are given, a run lacks its dataset, or has no record and no model name, or
+            its record contradicts --reranker.
         DatasetError: A run does not fit its dataset.
     """
     from airgen.publishing.submission import pack, read_results_tree, results_of_run
 
     if bool(results) == bool(run) or len(dataset) != len(run):
         raise UsageError("give either RESULTS, or one --dataset for each --run")
-    if run and not model:
-        raise UsageError("--run needs --model NAME, the system's name on the leaderboard")
     packed = read_results_tree(Path(results)) if results else []
     notes: list[str] = []
     for home, path in zip(paths(dataset), paths(run), strict=True):
-        of_run, missing = results_of_run(home, path, model=model, reranker=reranker, split=split)
+        named, last, doubt = _system_of(path, model, reranker)
+        if doubt:
+            notes.append(doubt)
+            echo(doubt, err=True)
+        of_run, missing = results_of_run(home, path, model=named, reranker=last, split=split)
         packed.append(of_run)
         if missing:
             notes.append(f"{path}: {missing} queries of {split} have no hits and will score zero")
@@ -197,6 +204,30 @@ def publish_submit(
     rows = [{"entry": hits.entry, "queries": len(hits.hits)} for hits in packed]
     lines = [f"{hits.entry}: {len(hits.hits):,} queries" for hits in packed]
     return Outcome(Path(out), [*lines, str(out)], json={"file": out, "results": rows, "notes": notes})
+
+
+def _system_of(run: Path, model: str, reranker: str | None) -> tuple[str, str, str]:
+    """Return the names of a run's retriever and re-ranker, and a line if they may give it the wrong class.
+
+    Raises UsageError if there is no name, or if the record beside the run contradicts the re-ranker.
+    """
+    from airgen.evaluation.result import recorded_system
+    from airgen.publishing.submission import NO_RERANKER
+
+    recorded = recorded_system(run)
+    if recorded is None:
+        if not model:
+            raise UsageError(f"{run}: no record beside it names its system: add --model NAME, its retriever's name")
+        doubt = "" if reranker else f"{run}: nothing records whether it was re-ranked: if so, add --reranker NAME"
+        return model, reranker or NO_RERANKER, doubt
+    if reranker and (reranker == NO_RERANKER) == bool(recorded.rerankers):
+        fact = f"was re-ranked by {recorded.rerankers[-1]}" if recorded.rerankers else "was not re-ranked"
+        raise UsageError(f"--reranker {reranker}: {run} {fact}, according to its record: leave the option out")
+    doubt = ""
+    if recorded.rerankers and recorded.retriever == "bm25" and model and model.lower() != "bm25":
+        doubt = f"{run}: its record says that it re-ranks BM25's hits: for the class Reranking Only, add --model bm25"
+    names = "+".join(each.rpartition("/")[2] for each in recorded.rerankers)
+    return model or recorded.retriever, reranker or names or NO_RERANKER, doubt
 
 
 @command

@@ -26,6 +26,7 @@ from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
 from airgen.evaluation.result import (
     NO_NEGATIVES,
+    SEARCHED,
     Costs,
     Paths,
     Result,
@@ -363,14 +364,14 @@ class _Experiment:
     def search(self, system: SystemSettings) -> None:
         """Run one system on a split without labels, unless its run is saved."""
         name, paths, task = system.name, Paths.of(self.target, system.name), self.task
-        note, key = self.target / f"{name}.searched.json", self._key(system)
+        note, key = self.target / f"{name}{SEARCHED}", self._key(system)
         try:
             cached = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
         except DAMAGE:
             cached = False  # the file is missing or damaged
         self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if cached else self._run(system)
         if not cached:
-            write_json(note, {"key": key})
+            write_json(note, {"key": key, "kind": system.kind, "settings": without_secrets(system.settings)})
         self.searched[name] = Searched(
             name, task.dataset.name, task.split, queries=len(task.queries), run=paths.run, cached=cached
         )

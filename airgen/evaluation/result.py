@@ -232,6 +232,50 @@ def load_result(paths: Paths) -> Result | None:
     return None if any(map(math.isinf, numbers)) else result
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedSystem:
+    """What the record beside a run says of its system: its retriever, and the re-rankers of the hits, in order."""
+
+    retriever: str
+    rerankers: tuple[str, ...]
+
+
+def recorded_system(run: Path) -> RecordedSystem | None:
+    """Return the system that wrote a run, or None if it is unknown whether it re-ranks.
+
+    That is the case for a run without a record, and for systems outside airgen: services, run files and functions. The
+    retriever of a re-ranked run of BM25 is called bm25, whatever its name.
+    """
+    name = run.name.removesuffix(".gz").removesuffix(".run")
+    found = _recorded(run.parent, name)
+    return found if found is None or found.rerankers else replace(found, retriever=name)
+
+
+def _recorded(folder: Path, name: str) -> RecordedSystem | None:
+    for path in (folder / f"{name}.json", folder / f"{name}{SEARCHED}"):
+        try:
+            record = read_json(path)
+            kind, settings = str(record["kind"]), record["settings"]
+            if kind == "rerank":
+                first, last = str(settings["first"]), settings["reranker"]
+                below = _recorded(folder, first) or RecordedSystem(first, ())
+                last = last if isinstance(last, str) else last.get("model") or last["kind"]
+                return replace(below, rerankers=(*below.rerankers, str(last)))
+            parts = [_recorded(folder, str(each)) for each in settings["systems"]] if kind == "fuse" else []
+        except DAMAGE:
+            continue
+        if kind in _OUTSIDE or ":" in kind or None in parts:
+            return None
+        rerankers = [each for part in parts if part is not None for each in part.rerankers]
+        return RecordedSystem("bm25" if kind == "bm25" else name, tuple(dict.fromkeys(rerankers)))
+    return None
+
+
+_OUTSIDE = ("run", "http", "python")  # kinds of systems that may re-rank or not
+SEARCHED = ".searched.json"
+"""The ending of the record of a run on a split without labels."""
+
+
 def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> None:
     """Write scores per query as Parquet, with one row per query and measure.
 

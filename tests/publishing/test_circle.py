@@ -107,6 +107,53 @@ def test_the_whole_circle_with_two_clients(
     assert "my-bm25" in page and "their-system" in page and SECRET not in page
 
 
+def test_the_class_comes_from_the_record_of_the_run(
+    server: FakeHub, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airgen.publishing.hub import Hub
+
+    publish(plan(dataset, REPO, tmp_path / "w", private_qrels=["test"]), Hub(endpoint=server.url, token=GOOD_TOKEN))
+    data = server.download(REPO, tmp_path / "data" / "weather-notes")
+    (tmp_path / "systems.yaml").write_text(
+        "systems:\n"
+        "- {name: mine, kind: bm25}\n"
+        "- {name: again, kind: rerank, first: mine, reranker: {kind: bm25, k1: 0.1}, top: 3}\n"
+        "- {name: both, kind: fuse, systems: [mine, again]}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for split in ("test", "dev"):  # without labels, and with them
+        call("evaluate", data, "--systems", "systems.yaml", "--split", split, "--out", "results")
+    runs = tmp_path / "results" / "weather-notes"
+
+    def submitted(run: Path, *words: str) -> tuple[str, str]:
+        call("publish submit", "--dataset", data, "--run", run, "--split", run.parent.name, "--out", "s.zip", *words)
+        (one,) = Submission(Path("s.zip")).read()
+        assert isinstance(one, SystemHits)
+        return one.model, one.reranker
+
+    for split in ("test", "dev"):
+        assert submitted(runs / split / "mine.run.gz") == ("mine", NO_RERANKER)
+        assert submitted(runs / split / "again.run.gz") == ("bm25", "bm25")
+        assert submitted(runs / split / "both.run.gz") == ("both", "bm25")
+    again = runs / "test" / "again.run.gz"
+    assert submitted(again, "--model", "BM25", "--reranker", "w") == ("BM25", "w")
+    private = server.download("my-org/qrels-weather-notes", tmp_path / "private", GOOD_TOKEN)
+    assert json.loads(call("publish score", "s.zip", "--qrels", private, "--json"))["class"] == "Reranking Only"
+
+    def refused(run: Path, *words: str) -> str:
+        submit = ("--dataset", data, "--run", run, "--split", "test", "--out", "s.zip", *words)
+        return str(invoke("publish", "submit", *submit).exception)
+
+    assert "was re-ranked by bm25, according to its record" in refused(again, "--reranker", NO_RERANKER)
+    assert "was not re-ranked, according to its record" in refused(runs / "test" / "mine.run.gz", "--reranker", "w")
+    # A run from elsewhere: only its owner knows.
+    other = tmp_path / "test" / "other.run.gz"
+    other.parent.mkdir()
+    other.write_bytes(again.read_bytes())
+    assert "no record beside it names its system" in refused(other)
+    assert submitted(other, "--model", "m") == ("m", NO_RERANKER)
+
+
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
