@@ -42,6 +42,7 @@ def publish(
     yes: Annotated[bool, opt("Upload the files. Without it, they are only listed.")] = False,
     report: Annotated[Place | None, opt("Also write a report of the public data to this folder.")] = None,
     permission: Annotated[str, opt("The rights holder's permission, if the licence does not allow publication.")] = "",
+    unmasked: Annotated[bool, opt("Publish although names of persons and other personal data stay.")] = False,
 ) -> Outcome[Rows[Upload] | Rows[Published]]:
     """Publish a dataset or a suite on the Hugging Face Hub. After a failure, run the command again to continue.
 
@@ -70,7 +71,15 @@ def publish(
         masked = load_manifest(folder).info.personal_data or "its manifest does not say which personal data is masked"
         tell(f"{folder}: {masked}" if len(folders) > 1 else masked)
     with tempfile.TemporaryDirectory(prefix="airgen-publish-") as work:
-        uploads = plan(home, repo, Path(work), layout=layout, private_qrels=private_qrels, permission=permission)
+        uploads = plan(
+            home,
+            repo,
+            Path(work),
+            layout=layout,
+            private_qrels=private_qrels,
+            permission=permission,
+            unmasked=unmasked,
+        )
         # After `plan`, which verifies the dataset; only then do the rows have the expected form.
         for folder in folders.values() if private_qrels else ():
             for problem in [*secrecy_problems(folder), *warnings_of(folder, private_qrels)]:

@@ -117,6 +117,7 @@ class DatasetInfo:
         source_licence: Licence of the corpus.
         labels_licence: Licence of the queries and labels.
         personal_data: A sentence about which personal data is masked and which remains.
+        unmasked: Whether personal data that the paper removes (A.1) remains, such as names of persons.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -139,6 +140,7 @@ class DatasetInfo:
     levels: Mapping[int, str] = field(default_factory=dict)
     tokenizer: str = "words"
     personal_data: str = ""
+    unmasked: bool = False
 
     @property
     def all_languages(self) -> tuple[str, ...]:

@@ -139,8 +139,9 @@ def manifest_text(manifest: Manifest) -> str:
     level."""
     value = dataclasses.asdict(manifest)
     info = value.pop("info")
-    if not info["personal_data"]:  # of a dataset from elsewhere
-        del info["personal_data"]
+    for name in ("personal_data", "unmasked"):
+        if not info[name]:
+            del info[name]
     value = {"format": FORMAT, **info, **value}
     return json_text(value, allow_nan=False, indent=1, sort_keys=True) + "\n"
 

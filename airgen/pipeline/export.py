@@ -15,7 +15,7 @@ from airgen.control.judge import judge_kind
 from airgen.control.mined_negative import mined_by_query
 from airgen.control.votes import FEW, SOURCE_LABEL, least_share, source_label
 from airgen.corpus.cleaning.filters import normalise, normalise_line
-from airgen.corpus.cleaning.mask_personal_data import what_remains
+from airgen.corpus.cleaning.mask_personal_data import is_unmasked, what_remains
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import (
@@ -257,6 +257,7 @@ def _info(job: Job) -> DatasetInfo:
         tokenizer=corpus.tokenizer,
         levels=_levels(pipeline),
         personal_data=what_remains(corpus, pipeline.task),
+        unmasked=is_unmasked(corpus, pipeline.task),
         **more,
     )
 

@@ -92,6 +92,7 @@ def plan(
     layout: Layout = "airgen",
     private_qrels: Sequence[str] = (),
     permission: str = "",
+    unmasked: bool = False,
 ) -> list[Upload]:
     """Plan the uploads of a dataset or a finished version: private labels first, the page of a suite last.
 
@@ -104,6 +105,7 @@ def plan(
         layout: The layout of the repositories.
         private_qrels: The splits whose labels stay private. A Long-Doc dataset may lack some of them.
         permission: The permission to redistribute texts whose licence does not allow it.
+        unmasked: Whether names of persons and other personal data may remain in the texts.
 
     Raises:
         DatasetError: The repository name is not of the form ORG/NAME.
@@ -112,9 +114,10 @@ def plan(
         DatasetError: Two datasets would have the same repository.
         DatasetError: `verify` finds errors. With private labels, these include a lost secret and negatives that can be
             recognised by their ids or titles.
+        DatasetError: Personal data remains in the texts, and `unmasked` is not set.
         DatasetError: The licence is missing or forbids redistribution.
-        DatasetError: The public part would reveal private labels. This error and the two before it list the problems of
-            all datasets.
+        DatasetError: The public part would reveal private labels. This error and the three before it list the problems
+            of all datasets.
     """
     check_repository(repo)
     alone = is_dataset(home)
@@ -129,6 +132,12 @@ def plan(
     problems = []
     for key, manifest in manifests.items():
         withhold = [split for split in private_qrels if split in manifest.statistics.splits]
+        if manifest.info.unmasked and not unmasked:
+            problems.append(
+                f"{folders[key]} is not published: names of persons, street addresses and dates of birth stay in its "
+                "texts: set `clean: {names: ner}` in the corpus's YAML and run the job again, or add --unmasked"
+            )
+            continue
         try:
             divided[key] = parts(folders[key], work / key, withhold, permission)
         except DatasetError as error:

@@ -150,12 +150,16 @@ def corpus(folder: Path, domain: str, rows: list[dict[str, str]], **clean: Any) 
     "domain, clean, names",
     [
         ("web", {}, "ner"), ("Forum posts", {}, "ner"), ("medical", {}, "ner"), ("health-care", {}, "ner"),
-        ("wiki", {}, "keep"), ("law", {}, "keep"), ("webbing", {}, "keep"), ("web", {"names": "keep"}, "keep"),
+        *((domain, {}, "ner") for domain in ("news", "wiki", "science", "finance")),
+        *((domain, {}, "ner") for domain in ("healthcare", "law", "arxiv", "book")),
+        ("tech", {}, "keep"), ("general", {}, "keep"), ("webbing", {}, "keep"), ("web", {"names": "keep"}, "keep"),
         ("web", {"names": False}, "keep"), ("web", {"names": "off"}, "keep"), ("wiki", {"names": "titles"}, "titles"),
         ("web", {"personal_data": "off"}, "keep"),
     ],
 )  # fmt: skip
-def test_names_are_masked_where_private_persons_are_named(domain: str, clean: Any, names: str, tmp_path: Path) -> None:
+def test_names_are_masked_in_the_papers_domains_and_where_private_persons_are_named(
+    domain: str, clean: Any, names: str, tmp_path: Path
+) -> None:
     settings = corpus(tmp_path, domain, [], **clean)
     assert settings.names == names
     assert settings.identity["clean"]["names"] == ("off" if names == "keep" else names)  # as before there was a default

@@ -496,6 +496,14 @@ def test_a_licence_that_forbids_it(tmp_path: Path) -> None:
     assert "Jane Doe, Example Press: yes" in (upload.directory / "README.md").read_text()
 
 
+def test_names_that_stay_are_published_only_if_the_user_says_so(server: FakeHub, tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", make_content(info=dataclasses.replace(INFO, unmasked=True)))
+    with pytest.raises(DatasetError, match=r"names of persons, street addresses and dates of birth stay .* --unmasked"):
+        send(server, tmp_path / "d", tmp_path / "work")
+    assert not server.repositories
+    assert send(server, tmp_path / "d", tmp_path / "work", unmasked=True)
+
+
 def test_a_card_that_is_too_large_is_not_read(server: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airgen.publishing.hub._MOST_CARD_BYTES", 1000)
     server.create("org/name", files={"README.md": b"x" * 1001})

@@ -173,6 +173,14 @@ def _replace(match: str, rule: _Rule, counts: Counter[str]) -> str:
     return f"<{rule.kind}>"
 
 
+def is_unmasked(settings: CorpusSettings, task: Task) -> bool:
+    """Return whether personal data that the paper removes remains: names of persons, addresses and dates of birth.
+
+    The paper removes them from the corpora of QA, not from the documents of Long-Doc (A.1).
+    """
+    return task == "qa" and settings.names == "keep"
+
+
 def what_remains(settings: CorpusSettings, task: Task) -> str:
     """Return a sentence for publishers about which personal data is masked in a corpus's passages and which remains."""
     if settings.clean.personal_data == "off" or task == "long-doc":  # a long document is truncated, not cleaned
