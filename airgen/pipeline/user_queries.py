@@ -69,7 +69,8 @@ def read_labels(
     a column is missing.
     """
     known = ", ".join(f"{level:g}" for level in sorted(settings.levels))
-    found = rated_pairs(path, language=language, queries=queries, documents=documents)
+    columns = {name: getattr(settings, f"{name}_column") for name in ("query", "document", "rating")}
+    found = rated_pairs(path, language=language, queries=queries, documents=documents, columns=columns)
     about(found.about)
     if not settings.levels and "relevant_from" not in settings.model_fields_set:
         found.check_scale()
@@ -95,7 +96,10 @@ def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Pl
     assert pipeline.queries is not None
     settings = answer_settings(pipeline.queries)
     settings.pop("file")
-    settings["labels"] = [{**label, "file": Path(label["file"]).name} for label in settings["labels"]]
+    settings["labels"] = [
+        {name: value for name, value in {**label, "file": Path(label["file"]).name}.items() if value != ""}
+        for label in settings["labels"]
+    ]
     clean = corpus.clean
     return {
         "settings": settings,

@@ -93,6 +93,7 @@ def rated_pairs(
     language: str = "en",
     queries: Collection[str] = (),
     documents: Collection[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> RatedPairs:
     """Read labels from anything that holds them, without unrated pairs.
 
@@ -102,10 +103,11 @@ def rated_pairs(
         language: Language of the texts.
         queries: Known ids of queries, which identify a column without a usual name.
         documents: The same for documents.
+        columns: Columns without usual names, by role: query, document, rating. An empty name counts as none.
 
     Raises:
         DatasetError: The source cannot be read, or a rating is not understood.
-        UsageError: There is no column of queries or documents.
+        UsageError: There is no column of queries or documents, or none of a given name.
     """
     table = read(
         source,
@@ -120,24 +122,31 @@ def rated_pairs(
         pairs = [RatedPair(str(where), *pair) for where, *pair in label_rows(Path(source))]  # type: ignore[arg-type]
         pairs, agreement, means = _agreed(pairs, by_people=False)
         return RatedPairs(table.name, pairs, agreement, means=means)
-    return _of_table(table, queries, documents)
+    return _of_table(table, queries, documents, columns or {})
 
 
-def _of_table(table: UserTable, queries: Collection[str], documents: Collection[str]) -> RatedPairs:
+def _of_table(
+    table: UserTable, queries: Collection[str], documents: Collection[str], named: Mapping[str, str]
+) -> RatedPairs:
     rows = [(table.where(number), inner) for number, row in table.rows for inner in parts_of(_unpacked(row))]
     sample = [{name: _one_of(value) for name, value in row.items()} for _, row in rows[:_SAMPLE_ROWS]]
     columns = columns_of(sample, table.names, invented=table.invented)
     roles = {
         "query": Role("the query (call it `query` or `query_id`)", names(*_QUERY), guess=_known_or(queries, 0)),
         "document": Role(
-            "the document's id (call it `doc_id`)", names(*_DOCUMENT), _is_short, _known_or(documents, 1, "id")
+            "the document's id (call it `doc_id`, or name it: document_column)",
+            names(*_DOCUMENT),
+            _is_short,
+            _known_or(documents, 1, "id"),
         ),
     }
     roles = {role: Role(spec.what, spec.names, spec.fits, spec.guess, needed=True) for role, spec in roles.items()}
-    choice = choose(columns, roles, where=table.name)
+    if named.get("rating"):
+        roles["rating"] = Role("the rating")
+    choice = choose(columns, roles, named=named, where=table.name)
     query, document = choice["query"] or "", choice["document"] or ""
     free = [column for column in columns if column.name not in (query, document)]
-    raters = [column.name for column in _rating_columns(table, free)]
+    raters = [named["rating"]] if named.get("rating") else [column.name for column in _rating_columns(table, free)]
     line = Choice({**choice.columns, "rating": raters[0] if raters else None}, choice.known)
     pairs: list[RatedPair] = []
     lists = False
@@ -207,9 +216,10 @@ def _rating_columns(table: UserTable, free: Sequence[TableColumn]) -> list[Table
     candidates = candidates or [column for column in free if not _says_no_rating(column)]
     if candidates:
         listed = list_columns([column.name for column in candidates])
+        others = "it" if len(candidates) == 1 else "the others"
         raise DatasetError(
-            f"{table.name}: {listed} may hold ratings: call the column of the ratings `rating`, or remove "
-            f"{'it' if len(candidates) == 1 else 'the others'}; without ratings, every row would count as relevant"
+            f"{table.name}: {listed} may hold ratings: call the column of the ratings `rating`, name it "
+            f"(rating_column), or remove {others}; without ratings, every row would count as relevant"
         )
     return []
 
