@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airgen import __version__
-from airgen.commands import COMMANDS, GROUPS
+from airgen.commands import COMMANDS, GROUPS, MOVED
 
 if TYPE_CHECKING:
     import typer
@@ -100,7 +100,7 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
         The command, the name that its help shows, and the remaining arguments.
 
     Raises:
-        UsageError: There is no such command or subcommand.
+        UsageError: There is no such command or subcommand, or another command has the option.
     """
     from airgen.commands.command import app_of
     from airgen.errors import UsageError
@@ -109,6 +109,10 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     name, *rest = ["show", "guide", *words[1:]] if words[0] == "help" else words
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
+    moved = MOVED.get(name, {})
+    for option in (word.partition("=")[0] for word in rest):
+        if option in moved:
+            raise UsageError(f"airgen {name} has no option {option}: {moved[option]}")
     functions = words_of(name)
     if rest and rest[0] in functions:
         return app_of(functions[rest[0]]), f"airgen {name} {rest[0]}", rest[1:]

@@ -62,8 +62,9 @@ asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
 asyncio.unix_events._UnixSelectorEventLoop.remove_signal_handler = refuse
 from pathlib import Path
 from rich.console import Console
+from airgen.pipeline import Job
 from airgen.pipeline.run import run_pipeline
-result = run_pipeline(Path("job.yaml"), console=Console(quiet=True))
+result = run_pipeline(Job(Path("job.yaml")), console=Console(quiet=True))
 assert result.manifest is not None and result.scores, result
 print("done")
 """

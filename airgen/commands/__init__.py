@@ -10,7 +10,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Make a benchmark": {
         "init": "Inspect your documents and write the YAML files; --demo to try it out.",
         "check": "Report what a pipeline lacks and what it will cost; try out prompts.",
-        "run": "Build a benchmark from documents, or label your own queries.",
+        "run": "Build a benchmark from documents; continue any job.",
+        "label": "Label your own queries, such as those of a search log.",
         "show": "Show a job, a query, a corpus, prompts, settings or models.",
         "report": "Write a report that you can browse; --live follows a running job.",
     },
@@ -28,5 +29,15 @@ GROUPS: dict[str, dict[str, str]] = {
         "fetch": "Download models, corpora and public collections.",
     },
 }
+
+_LABEL = "to label your own queries, use `airgen label QUERIES --corpus CORPUS`"
+MOVED: dict[str, dict[str, str]] = {
+    "run": {
+        **dict.fromkeys(("--queries", "--corpus", "--labels", "--no-labels", "--systems", "--sample"), _LABEL),
+        **dict.fromkeys(("--column", "--count-column", "--keep-languages", "--name"), _LABEL),
+        "--check": "to learn the cost, use `airgen check`",
+    }
+}
+"""Command -> {option that it does not have: where it is}."""
 
 COMMANDS: dict[str, str] = {name: line for group in GROUPS.values() for name, line in group.items()}

@@ -10,6 +10,7 @@ from airgen.commands.command import command
 from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
 from airgen.commands.outcome import Outcome
 from airgen.errors import AirgenError, UsageError
+from airgen.paths import RUNS, beside
 from airgen.study import Plain, Shown, Study, Table
 
 if TYPE_CHECKING:
@@ -76,16 +77,15 @@ def check(
         UsageError: An option does not apply to a suite.
     """
     from airgen.pipeline.check_suite import check_suite
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.show import find_place
-    from airgen.settings.suite import is_suite
+    from airgen.pipeline.show import find_suite, read_job
 
-    path, folder = find_place(pipeline, path_or_none(runs))
-    if not is_suite(path):
-        return check_job(Job(path, folder, target=target), budget=budget, probe=probe, stages=stages, measure=True)
+    path = find_suite(pipeline)
+    if path is None:
+        job = read_job(pipeline, path_or_none(runs), target=target)
+        return check_job(job, budget=budget, probe=probe, stages=stages, measure=True)
     if target is not None or probe:
         raise UsageError("--target and --probe apply to one pipeline: name a dataset of the suite, SUITE.yaml#DATASET")
-    suite_estimate = check_suite(path, folder, budget_usd=budget)
+    suite_estimate = check_suite(path, path_or_none(runs) or beside(path) / RUNS, budget_usd=budget)
     rows = [{**asdict(row), "usd": row.estimate.usd if row.estimate else None} for row in suite_estimate.datasets]
     value = Check(list(suite_estimate.problems), list(suite_estimate.warnings), usd=suite_estimate.usd, datasets=rows)
     shown = {
@@ -231,9 +231,8 @@ def check_prompts(
     Raises:
         PromptError: There is no such prompt, or its template is wrong.
     """
-    from airgen.pipeline.show import find_place
+    from airgen.pipeline.show import read_job
     from airgen.pipeline.try_prompts import try_on_documents
 
-    path, folder = find_place(pipeline, path_or_none(runs))
-    trial = try_on_documents(path, list(names), documents, folder)
+    trial = try_on_documents(read_job(pipeline, path_or_none(runs)), list(names), documents)
     return Outcome(trial, trial.study(), json={"documents": trial.rows, "totals": trial.totals()})

@@ -42,13 +42,12 @@ def export(
         DatasetError: No query or no relevant passage would be left.
     """
     from airgen.pipeline.export import ABLATIONS, export_dataset
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.show import find_place
+    from airgen.pipeline.show import read_job
 
     for name in without:
         if name not in ABLATIONS:
             raise UsageError(f"--without {name}{closest(name, list(ABLATIONS))}")
-    job = Job(*find_place(pipeline, path_or_none(runs)))
+    job = read_job(pipeline, path_or_none(runs))
     beside = job.dataset.with_name("-".join([job.dataset.name, *(["without", *without] if without else [])]))
     directory = beside if out is None else Path(out)  # the job's own dataset has all stages
     with job.open_store() as store:
@@ -72,7 +71,7 @@ def export_labels(
     index: Annotated[str, opt("With elasticsearch: index to search.")] = "my-index",
     fields: Annotated[str, opt("With elasticsearch: fields to search.")] = "title text",
 ) -> Outcome[Converted]:
-    """Convert queries and labels for other tools. `airgen run --queries` can read Quepid, OpenSearch and TREC files.
+    """Convert queries and labels for other tools. `airgen label` can read Quepid, OpenSearch and TREC files.
 
     Example: airgen export labels runs/quickstart/dataset --to opensearch --variant graded
 

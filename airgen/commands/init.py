@@ -238,8 +238,8 @@ def _questions(survey: Survey, place: Path, out: Path) -> list[str]:
 
 def _run_of_questions(place: Path, out: Path) -> str:
     """Return the command that uses a table's questions as queries and its answers as relevant passages."""
-    files = {"--queries": place, "--labels": place, "--corpus": out / "corpus.yaml"}
-    words = ["airgen", "run", out / "pipeline.yaml", *(word for pair in files.items() for word in pair)]
+    files = {"--labels": place, "--corpus": out / "corpus.yaml", "--pipeline": out / "pipeline.yaml"}
+    words = ["airgen", "label", place, *(word for pair in files.items() for word in pair)]
     return shlex.join(map(str, words))
 
 
@@ -259,7 +259,8 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     from airgen import models
     from airgen.commands.fetch import fetch
     from airgen.commands.run import run_and_report
-    from airgen.pipeline.show import find_job, read_report, work_table
+    from airgen.pipeline.job import Job
+    from airgen.pipeline.show import read_report, work_table
     from airgen.pipeline.starter import install_extras
 
     install_extras(DEMO_EXTRAS[task], say)
@@ -268,8 +269,9 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
         needs = [*missing, *needs]
     if needs:
         fetch(needs)
-    done = run_and_report(name, runs, target=target)
-    work = work_table(read_report(find_job(name, runs))).text()
+    job = Job(Path(name), runs, target=target)
+    done = run_and_report(job)
+    work = work_table(read_report(job)).text()
     where = "" if runs == RUNS else f" --runs {runs}"
     go_on = [f"airgen show {name} --queries{where}", "airgen init FOLDER"]
     lines = [done.printed, "", work, f"\nLook inside:        {go_on[0]}", f"Your own documents: {go_on[1]}"]

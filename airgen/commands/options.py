@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -54,14 +54,13 @@ def dataset_of(given: Place) -> Path:
     It may be given as the folder itself, as a finished job (its pipeline, name or work directory), or as the name of a
     fetched collection (`scifact`). Raises UsageError for a job that has no dataset yet.
     """
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.show import find_place, is_job
+    from airgen.pipeline.show import is_job, read_job
 
     path = Path(given)
     if path.is_dir() and not is_job(path):
         return path
     try:
-        job = Job(*find_place(path))
+        job = read_job(path)
     except AirgenError:
         return fetched_collection(path) or path  # the reader of the dataset reports what is wrong
     if not job.dataset.is_dir():
@@ -109,6 +108,15 @@ Compute = Annotated[
     ),
 ]
 Quiet = Annotated[bool, opt("Print errors only.", "--quiet", "-q")]
+Verbose = Annotated[
+    bool, opt("Report progress every 5 s instead of 30 s without a terminal; list all reasons.", "--verbose", "-v")
+]
+Log = Annotated[
+    Literal["text", "json"], opt("Format of standard error: `json` prints one line per stage, for machines.")
+]
+RetryFailed = Annotated[bool, opt("Retry LLM calls that failed in earlier runs.")]
+Evaluate = Annotated[bool, opt("Evaluate the pipeline's systems when done.", "--evaluate/--no-evaluate")]
+WritesReport = Annotated[bool, opt("Write the report when done.", "--report/--no-report")]
 Split = Annotated[str, opt("Split whose relevance labels (qrels) are used.")]
 Seed = Annotated[int, opt("Random seed.")]
 Language = Annotated[str | None, opt("Language of the corpus, if the dataset's manifest does not give it.")]

@@ -203,14 +203,14 @@ def show_prompts(
         UsageError: A pipeline is given without a prompt.
         PromptError: There is no such prompt.
     """
-    from airgen.pipeline.show import job_file
+    from airgen.pipeline.show import read_job
     from airgen.pipeline.try_prompts import trial_inputs
     from airgen.prompts import PromptSet
 
     if pipeline is not None and not name:
         raise UsageError("--pipeline needs the name of a prompt to fill in")
     if pipeline is not None:
-        own, values, _ = trial_inputs(job_file(pipeline), document)
+        own, values, _ = trial_inputs(read_job(pipeline), document)
         messages = own.get(name).render(**values)
         parts = [part for message in messages for part in (f"## === {md(message.role)} ===", Plain(message.content))]
         return Outcome(messages, Study("", parts))

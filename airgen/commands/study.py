@@ -90,15 +90,14 @@ def study_agree(
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.evaluation.systems import load_systems
-    from airgen.pipeline.show import find_place
+    from airgen.pipeline.show import read_job
     from airgen.settings.base import find_yaml
     from airgen.steps.progress import STATUS, Display
     from airgen.studies.agree.study import AgreementStudy, agree_job
 
     home, path = Path(collection), find_yaml("pipelines", systems)
     systems_given = load_systems(path)
-    path, folder = find_place(pipeline, path_or_none(runs))
-    job = agree_job(home, path, folder, sources=sources, split=split, target=target)
+    job = agree_job(home, read_job(pipeline, path_or_none(runs)), sources=sources, split=split, target=target)
     if check:
         return _check(job, systems_given)
     study = AgreementStudy(

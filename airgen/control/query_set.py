@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from airgen.control.kept_scores import KeptScores
 from airgen.control.text_pool import Pool
+from airgen.evaluation.systems import SystemSettings
 from airgen.records import flat_text, prompt_text
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings import ControlSettings
@@ -30,6 +31,7 @@ class QuerySet(Whole):
         sources: The ids of the documents from which each query was generated; none for the user's own queries.
         folder: Folder to which paths in the settings are relative.
         kept: Scores that re-rankers returned before.
+        systems: The user's own systems, whose hits join the recall; None without any.
     """
 
     settings: ControlSettings
@@ -44,6 +46,7 @@ class QuerySet(Whole):
     name: str = ""
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kept: KeptScores = field(default_factory=KeptScores)
+    systems: Sequence[SystemSettings] | None = None
 
     @property
     def parents(self) -> Collection[str]:

@@ -15,7 +15,7 @@ from airgen.control.query_set import QuerySet
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.run import Run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
-from airgen.evaluation.systems import load_systems, stamp_of
+from airgen.evaluation.systems import SystemSettings, stamp_of
 from airgen.keys import file_sha256, row_key
 from airgen.records import Query, Recall
 from airgen.retrievers import Component, load_embedder
@@ -26,16 +26,15 @@ from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import Retriever
-from airgen.settings.base import find_yaml
 from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, Step
 from airgen.user_code import own_code
 
 
-def systems_identity(name: str, folder: Path | None, dataset: str) -> list[dict[str, Any]]:
-    """Return the identities of the systems in a systems YAML, with the contents of their files."""
+def systems_identity(systems: Sequence[SystemSettings], dataset: str) -> list[dict[str, Any]]:
+    """Return the identities of systems, with the contents of their files."""
     identities = []
-    for system in load_systems(find_yaml("pipelines", name, folder)):
+    for system in systems:
         identity = system.identity(dataset, "all", _state)
         code = {"code": identity["code"]} if identity["code"] else {}
         files = [state for *_, state in identity["files"]]
@@ -49,15 +48,13 @@ def _state(path: Path) -> Any:
 
 
 def search_systems(
-    name: str, folder: Path | None, corpus: Corpus, queries: Mapping[str, str], dataset: str, top: int
+    systems: Sequence[SystemSettings], corpus: Corpus, queries: Mapping[str, str], dataset: str, top: int
 ) -> list[tuple[str, Hits]]:
     """Return (name, hits) for each system, for the queries {id: text} in order. Raises the systems' errors."""
-    path = find_yaml("pipelines", name, folder)
     done: dict[str, FinishedRun] = {}
     context = RunContext(
         corpus, queries, top, dataset, split="all", finished=done, ids=IdLookup(corpus.ids), timed=False
     )
-    systems = load_systems(path)
     for system in systems:
         done[system.name] = run_system(system, context)
     places = {id_: place for place, id_ in enumerate(corpus.ids)}
@@ -102,13 +99,13 @@ def _model(work: QuerySet) -> Any:
 
 
 def _parts(work: QuerySet, model: Any) -> dict[str, Any]:
-    systems, recall = work.settings.systems, work.settings.recall.model
+    systems, recall = work.systems, work.settings.recall.model
     return {
         "corpus": work.digest,
         "model": dict(model.describe()) if model else {},
         "top_k": work.settings.recall.top_k,
         "pools": [spec.written for spec in work.settings.pools],
-        "systems": None if systems is None else systems_identity(systems, work.folder, work.name),
+        "systems": None if systems is None else systems_identity(systems, work.name),
         **code_part([spec.written for spec in [*([recall] if model else []), *work.settings.pools]], work.folder),
     }
 
@@ -140,9 +137,9 @@ def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
         if isinstance(system, Component):
             system.release()  # the next model needs the memory
     names = [name for name, _ in systems]
-    if work.settings.systems is not None:
+    if work.systems is not None:
         texts = {work.names.get(key, key): work.queries[key] for key in pending}
-        own = search_systems(work.settings.systems, work.folder, work.corpus, texts, dataset=work.name, top=depth)
+        own = search_systems(work.systems, work.corpus, texts, dataset=work.name, top=depth)
         names += [name for name, _ in own]
         results += [hits for _, hits in own]
     fused = len(results) > 1 or work.settings.pools

@@ -304,9 +304,13 @@ def _family(name: str, folder: Path | None) -> tuple[Path, str] | None:
 def _variants(path: Path) -> dict[str, dict[str, Any]]:
     """Return the values that each variant of a file replaces; empty for a file without valid variants."""
     try:
-        variants = read_mapping(path)[0].get("variants")
+        return _variants_in(read_mapping(path)[0])
     except SettingsError:
         return {}
+
+
+def _variants_in(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    variants = values.get("variants")
     if isinstance(variants, list):
         variants = {key: {} for key in variants}
     named = variants if isinstance(variants, dict) else {}
@@ -330,8 +334,8 @@ def load_corpus_settings(name: str | Path, folder: Path | None = None) -> Corpus
     if variant:
         common = {key: part for key, part in value.items() if key != "variants"}
         own = {"name": f"{value.get('name')}-{variant}"}
-        value = _filled(merged({**common, **own}, _variants(path)[variant]), variant)
-    elif known := _variants(path):
+        value = _filled(merged({**common, **own}, _variants_in(value)[variant]), variant)
+    elif known := _variants_in(value):
         names = ", ".join(f"{path.stem}-{other}" for other in [*known][:5])
         raise CorpusError(f"{path}: contains several corpora: name one of them: {names}{', ...' * (len(known) > 5)}")
     settings = validate(value, CorpusSettings, str(path), node=node, folder=path.resolve().parent)

@@ -4,7 +4,7 @@ trec        docs.tsv, topics.{split}.tsv, qrels.{split}.txt          ir_datasets
 air-bench   AIR-Bench/{task}_{domain}_{language}/... and its two qrels folders      air-benchmark, which reads
             local folders of these names under the working directory instead of the Hub
 
-Quepid and OpenSearch identify a query by its text. `airgen run --queries` can read both, and TREC qrels.
+Quepid and OpenSearch identify a query by its text. `airgen label` can read both, and TREC qrels.
 """
 
 import json

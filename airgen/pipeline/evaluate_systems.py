@@ -16,14 +16,14 @@ from airgen.text.escaping import terminal_text
 
 def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult:
     """Return the result with the scores of the pipeline's systems on its finished dataset. Existing runs are reused."""
-    from airgen.evaluation import EvaluationOptions, evaluate, load_systems
+    from airgen.evaluation import EvaluationOptions, evaluate
     from airgen.evaluation.result_tables import compare_results, ranking_study
     from airgen.evaluation.systems import named_once
 
     settings = job.pipeline.evaluate
     path = job.systems_file
     assert path is not None
-    systems = load_systems(path)
+    systems = job.systems
     measures = ["nDCG@10", "R@10", "R@100", "MRR@10", "MAP", "Judged@10"]
     failed: list[str] = []
     with display.stage("evaluation", len(systems)) as bar:

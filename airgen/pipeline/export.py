@@ -39,7 +39,7 @@ from airgen.dataset.human_labels import NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.manifest import MANIFEST, Manifest
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.systems import load_systems, model_or_kind
+from airgen.evaluation.systems import model_or_kind
 from airgen.generation.generate import judged_away
 from airgen.generation.wording import choose
 from airgen.keys import rng
@@ -55,8 +55,7 @@ from airgen.prompts import Prompt
 from airgen.records import Character, Decision, HardNegative, Passage, ReferenceAnswer, Rewrite, Scenario
 from airgen.retrievers.model_facts import shown_name
 from airgen.retrievers.model_setup import kept_setups
-from airgen.settings import LlmSettings, Pipeline, pipeline_text
-from airgen.settings.base import find_yaml
+from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.spec import Spec
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
@@ -148,9 +147,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
                 f"by people's answers no query has a relevant passage: see {job.directory / LABELS}; a file that is "
                 "moved away counts no more"
             )
-    own = pipeline.control.systems
-    path = None if own is None else find_yaml("pipelines", own, job.path.parent)
-    systems = [] if path is None else [system.name for system in load_systems(path)]
+    systems = [system.name for system in job.recall_systems or ()]
     decisions = [row for judged_rows in labels.values() for row in judged_rows]
     return DatasetContent(
         info=_info(job),
@@ -161,7 +158,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         qrels=qrels,
         provenance=[*provenance(job, systems), *uses],
         funnel=[*funnel(store, job.flow, plan=plan, accepted=accepted, decisions=decisions), *steps],
-        pipeline_yaml=pipeline_text(job.path),
+        pipeline_yaml=job.text,
         secret=ids.secret,
         audit=None if without else checked(job.directory, plan["decision"]),
         notes={**notes, **({"passages taken out": _taken_out(held)} if held.queries else {})},

@@ -15,7 +15,9 @@ import contextlib
 import functools
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from airgen import __version__
 from airgen.control.judge_examples import with_examples
@@ -27,6 +29,7 @@ from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.dataset.secret import SECRET_FILE, Secret, load_secret, new_secret, secret_of, write_secret
 from airgen.dataset.verify import damaged_file
 from airgen.errors import CorpusError, DatasetError, SettingsError, UsageError
+from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.generation.flow import Flow
 from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
@@ -38,7 +41,7 @@ from airgen.pipeline.store_corpus import CORPUS
 from airgen.pipeline.user_queries import OWN_QUERIES, own_accepted
 from airgen.prompts import PromptSet
 from airgen.records import TABLES
-from airgen.settings import Pipeline, load_pipeline
+from airgen.settings import Pipeline, read_pipeline
 from airgen.settings.base import LARGEST_INT, answer_settings, find_yaml
 from airgen.settings.generation import WordingSettings
 from airgen.steps.accepted import Accepted
@@ -118,9 +121,15 @@ class Job:
     """A pipeline with its work directory; see the module. Raises SettingsError with every problem in the YAML of the
     pipeline or corpus.
 
-    `path` is a file or the name of a shipped pipeline. `pipeline` and `corpus` replace the settings from the YAML
-    files. `frame` has the ids of the documents that may become sources, by default all. With a different frame, work on
-    the documents in both is kept.
+    The files are read once, here: everything else takes the job.
+
+    Attributes:
+        path: The pipeline's file. The argument may be the name of a shipped pipeline.
+        runs: Parent folder of the work directory.
+        pipeline, corpus: The settings. As arguments, they replace those in the YAML files.
+        written, text: The pipeline's settings before a `target` or real queries replace some, and their YAML text.
+        frame: The ids of the documents that may become sources, by default all. With a different frame, work on the
+            documents in both is kept.
     """
 
     def __init__(
@@ -132,11 +141,14 @@ class Job:
         pipeline: Pipeline | None = None,
         corpus: CorpusSettings | None = None,
         frame: frozenset[str] | None = None,
+        text: str = "",
     ) -> None:
         self.path = path = find_yaml("pipelines", path)
-        pipeline = pipeline or load_pipeline(path)
+        if pipeline is None:
+            pipeline, text = read_pipeline(path)
         if target is not None and not 1 <= target <= LARGEST_INT:
             raise UsageError(f"target: must be a number of queries, at least 1, not {str(target)[:40]}")
+        self.written, self.text, self.runs = pipeline, text, runs
         self.pipeline: Pipeline = pipeline.model_copy(update={"target": target}) if target else pipeline
         if corpus is None:
             corpus = load_corpus_settings(self.pipeline.corpus, path.parent)
@@ -146,8 +158,14 @@ class Job:
         self.directory = runs / self.pipeline.name
         self.pipeline = with_examples(with_real_queries(self.pipeline, self.directory), self.directory)
         self.secret = JobSecret(self.directory)
+        self._systems: dict[Path, Sequence[SystemSettings]] = {}
         with contextlib.suppress(CorpusError):  # of a corpus that is not here, which `airgen check` tells with all else
             _ = self.fingerprints
+
+    def changed(self, **settings: Any) -> "Job":
+        """Return the job with another `target`, `pipeline`, `corpus` or `frame`, without reading a file again."""
+        same = {"pipeline": self.written, "corpus": self.corpus, "frame": self.frame}
+        return Job(self.path, self.runs, text=self.text, **{**same, **settings})
 
     @functools.cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -173,6 +191,23 @@ class Job:
         """The systems YAML of the evaluation: next to the pipeline, shipped, or in the working directory."""
         name = self.pipeline.evaluate.systems
         return None if name is None else find_yaml("pipelines", name, self.path.parent)
+
+    @property
+    def systems(self) -> Sequence[SystemSettings]:
+        """The systems to evaluate. Raises SettingsError with every problem in their YAML."""
+        path = self.systems_file
+        return () if path is None else self._systems_in(path)
+
+    @property
+    def recall_systems(self) -> Sequence[SystemSettings] | None:
+        """The systems whose hits join the recall; None without any. Raises SettingsError as `systems` does."""
+        name = self.pipeline.control.systems
+        return None if name is None else self._systems_in(find_yaml("pipelines", name, self.path.parent))
+
+    def _systems_in(self, path: Path) -> Sequence[SystemSettings]:
+        if path not in self._systems:
+            self._systems[path] = load_systems(path)
+        return self._systems[path]
 
     @property
     def ids(self) -> PublicIds:
@@ -265,12 +300,11 @@ LIKE = "like.json"
 """The file of a work directory that names the real queries of `airgen run --like`."""
 
 
-def match_queries(path: Path, runs: Path, file: str) -> None:
-    """Let the real queries of a file decide the wording of a job's queries, from now on; "" ends that.
+def match_queries(job: Job, file: str) -> Job:
+    """Return the job with queries whose wording the real queries of a file decide, from now on; "" ends that.
 
     Raises UsageError if the job's queries have one wording, or if there is no such file.
     """
-    job = Job(path, runs)
     if job.pipeline.generation.method != "needs":
         raise UsageError(
             f"--like: {job.path} writes each query in one wording: set generation.method: needs, which words each need "
@@ -283,6 +317,7 @@ def match_queries(path: Path, runs: Path, file: str) -> None:
         write_json(saved, {"like": str(Path(file).expanduser().resolve())})
     else:
         saved.unlink(missing_ok=True)
+    return job.changed(target=job.pipeline.target)
 
 
 def with_real_queries(pipeline: Pipeline, directory: Path) -> Pipeline:

@@ -1,4 +1,4 @@
-"""Write the pipeline for `airgen run --queries`: the models and judge of another pipeline, for existing queries.
+"""Write the pipeline for `airgen label`: the models and judge of another pipeline, for existing queries.
 
     path = label_pipeline(Path("log.csv"), Path("pipeline.yaml"), sample=500)      # log.yaml, next to pipeline.yaml
 
@@ -15,16 +15,17 @@ import yaml
 from airgen.corpus.settings import AS_IS, find_manifest
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.files import keep_copy, write_text
-from airgen.errors import DatasetError, SettingsError, UsageError
-from airgen.paths import beside, is_shipped
+from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
+from airgen.paths import RUNS, beside, is_shipped
 from airgen.pipeline.starter import name_of
 from airgen.pipeline.user_query_files import files_behind, queries_path
 from airgen.settings import Pipeline
 from airgen.settings.base import find_yaml, parse_yaml
 from airgen.settings.control import VOTES
+from airgen.store import Store
 from airgen.yaml_text import read_yaml
 
-_HEADER = "# Written by `airgen run --queries`: `airgen run` with this file continues it. {}\n"
+_HEADER = "# Written by `airgen label`: `airgen run` with this file continues it. {}\n"
 _NO_DOCUMENTS = "no corpus is given: use --corpus (a corpus YAML, which `airgen init DOCUMENTS` writes)"
 
 
@@ -36,15 +37,18 @@ def label_pipeline(
     name: str = "",
     sample: int | None = None,
     labels: Sequence[Path] | None = None,
+    columns: Mapping[str, str] | None = None,
     systems: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    runs: Path | None = None,
 ) -> Path:
     """Write NAME.yaml next to `pipeline` (or in the working directory for a shipped pipeline) and return its path.
 
     `corpus` is a YAML file or a shipped name; the default is the corpus of a BEIR folder of queries, or the pipeline's.
-    `labels` are files; the default is the qrels of a BEIR folder. `systems` is a YAML file whose hits join the recall,
-    and `settings` are other fields of `queries:`. Raises UsageError if NAME.yaml exists and differs in more than the
-    sample, SettingsError for invalid settings, DatasetError for a missing file, and CorpusError for a missing corpus.
+    `labels` are files; the default is the qrels of a BEIR folder. `columns` are settings of these files. `systems` is a
+    YAML file whose hits join the recall, and `settings` are other fields of `queries:`. Raises UsageError if NAME.yaml
+    differs in more than the sample and its job in `runs` has begun, SettingsError for invalid settings, DatasetError
+    for a missing file, and CorpusError for a missing corpus.
     """
     base = find_yaml("pipelines", pipeline)
     value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))
@@ -61,7 +65,7 @@ def label_pipeline(
         every = sorted(path for path in (queries / "qrels").glob("*") if path.suffix in (".tsv", ".jsonl"))
         labels = list({path.stem: path for path in every}.values())
     if labels:
-        own_queries["labels"] = [{"file": _relative(path, folder)} for path in labels]
+        own_queries["labels"] = [{"file": _relative(path, folder), **(columns or {})} for path in labels]
     prompts = (value.get("generation") or {}).get("prompts")
     control = {**(value.get("control") or {}), **({"systems": _relative(systems, folder)} if systems else {})}
     judge = control.get("judge")
@@ -90,7 +94,7 @@ def label_pipeline(
     assert written.queries is not None
     files_behind(written.queries, folder)
     find_manifest(written.corpus, folder)
-    _write(path, text, values)
+    _write(path, text, values, begun=_has_begun((runs or folder / RUNS) / name / "work.duckdb"))
     return path
 
 
@@ -101,15 +105,26 @@ def _ids(queries: Path, labels: Sequence[Path] | None) -> dict[str, Any]:
     return {"ids": "opaque"} if same else {"ids": "original", "secret": False}
 
 
-def _write(path: Path, text: str, values: Mapping[str, Any]) -> None:
+def _has_begun(database: Path) -> bool:
+    """Return whether a work database has answers or labels, which belong to the settings of its pipeline."""
+    if not database.is_file():
+        return False
+    try:
+        with Store.open(database, read_only=True) as store:
+            return bool(store.query("SELECT 1 FROM answer WHERE error = '' UNION ALL SELECT 1 FROM plan LIMIT 1"))
+    except StoreError:  # another process has it open
+        return True
+
+
+def _write(path: Path, text: str, values: Mapping[str, Any], *, begun: bool) -> None:
     if path.exists():
         value, _ = read_yaml(path.read_text(encoding="utf-8-sig"), str(path))
         existing = value if isinstance(value, dict) else {}
-        if {**existing, "target": 0} != {**values, "target": 0}:
+        if begun and {**existing, "target": 0} != {**values, "target": 0}:
             other = [key for key in values if existing.get(key) != values[key]]
             raise UsageError(
-                f"{path}: already exists with other settings ({', '.join(other) or 'more'}): continue it with "
-                f"`airgen run {path}`, or choose another --name"
+                f"{path}: already exists with other settings ({', '.join(other) or 'more'}): change them there and "
+                f"continue with `airgen run {path}`, or choose another --name"
             )
         if existing == values:
             return  # unchanged, with its author's comments

@@ -17,7 +17,6 @@ from airgen import models
 from airgen.control.votes import DEPTH, DRAFT_DEPTH
 from airgen.corpus import prepare
 from airgen.errors import AirgenError
-from airgen.evaluation.systems import load_systems
 from airgen.guard import guarded
 from airgen.pipeline.job import Job
 from airgen.records import Passage
@@ -96,18 +95,17 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
             continue  # its encodings are cached
         encoded |= {_model(spec)} if reads_once else set()
         done += work(RERANKERS, spec, min(count, pairs) if reads_once else pairs)
-    if (path := job.systems_file) is not None:
-        for system in load_systems(path):
-            options = system.options
-            held = (getattr(options, name) for name, _ in part_fields(type(options)))
-            for spec in (value for value in held if isinstance(value, Spec)):
-                model = _model(spec)
-                if spec.part == "embedder" and model not in encoded:
-                    encoded.add(model)
-                    done += work(ENCODING, spec, count)
-                elif spec.part == "reranker":
-                    pairs = queries * getattr(options, "top", 100)
-                    done += work(SYSTEMS, spec, min(count, pairs) if _is_encoder(spec) else pairs)
+    for system in job.systems:
+        options = system.options
+        held = (getattr(options, name) for name, _ in part_fields(type(options)))
+        for spec in (value for value in held if isinstance(value, Spec)):
+            model = _model(spec)
+            if spec.part == "embedder" and model not in encoded:
+                encoded.add(model)
+                done += work(ENCODING, spec, count)
+            elif spec.part == "reranker":
+                pairs = queries * getattr(options, "top", 100)
+                done += work(SYSTEMS, spec, min(count, pairs) if _is_encoder(spec) else pairs)
     return done
 
 

@@ -10,7 +10,7 @@ probe_models(job, display.say)   # each LLM that has not been probed answers a f
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from airgen.control.judge import YesNo, judge_kind
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
-from airgen.evaluation.systems import RerankSystem, labelling_models, load_systems, made_labels, missing_needs
+from airgen.evaluation.systems import RerankSystem, SystemSettings, labelling_models, made_labels, missing_needs
 from airgen.generation.sample import PARTNERS
 from airgen.guard import guarded
 from airgen.keys import content_key
@@ -33,7 +33,6 @@ from airgen.registry import missing_extras, names
 from airgen.retrievers import Component, Corpus
 from airgen.retrievers.protocols import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
-from airgen.settings.base import find_yaml
 from airgen.settings.model_size import size_of
 from airgen.settings.needs import hub_models, needs
 from airgen.settings.spec import Spec, held_specs
@@ -76,10 +75,9 @@ def preflight(
             if place.startswith("control.") and getattr(spec.settings, "ann", None) is not None:
                 problems.append(f"{place}: labels need exact search: remove `index`")
     if control.systems is not None and until not in ("corpus", "hard_negative"):
-        own = control.systems
-        attempt(lambda: _systems(find_yaml("pipelines", own, job.path.parent), problems))
-    if evaluate and until is None and (systems := job.systems_file) is not None:
-        attempt(lambda: _systems(systems, problems))
+        attempt(lambda: problems.extend(_missing(str(control.systems), job.recall_systems or ())))
+    if evaluate and until is None and pipeline.evaluate.systems is not None:
+        attempt(lambda: problems.extend(_missing(str(pipeline.evaluate.systems), job.systems)))
     if evaluate and until is None and pipeline.evaluate.mlflow is not None:
         problems += missing_extras(["mlflow"], "evaluate.mlflow")
     if pipeline.compute.kind == "ray":
@@ -183,7 +181,7 @@ def _profile(pipeline: Pipeline) -> Iterator[str]:
 def _circular(job: Job) -> list[str]:
     """Return a line about the systems to evaluate that also contribute to the labels."""
     try:
-        systems = load_systems(job.systems_file) if job.systems_file is not None else []
+        systems = job.systems
         circular = made_labels(systems, labelling_models(job.pipeline.control))
     except (AirgenError, ValueError):
         return []  # `preflight` reports what is wrong with them
@@ -235,9 +233,8 @@ def ensure_ready(job: Job, *, until: str | None = None, evaluate: bool = True, b
         raise SettingsError(problems)
 
 
-def _systems(path: Path, problems: list[str]) -> None:
-    lines = missing_needs(load_systems(path))
-    problems.extend(f"{path.name}: {line}" for line in lines)
+def _missing(file: str, systems: Sequence[SystemSettings]) -> list[str]:
+    return [f"{Path(file).name}: {line}" for line in missing_needs(systems)]
 
 
 def _folder_problems(directory: Path) -> list[str]:
@@ -297,10 +294,9 @@ def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, 
         yield "control.recall.model", control.recall.model
     for name, specs in (("pools", control.pools), ("rerankers", control.rerankers)):
         yield from ((f"control.{name}.{number}", spec) for number, spec in enumerate(specs))
-    path = job.systems_file
-    if until is None and evaluate and path is not None:
-        for system in load_systems(path):
-            where = f"{path.name}: system {system.name}"
+    if until is None and evaluate:
+        for system in job.systems:
+            where = f"{Path(str(job.pipeline.evaluate.systems)).name}: system {system.name}"
             if isinstance(system.options, RerankSystem):
                 if isinstance(system.options.reranker, Spec):
                     yield where, system.options.reranker

@@ -145,7 +145,7 @@ def _by_rerankers(
         store=store,
         display=display,
         plan={"corpus": plan["corpus"]},
-        settings=pipeline.control.model_copy(update={"systems": None}),
+        settings=pipeline.control,
         corpus=corpus,
         digest=pool.digest,
         places={id_: place for place, id_ in enumerate(corpus.ids)},

@@ -1,7 +1,7 @@
 """Run a job, from the corpus to the exported dataset and the scores of systems.
 
-run_pipeline(Path("pipeline.yaml"))      # checked, run, evaluated
-run_job(job, display)                    # the same without checks and evaluation
+run_pipeline(Job(Path("pipeline.yaml")))      # checked, run, evaluated
+run_job(job, display)                         # the same without checks and evaluation
 
 Work that is already on disk is not repeated.
 """
@@ -11,7 +11,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -26,7 +25,6 @@ from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.generation.generate import generate
 from airgen.generation.round_trip import RoundTrip
-from airgen.paths import RUNS
 from airgen.pipeline.evaluate_systems import evaluate_systems
 from airgen.pipeline.export import export_dataset, splits_of
 from airgen.pipeline.funnel import funnel_so_far, funnel_table
@@ -53,11 +51,9 @@ STOPS = ("corpus", "hard_negative", "judgment")
 
 
 def run_pipeline(
-    path: Path,
+    job: Job,
     *,
-    runs: Path = RUNS,
     budget_usd: float | None = None,
-    target: int | None = None,
     until: str | None = None,
     retry_failed: bool = False,
     evaluate: bool = True,
@@ -75,7 +71,6 @@ def run_pipeline(
     if until is not None and until not in STOPS:
         raise UsageError(f"--until {until}: must be one of {', '.join(STOPS)}")
     began = time.monotonic()
-    job = Job(path, runs, target=target)
     settings = job.pipeline.compute if compute is None else compute_settings(compute, job.pipeline.compute)
     display = Display(job.directory / STATUS, console, every=every, log=log)
     done = until is None and job.finished()
@@ -220,7 +215,8 @@ async def _ask(
                     store, tools, flow=job.flow, display=display, workers=workers, frame=job.frame
                 )
             if until is None or until == "judgment":
-                ids = job.ids if pipeline.control.systems is not None else None  # systems may be run files
+                systems = job.recall_systems
+                ids = job.ids if systems is not None else None  # systems may be run files
                 control = Control.of(
                     store,
                     tools,
@@ -230,6 +226,7 @@ async def _ask(
                     workers=workers,
                     stopping=stopping,
                     name=pipeline.name,
+                    systems=systems,
                     kept=KeptScores() if find is None else find.scores,
                     names={lineage.final.key: ids.query(lineage) for lineage in accepted.lineages}
                     if ids is not None

@@ -20,6 +20,7 @@ from airgen.paths import RUNS, beside
 from airgen.pipeline.job import Job, owner_of
 from airgen.records import Decision, HardNegative, Judgment, OwnQuery, Passage, Prelabel, Recall, Row
 from airgen.settings.base import find_yaml
+from airgen.settings.suite import is_suite
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import money
 from airgen.steps.lineage import Lineage
@@ -206,26 +207,48 @@ def queries_study(rows: Sequence[dict[str, str]]) -> Study:
 
 
 def find_job(name: str | Path, runs: Path | None = None) -> Job:
-    """Return the job for a pipeline, a work directory or a job name, with the target of its last run."""
-    return last_run(*find_place(name, runs))
+    """Return the job that `read_job` returns, with the target of its last run."""
+    return with_last_target(read_job(name, runs))
 
 
 def job_file(name: str | Path) -> Path:
-    """Return the pipeline file of a job; see `find_place`."""
-    return find_place(name)[0]
+    """Return the pipeline file of a job; see `read_job`."""
+    found = _pipeline_or_job(name, None)
+    return found.path if isinstance(found, Job) else found
 
 
-def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
-    """Return the pipeline file of a job, and the parent folder of its work directory.
+def read_job(name: str | Path, runs: Path | None = None, *, target: int | None = None) -> Job:
+    """Return a job: all that the commands need of its files, which are read here, once.
 
-    A job is given as that file, the name of a shipped pipeline, its work directory, or its name under `runs`. Raises
-    SettingsError if the name is none of these, and UsageError for a work directory whose pipeline is missing.
+    Args:
+        name: The pipeline's file, the name of a shipped pipeline, the job's work directory, or its name under `runs`.
+        runs: The parent folder of the work directory. Default: `runs` next to the pipeline's file.
+        target: The number of accepted queries, in place of the pipeline's.
+
+    Raises:
+        SettingsError: The name is none of these, or a setting is wrong.
+        UsageError: The pipeline of the work directory is missing.
     """
+    found = _pipeline_or_job(name, runs)
+    if isinstance(found, Job):
+        return found.changed(target=target)
+    return Job(found, _runs_of(found) if runs is None else runs, target=target)
+
+
+def find_suite(name: str | Path) -> Path | None:
+    """Return the file of a suite; None if the name is that of a pipeline or a job, or of nothing."""
+    try:
+        path = find_yaml("pipelines", name)
+    except SettingsError:
+        return None
+    return path if is_suite(path) else None
+
+
+def _pipeline_or_job(name: str | Path, runs: Path | None) -> Path | Job:
     directory = Path(name)
     if not is_job(directory):
         try:
-            path = find_yaml("pipelines", name)
-            return path, _runs_of(path) if runs is None else runs
+            return find_yaml("pipelines", name)
         except SettingsError:
             directory = (runs or RUNS) / name
             if not is_job(directory):
@@ -233,7 +256,7 @@ def find_place(name: str | Path, runs: Path | None = None) -> tuple[Path, Path]:
     job_or_problem = job_of_directory(directory)
     if isinstance(job_or_problem, str):
         raise UsageError(f"{directory}: {job_or_problem}: name the pipeline's YAML instead")
-    return job_or_problem.path, directory.parent
+    return job_or_problem
 
 
 def _runs_of(path: Path) -> Path:
@@ -258,7 +281,7 @@ def job_of_directory(directory: Path) -> Job | str:
     if not pipeline.is_file():
         return f"its pipeline {pipeline} is missing"
     try:
-        job = last_run(pipeline, directory.parent)
+        job = with_last_target(Job(pipeline, directory.parent))
     except SettingsError as error:
         return error.problems[0]
     if job.directory.resolve() != directory.resolve():
@@ -266,12 +289,11 @@ def job_of_directory(directory: Path) -> Job | str:
     return job
 
 
-def last_run(pipeline: Path, runs: Path) -> Job:
+def with_last_target(job: Job) -> Job:
     """Return the job with the target of its last run, which `airgen run --target` may have set."""
-    job = Job(pipeline, runs)
     target = (read_status(job.directory / STATUS) or {}).get("target")
     known = isinstance(target, int) and target > 0
-    return Job(pipeline, runs, target=target) if known and target != job.pipeline.target else job
+    return job.changed(target=target) if known and target != job.pipeline.target else job
 
 
 def job_with(name: str, runs: Path) -> Job:

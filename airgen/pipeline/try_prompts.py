@@ -15,7 +15,6 @@ from airgen.generation.query_pattern import form_pattern
 from airgen.languages import language_name
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Request
-from airgen.paths import RUNS
 from airgen.pipeline.job import Job
 from airgen.prompts import Prompt, PromptSet
 from airgen.records import Passage, prompt_text
@@ -26,9 +25,8 @@ from airgen.text.escaping import md
 from airgen.text.near_duplicates import borrowed
 
 
-def trial_inputs(pipeline: Path, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
+def trial_inputs(job: Job, place: int) -> tuple[PromptSet, dict[str, Any], Passage]:
     """Return the prompts, their values, and the passage at `place` in the corpus."""
-    job = Job(pipeline)
     passage = next(islice(_passages(job), place, None), None)
     if passage is None:
         raise UsageError(f"--document {place}: the corpus has fewer passages")
@@ -102,13 +100,12 @@ class PromptTrial(Shown):
         return totals
 
 
-def try_on_documents(pipeline: Path, names: list[str], count: int, runs: Path = RUNS) -> PromptTrial:
+def try_on_documents(job: Job, names: list[str], count: int) -> PromptTrial:
     """Send each prompt for the first `count` documents; answers are kept in `runs/NAME/trials.duckdb`.
 
     A name is a prompt's, or the path of a `.j2` file, so that an edited version can be compared with its original.
     Each is asked once, without the second chances of a job. Raises PromptError for a prompt that there is not.
     """
-    job = Job(pipeline, runs)
     prompts = {name: _prompt(job, name) for name in names}
     passages = list(islice(_passages(job), count))
 

@@ -197,11 +197,9 @@ def label(
 
 
 def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | None, quiet: bool) -> Benchmark:
-    path = recipe.write()
     with said_as_one_bar(quiet):
         result = run_pipeline(
-            path,
-            runs=recipe.work.parent,
+            recipe.job(),
             retry_failed=retry_failed,
             evaluate=evaluates,
             console=console(quiet),
@@ -419,7 +417,7 @@ def estimate(
         settings=settings,
     )
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(replace(recipe, work=Path(folder) / recipe.work.name).write(), recipe.work.parent)
+        job = replace(recipe, work=Path(folder) / recipe.work.name).job(recipe.work.parent)
         problems = preflight(job, budget_usd=budget)
         try:
             estimated = estimate_job(job, budget_usd=budget)

@@ -68,9 +68,9 @@ class JobRecipe:
             write_text(self.work / name, text)
         return self.work / "pipeline.yaml"
 
-    def job(self) -> Job:
-        """Write the files, and return the job."""
-        return Job(self.write(), self.work.parent)
+    def job(self, runs: Path | None = None) -> Job:
+        """Write the files, and return the job, whose work directory is in `runs` (default: where the files are)."""
+        return Job(self.write(), runs or self.work.parent)
 
     def __repr__(self) -> str:
         return f"JobRecipe of {self.work}:\n{self.to_yaml()}"

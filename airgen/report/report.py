@@ -102,14 +102,12 @@ def make_report(
     return out if single_file else out / "index.html"
 
 
-def report_of_run(
-    result: RunResult, pipeline: Path, runs: Path, target: int | None, say: Callable[[str], None]
-) -> RunResult:
+def report_of_run(job: Job, result: RunResult, say: Callable[[str], None]) -> RunResult:
     """Add the report to the result of a finished run. If the report cannot be written, the run does not fail."""
     if result.manifest is None and not result.usage:
         return result  # there is a corpus at most
     try:
-        return replace(result, report=make_report([Job(pipeline, runs, target=target)]))
+        return replace(result, report=make_report([job]))
     except AirgenError as error:
         say(f"the report was not written: {error}")
         return result

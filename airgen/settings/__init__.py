@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from airgen.errors import SettingsError
 from airgen.languages import SUPPORTED
-from airgen.settings.base import FILE, SPEED, Language, Settings, load_yaml, refuse, validate
+from airgen.settings.base import FILE, SPEED, Language, Settings, mapping_in, refuse, validate, yaml_text
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
     VOTES,
@@ -37,7 +37,7 @@ from airgen.settings.generation import (
 )
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.model_size import LONG_DOC, derived
-from airgen.settings.suite import is_suite, pipeline_values
+from airgen.settings.suite import holds_suite, pipeline_values
 
 __all__ = [
     "INFORMATION",
@@ -62,13 +62,13 @@ __all__ = [
     "Thresholds",
     "answer_parts",
     "load_pipeline",
-    "pipeline_text",
+    "read_pipeline",
     "secret",
 ]
 
 
 class LabelFile(Settings):
-    """Existing labels: TREC or BEIR qrels, Quepid's CSV, or an OpenSearch judgment list.
+    """Existing labels: qrels, a table of queries, documents and ratings, or a judgment list of OpenSearch.
 
     Labels of `relevant_from` or more are relevant. Instead, `levels` can map labels to the judge's levels (0 to 3), of
     which `control.judge.relevant_from` or more are relevant.
@@ -78,6 +78,9 @@ class LabelFile(Settings):
     relevant_from: float = 1.0  # the lowest label that counts as relevant
     levels: dict[float, int] = {}  # label -> level from 0 to 3
     unknown: Literal["error", "skip"] = "error"  # what to do with labels of unknown passages or queries
+    query_column: str = ""  # columns of a table that have no usual names
+    document_column: str = ""
+    rating_column: str = ""
 
     @field_validator("levels")
     @classmethod
@@ -279,17 +282,20 @@ class Pipeline(Settings):
 
 def load_pipeline(path: Path) -> Pipeline:
     """Read a pipeline YAML or SUITE.yaml#DATASET. Raises SettingsError, which lists every problem with its line."""
+    return read_pipeline(path)[0]
+
+
+def read_pipeline(path: Path) -> tuple[Pipeline, str]:
+    """Return the settings of a pipeline as `load_pipeline` does, and its YAML text: that of its file or, for
+    SUITE.yaml#DATASET, its settings in the suite."""
     file, mark, key = str(path).rpartition("#")
-    if not mark or path.is_file():
-        if is_suite(path):
+    node = None
+    if mark and not path.is_file():
+        values = pipeline_values(Path(file), key)
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    else:
+        text = yaml_text(path)
+        values, node = mapping_in(text, str(path))
+        if holds_suite(values):
             raise SettingsError([f"{path}: is a suite: name one of its datasets, {path.name}#DATASET"])
-        return load_yaml(path, Pipeline)
-    return validate(pipeline_values(Path(file), key), Pipeline, str(path), folder=path.resolve().parent)
-
-
-def pipeline_text(path: Path) -> str:
-    """Return the YAML text of a pipeline: its file or, for SUITE.yaml#DATASET, its settings in the suite."""
-    file, mark, key = str(path).rpartition("#")
-    if not mark or path.is_file():
-        return path.read_text(encoding="utf-8")
-    return yaml.safe_dump(pipeline_values(Path(file), key), sort_keys=False, allow_unicode=True)
+    return validate(values, Pipeline, str(path), node=node, folder=path.resolve().parent), text

@@ -236,8 +236,13 @@ def load_yaml(path: Path, model: type[M]) -> M:
 
 def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
     """Return the mapping in a YAML file, and its nodes, which have line numbers. Raises SettingsError."""
+    return mapping_in(yaml_text(path), str(path))
+
+
+def yaml_text(path: Path) -> str:
+    """Return the text of a YAML file. Raises SettingsError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise SettingsError([f"{path}: no such file"]) from None
     except IsADirectoryError:
@@ -246,7 +251,6 @@ def read_mapping(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
         raise SettingsError([f"{path}: is not in UTF-8 (byte {error.start}): save it in UTF-8"]) from error
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {error.strerror or error}"]) from error
-    return mapping_in(text, str(path))
 
 
 def mapping_in(text: str, name: str) -> tuple[dict[str, Any], yaml.Node | None]:

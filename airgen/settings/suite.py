@@ -10,6 +10,7 @@
 The dataset above is the pipeline `notes-wiki-bn`; commands accept `notes.yaml#wiki-bn` in place of a pipeline file.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,9 +118,13 @@ class Suite(Settings):
 def is_suite(path: Path) -> bool:
     """Return whether a YAML file is a suite, not a pipeline."""
     try:
-        values = read_mapping(path)[0]
+        return holds_suite(read_mapping(path)[0])
     except SettingsError:
         return False
+
+
+def holds_suite(values: Mapping[str, Any]) -> bool:
+    """Return whether the values of a YAML file are those of a suite."""
     return "version" in values and ("pipelines" in values or "datasets" in values)
 
 

@@ -24,7 +24,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.result import as_matrix
-from airgen.evaluation.systems import SystemSettings, load_systems
+from airgen.evaluation.systems import SystemSettings
 from airgen.json_values import write_json
 from airgen.keys import file_sha256, text_key
 from airgen.pipeline.job import Job
@@ -502,8 +502,7 @@ def drift_since(job: Job, version: str) -> str:
     Raises:
         AirgenError: `compare_versions` failed.
     """
-    path = job.systems_file
-    systems = [] if path is None else load_systems(path)
+    path, systems = job.systems_file, job.systems
     anchors = None
     if path is not None and len(systems) >= LEAST_SYSTEMS:
         anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")

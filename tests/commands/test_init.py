@@ -225,7 +225,7 @@ def test_a_folder_of_everything_is_one_corpus(tmp_path: Path, setup: Setup) -> N
     assert "holds questions with known answers, which can serve as queries: run" in alone
     assert "columns: id = id, queries = question, text = answer" in alone
     steps = alone.partition("Next steps:")[2].splitlines()[1:]
-    assert all("--queries" in step and "--labels" in step for step in steps) and steps[0] == f"{steps[1]} --check"
+    assert all("airgen label" in step and "--labels" in step for step in steps) and steps[0] == f"{steps[1]} --check"
     (place / "parts.csv").write_text(f"id,title,text,product\n1,Lamp,{ENGLISH},A\n2,Wharf,{ENGLISH},B\n")
     assert "not read: product (metadata: [NAME]" in call("init", place / "parts.csv", "--out", tmp_path / "parts")
     # As it says: its questions are the queries, and each row's answer is known to be relevant.

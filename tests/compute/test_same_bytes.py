@@ -233,8 +233,8 @@ def test_a_job_has_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.
     path.write_text(text + "compute: {workers: 2}\n")
 
     def found(name: str, compute: str | None) -> tuple[dict[str, bytes], dict[str, Any], str]:
-        run_pipeline(path, runs=tmp_path / name, evaluate=False, console=Console(quiet=True), compute=compute)
         job = Job(path, tmp_path / name)
+        run_pipeline(job, evaluate=False, console=Console(quiet=True), compute=compute)
         files = {
             place.relative_to(tmp_path / name).as_posix(): place.read_bytes()
             for folder in (job.directory / "dataset", tmp_path / name / ".embeddings")

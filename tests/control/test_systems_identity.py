@@ -38,9 +38,7 @@ CHANGES = {
 def test_recall_and_evaluation_see_the_same_changes(folder: Path, name: str, change: tuple[str, str]) -> None:
     def seen() -> tuple[object, object]:
         systems = load_systems(folder / "s.yaml")
-        return systems_identity("s.yaml", folder, "little"), [
-            system.identity("little", "all", stamp_of) for system in systems
-        ]
+        return systems_identity(systems, "little"), [system.identity("little", "all", stamp_of) for system in systems]
 
     before = seen()
     assert seen() == before
@@ -50,6 +48,6 @@ def test_recall_and_evaluation_see_the_same_changes(folder: Path, name: str, cha
 
 
 def test_a_copied_file_is_the_same_for_recall(folder: Path) -> None:
-    before = systems_identity("s.yaml", folder, "little")
+    before = systems_identity(load_systems(folder / "s.yaml"), "little")
     os.utime(folder / "table.json", (1, 1))
-    assert systems_identity("s.yaml", folder, "little") == before
+    assert systems_identity(load_systems(folder / "s.yaml"), "little") == before

@@ -13,7 +13,7 @@ from airgen.evaluation import evaluate
 from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.result_tables import note_lines
 from airgen.evaluation.run import read_run
-from airgen.evaluation.systems import SystemSettings
+from airgen.evaluation.systems import SystemSettings, load_systems
 from airgen.retrievers.indexed_corpus import Corpus
 
 SECTIONS = {
@@ -113,5 +113,5 @@ def test_before_there_are_labels_the_section_nearest_in_words_is_judged(tmp_path
     (tmp_path / "site.run").write_text("q1 Q0 guide/reset 1 2.5 site\n")
     (tmp_path / "systems.yaml").write_text("systems: [{name: site, kind: run, path: site.run, level: document}]")
     corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
-    ((_, hits),) = search_systems(str(tmp_path / "systems.yaml"), None, corpus, QUERIES, "docs", 10)
+    ((_, hits),) = search_systems(load_systems(tmp_path / "systems.yaml"), corpus, QUERIES, "docs", 10)
     assert [corpus.ids[place] for place in hits.positions[0] if place >= 0] == ["guide/reset#camera"]

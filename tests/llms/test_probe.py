@@ -144,7 +144,7 @@ def test_a_run_on_a_model_that_takes_no_call_ends_at_the_probe(loopback: Callabl
     server = loopback(always="bad_parameter")
     path = write(tmp_path, server.base_url)
     with pytest.raises(LlmError, match=r"m at endpoint 'default' .*Unsupported value: 'thinking' is not supported"):
-        run_pipeline(path, runs=tmp_path / "runs", console=Console(quiet=True), until="hard_negative")
+        run_pipeline(Job(path, tmp_path / "runs"), console=Console(quiet=True), until="hard_negative")
     assert server.stats()["requests"] <= 6
     server.set(always=None, scripted=True)  # mended: nothing that failed is in the way
     assert probed(path)[1]

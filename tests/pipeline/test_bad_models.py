@@ -132,7 +132,7 @@ def stopped(path: Path, words: str) -> tuple[Job, str]:
         save_profile(job.directory, llm, ModelProfile())
     printed = Console(file=StringIO(), width=200)
     with pytest.raises(LlmError, match=words):
-        run_pipeline(path, runs=path.parent / "runs", console=printed, evaluate=False)
+        run_pipeline(Job(path, path.parent / "runs"), console=printed, evaluate=False)
     return job, printed.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -175,7 +175,7 @@ def test_some_refused_calls_among_others_stop_nothing(folder: Path, loopback: Ca
     server = loopback(scripted=True, faults={"bad_parameter": 0.1}, fault_attempts=9)
     path = write(folder, f"{{model: m, base_url: '{server.base_url}', concurrency: 3}}")
     path.write_text(path.read_text().replace("target: 40", "target: 5"))
-    result = run_pipeline(path, runs=folder / "runs", console=Console(quiet=True), evaluate=False)
+    result = run_pipeline(Job(path, folder / "runs"), console=Console(quiet=True), evaluate=False)
     assert result.manifest is not None
 
 

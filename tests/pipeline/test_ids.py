@@ -63,7 +63,7 @@ def test_a_job_with_such_names_is_exported_and_found_by_its_own_ids(tmp_path: Pa
     (tmp_path / "small.yaml").write_text(CORPUS.replace("kind: jsonl, path: small.jsonl", "kind: files, path: docs"))
     job = LEXICAL.replace("target: 12", "target: 3")
     (tmp_path / "job.yaml").write_text(f"{job}export: {{ids: original}}\n")
-    result = run_pipeline(tmp_path / "job.yaml", runs=tmp_path / "runs", evaluate=False, console=Console(quiet=True))
+    result = run_pipeline(Job(tmp_path / "job.yaml", tmp_path / "runs"), evaluate=False, console=Console(quiet=True))
     assert result.manifest is not None
     home = tmp_path / "runs" / "job" / "dataset"
     assert [problem for problem in verify(home) if problem.severity == "error"] == []

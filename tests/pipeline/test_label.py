@@ -15,9 +15,9 @@ from command_line import call
 from http_double import answering
 from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 
-import airgen
 from airgen.audit.labels import audited_items
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, DatasetError, SettingsError
 from airgen.evaluation.dataset_split import DatasetSplit
@@ -328,28 +328,59 @@ PIPELINE = {**{key: value for key, value in BASE.items() if key != "queries"}, "
 def test_the_command_writes_a_pipeline_and_runs_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     (home / "base.yaml").write_text(yaml.safe_dump(PIPELINE))
-    words = ("log.csv", "base.yaml")
-    assert "5 queries of your own" in call("run", "--queries", *words, "--check")
-    first = json.loads(call("run", "--queries", *words, "--sample", "3", "--quiet", "--json"))
+    words = ("log.csv", "--pipeline", "base.yaml")
+    assert "5 queries of your own" in call("label", *words, "--check")
+    first = json.loads(call("label", *words, "--sample", "3", "--quiet", "--json"))
     assert first["directory"] == "runs/log"
     written = yaml.safe_load((home / "log.yaml").read_text())
     assert written["queries"] == {"file": "log.csv"} and written["generation"] == {"prompts": "small"}
-    result = airgen.run("base.yaml", queries="log.csv", quiet=True)  # without a sample: all
-    assert result.manifest is not None and result.manifest.statistics.splits["test"].queries == 5
+    call("label", *words, "--quiet")  # without a sample: all
+    manifest = load_manifest(home / "runs" / "log" / "dataset")
+    assert manifest.statistics.splits["test"].queries == 5
     assert "finished" in call("show", "log.yaml") and "lines of the file" in call("run", "log.yaml")
     (home / "folder").mkdir()
     for said, *wrong in (
-        ("log.yaml: already exists with other settings (queries)", "--queries", *words, "--keep-languages"),
-        ("no corpus is given: use --corpus", "--queries", "log.csv", "--name", "other"),
-        ("give a pipeline, a job or a suite, or use --queries",),
-        ("--corpus needs --queries FILE", "base.yaml", "--corpus", "folder"),
-        ("gone.csv: no such file", "--queries", "gone.csv", "base.yaml"),
+        ("log.yaml: already exists with other settings (queries)", "label", *words, "--keep-languages"),
+        ("no corpus is given: use --corpus", "label", "log.csv", "--name", "other"),
+        ("airgen run has no option --queries: to label your own queries, use `airgen label QUERIES --corpus",
+         "run", "base.yaml", "--queries", "log.csv"),
+        ("airgen run has no option --corpus", "run", "base.yaml", "--corpus=folder"),
+        ("airgen run has no option --check: to learn the cost, use `airgen check`", "run", "base.yaml", "--check"),
+        ("gone.csv: no such file", "label", "gone.csv", "--pipeline", "base.yaml"),
         ("folder: is a folder of documents: `airgen init folder` writes",
-         "--queries", *words, "--corpus", "folder", "--name", "new"),
+         "label", *words, "--corpus", "folder", "--name", "new"),
     ):  # fmt: skip
         with pytest.raises(AirgenError, match=re.escape(said)):
-            call("run", *wrong)
+            call(*wrong)
     assert not (home / "new.yaml").exists()  # a second try must not stumble over the first
+
+
+def test_other_settings_replace_those_of_a_job_that_has_not_begun(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a wrong key in the pipeline, its correction counts: nothing was asked yet."""
+    monkeypatch.chdir(home)
+    for model in ("first", "second"):
+        llm = {**PIPELINE["llm"], "model": model}
+        (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "llm": llm}))
+        call("label", "log.csv", "--pipeline", "base.yaml", "--check")
+        assert yaml.safe_load((home / "log.yaml").read_text())["llm"]["model"] == model
+    assert yaml.safe_load((home / "log.1.yaml").read_text())["llm"]["model"] == "first"
+
+
+def test_columns_of_labels_can_be_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two raters' columns of a spreadsheet whose names say nothing."""
+    monkeypatch.chdir(home)
+    (home / "base.yaml").write_text(yaml.safe_dump(PIPELINE))
+    text = "violins need repair at high pressure"
+    (home / "l.csv").write_text(f"query,where,points\n{text},doc-003,1\n{text},doc-004,0\n")
+    words = ("label", "log.csv", "--pipeline", "base.yaml", "--labels", "l.csv", "--label-column", "where")
+    with pytest.raises(AirgenError, match="there is no column 'score'"):
+        call(*words, "--rating-column", "score", "--quiet")
+    call(*words, "--rating-column", "points", "--quiet")
+    labels = BeirDataset.open(home / "runs" / "log" / "dataset").qrels("test").labels
+    (of_query,) = [row for row in labels.values() if {"doc-003", "doc-004"} <= row.keys()]
+    assert (of_query["doc-003"], of_query["doc-004"]) == (1, 0)
+    label = {"file": "l.csv", "document_column": "where", "rating_column": "points"}
+    assert yaml.safe_load((home / "log.yaml").read_text())["queries"]["labels"] == [label]
 
 
 FAQ = """id,question,answer
@@ -366,7 +397,7 @@ def test_a_faq_is_labelled_as_init_says(home: Path, monkeypatch: pytest.MonkeyPa
     (home / "documents").mkdir()
     (home / "documents" / "faq.csv").write_text(FAQ)
     said = call("init", "documents/faq.csv", "--out", "own")
-    (line,) = {line.strip().removesuffix(" --check") for line in said.splitlines() if "--queries" in line}
+    (line,) = {line.strip().removesuffix(" --check") for line in said.splitlines() if "airgen label" in line}
     pipeline = home / "own" / "pipeline.yaml"
     votes = {"kind": "votes"}
     base = {**PIPELINE, "control": {**BASE["control"], "judge": votes}, "corpus": "corpus.yaml"}
@@ -392,7 +423,7 @@ def test_a_beir_folder_brings_corpus_and_labels(home: Path, go: Go, monkeypatch:
     dataset = go().dataset
     (home / "base.yaml").write_text(yaml.safe_dump({**PIPELINE, "name": "base"}))
     monkeypatch.chdir(home)
-    result = json.loads(call("run", "--queries", dataset, "base.yaml", "--name", "again", "--quiet", "--json"))
+    result = json.loads(call("label", dataset, "--pipeline", "base.yaml", "--name", "again", "--quiet", "--json"))
     steps = {step["stage"]: step for step in result["funnel"]}
     assert yaml.safe_load((home / "again.yaml").read_text())["queries"]["duplicates"] == "keep"
     labels = BeirDataset.open(dataset).qrels("test")

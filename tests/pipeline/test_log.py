@@ -15,7 +15,7 @@ from airgen.errors import StoreError, UsageError
 from airgen.pipeline import Job
 from airgen.pipeline.job import owner_of
 from airgen.pipeline.preflight import preflight
-from airgen.pipeline.show import find_place
+from airgen.pipeline.show import read_job
 from airgen.records import Payment
 from airgen.steps.progress import Display, read_status
 
@@ -72,7 +72,8 @@ def test_a_job_may_be_moved_and_copied(done: Run, folder: Path, tmp_path: Path) 
     copied = Job(project / "job.yaml", project / "runs")
     assert preflight(copied) == [] and copied.finished()
     assert owner_of(project / "runs" / "job") == (project / "job.yaml").resolve()
-    assert find_place(project / "runs" / "job") == ((project / "job.yaml").resolve(), project / "runs")
+    found = read_job(project / "runs" / "job")
+    assert (found.path, found.directory.parent) == ((project / "job.yaml").resolve(), project / "runs")
     assert owner_of(folder / "runs" / "job") == (folder / "job.yaml").resolve()
     project.rename(tmp_path / "moved")
     assert "12" in call("show", tmp_path / "moved" / "runs" / "job")

@@ -38,7 +38,7 @@ def runs_of(folder: Path) -> list[Any]:
 
 def test_scores_cost_and_artefacts_are_logged_once(tracked: Path) -> None:
     folder = tracked.parent
-    result = run_pipeline(tracked, runs=folder / "runs")
+    result = run_pipeline(Job(tracked, folder / "runs"))
     assert result.failed == []
     by_name = {run.info.run_name: run for run in runs_of(folder)}
     assert set(by_name) == {"job 0.1", "bm25", "flat"}
@@ -53,14 +53,14 @@ def test_scores_cost_and_artefacts_are_logged_once(tracked: Path) -> None:
     assert job.info.status == "FINISHED" and job.data.tags["airgen.verdict"] == result.verdict
     artefacts = {path.name for path in (folder / "tracking").rglob("artifacts/**/*") if path.is_file()}
     assert {"report.md", "manifest.json", "README.md", "pipeline.yaml"} == artefacts
-    run_pipeline(tracked, runs=folder / "runs")
+    run_pipeline(Job(tracked, folder / "runs"))
     assert len(runs_of(folder)) == 3
 
 
 def test_what_it_does_not_take_fails_the_run_in_one_line(tracked: Path) -> None:
     folder = tracked.parent
     (folder / "tracking").write_text("a file\n")
-    result = run_pipeline(tracked, runs=folder / "runs")
+    result = run_pipeline(Job(tracked, folder / "runs"))
     (line,) = result.failed
     assert line.startswith("evaluate.mlflow: tracking: ") and "\n" not in line and len(result.scores) == 2
 
@@ -97,7 +97,7 @@ def test_a_server_that_accepts_and_never_answers_costs_seconds_and_one_line(
         thread = threading.Thread(target=accept)
         thread.start()
         tracked.write_text(tracked.read_text().replace("mlflow: tracking", f"mlflow: '{address}'"))
-        result = run_pipeline(tracked, runs=tracked.parent / "runs")
+        result = run_pipeline(Job(tracked, tracked.parent / "runs"))
         ended.set()
         thread.join()
     (line,) = result.failed

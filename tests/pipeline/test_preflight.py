@@ -74,7 +74,7 @@ def test_a_corpus_that_is_not_here_is_said_with_all_else_and_the_bytes_of_both(
     names = "all-minilm-l6-v2-int8 postgresql-manual"
     assert f"{size / 1e6:,.0f} MB to download: airgen fetch {names}" in found.advice
     with pytest.raises(SettingsError) as said:
-        run_pipeline(tmp_path / "job.yaml", runs=tmp_path / "runs", console=Console(quiet=True))
+        run_pipeline(Job(tmp_path / "job.yaml", tmp_path / "runs"), console=Console(quiet=True))
     assert str(said.value).splitlines() == found.problems
 
 

@@ -15,6 +15,7 @@ from airgen.cli import main
 from airgen.errors import ModelError, PromptError, SettingsError
 from airgen.llms.base import Refused, Request
 from airgen.paths import data_dir
+from airgen.pipeline import Job
 from airgen.pipeline.run import run_pipeline
 from airgen.prompts import PromptSet
 
@@ -41,7 +42,7 @@ def command(*words: object) -> int:
 
 
 def go(folder: Path, **options: object) -> object:
-    return run_pipeline(folder / "job.yaml", runs=folder / "runs", console=Console(quiet=True), **options)  # type: ignore[arg-type]
+    return run_pipeline(Job(folder / "job.yaml", folder / "runs"), console=Console(quiet=True), **options)  # type: ignore[arg-type]
 
 
 def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:

@@ -40,7 +40,7 @@ def test_the_nearer_real_queries_are_the_nearer_is_what_is_exported(run: Run, fo
     means = []
     for words in (6, 3):
         path = real(folder, words)
-        match_queries(folder / "job.yaml", folder / "runs", str(path))
+        match_queries(Job(folder / "job.yaml", folder / "runs"), str(path))
         result = run(changes=NEEDS)
         assert not result.usage and not result.already_done  # no call, but another choice
         figures = json.loads((result.directory / FILE).read_text())
@@ -49,7 +49,7 @@ def test_the_nearer_real_queries_are_the_nearer_is_what_is_exported(run: Run, fo
         means.append((sum(figures["overlaps"]) / len(figures["overlaps"]), sum(shares) / len(shares)))
     (near, exported_near), (far, exported_far) = means
     assert near > far and exported_near > exported_far
-    match_queries(folder / "job.yaml", folder / "runs", "")
+    match_queries(Job(folder / "job.yaml", folder / "runs"), "")
     assert overlaps(run(changes=NEEDS).directory / "dataset") == overlaps(plain.directory / "dataset")
 
 
@@ -62,7 +62,7 @@ def test_labels_give_the_exact_overlap(run: Run, folder: Path) -> None:
     labels = [(f"r{at}", row.id, 1) for at, row in enumerate(passages)]
     corpus = [{"_id": row.id, "title": "", "text": row.text} for row in passages]
     beir = write_beir(folder / "log", corpus, queries, {"test": labels})
-    match_queries(folder / "job.yaml", folder / "runs", str(beir))
+    match_queries(Job(folder / "job.yaml", folder / "runs"), str(beir))
     job = Job(folder / "job.yaml", folder / "runs")
     with job.open_store(read_only=True) as store:
         result = real_queries(job, store, job.fingerprints)
@@ -73,14 +73,14 @@ def test_too_few_queries_or_another_method(run: Run, folder: Path) -> None:
     run(changes=NEEDS)
     few = folder / "few.txt"
     few.write_text("one query\nanother query\n", encoding="utf-8")
-    match_queries(folder / "job.yaml", folder / "runs", str(few))
+    match_queries(Job(folder / "job.yaml", folder / "runs"), str(few))
     with pytest.raises(UsageError, match="has 2 different queries, but 10 are needed"):
         run(changes=NEEDS)
     with pytest.raises(UsageError, match="no such file"):
-        match_queries(folder / "job.yaml", folder / "runs", str(folder / "none.txt"))
+        match_queries(Job(folder / "job.yaml", folder / "runs"), str(folder / "none.txt"))
     run("paper")
     with pytest.raises(UsageError, match=r"generation\.method: needs"):
-        match_queries(folder / "job.yaml", folder / "runs", str(few))
+        match_queries(Job(folder / "job.yaml", folder / "runs"), str(few))
 
 
 def test_the_best_passage_is_the_one_that_re_rankers_put_first_together() -> None:

@@ -24,7 +24,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import trained_on
 from airgen.llms.base import Refused, Request
 from airgen.pipeline import Job, RunResult
-from airgen.pipeline.show import find_job, find_place, life_study, read_report, status_study, work_table
+from airgen.pipeline.show import find_job, life_study, read_job, read_report, status_study, work_table
 from airgen.records import Answer
 from airgen.steps import progress
 from airgen.steps.progress import Display, read_status
@@ -92,8 +92,8 @@ def test_a_job_lies_beside_its_pipeline_from_wherever_it_is_named(
             assert find_job(name).directory.resolve() == work.resolve()
             with pytest.raises(UsageError, match="this job has no dataset yet: run `airgen run "):
                 dataset_of(name)
-    assert find_place("quickstart")[1] == Path("runs")  # a shipped pipeline belongs to no folder
-    assert find_place(folder / "job.yaml", Path("other"))[1] == Path("other")
+    assert read_job("quickstart").directory.parent == Path("runs")  # a shipped pipeline belongs to no folder
+    assert read_job(folder / "job.yaml", Path("other")).directory.parent == Path("other")
     # A command that wants a dataset takes its job; a folder, and what is neither, is itself.
     (work / "dataset").mkdir()
     monkeypatch.chdir(folder)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
+from airgen.pipeline import Job
 from airgen.settings.base import find_yaml
 from airgen.steps.progress import Display
 from airgen.studies.agree.report import AgreementReport
@@ -78,7 +79,7 @@ def compare(
     (folder / "agree.yaml").write_text(text)
     (folder / "systems.yaml").write_text(systems)
     sources = options.pop("sources", "positives")
-    job = agree_job(folder / "Made Up", folder / "agree.yaml", folder / runs, sources=sources)
+    job = agree_job(folder / "Made Up", Job(folder / "agree.yaml", folder / runs), sources=sources)
     display = Display(job.directory / "status.json", Console(quiet=True))
     study = AgreementStudy(job, folder / "Made Up", load_systems(folder / "systems.yaml"), display, **options)
     report = study.report()
@@ -190,7 +191,7 @@ def test_a_stopped_run_goes_on_to_the_same_report(go: Go, full: tuple[Path, Agre
 
 def test_another_sampling_frame_keeps_what_both_have(full: tuple[Path, AgreementReport], tmp_path: Path) -> None:
     collection = full[0] / "Made Up"
-    job = agree_job(collection, full[0] / "agree.yaml", tmp_path, sources="any")
+    job = agree_job(collection, Job(full[0] / "agree.yaml", tmp_path), sources="any")
     run_quietly(job)
     narrow, wide = sources_of(full[0] / "runs" / "try-made-up"), sources_of(job.directory)
     assert not set(wide) <= positives(collection)
@@ -217,7 +218,7 @@ def test_pools_join_the_recall(full: tuple[Path, AgreementReport], tmp_path: Pat
     def recalled(pools: str) -> dict[str, list[str]]:
         text = PIPELINE.replace("[bm25, rm3]", pools).replace("top_k: 20", "top_k: 5")
         (tmp_path / "agree.yaml").write_text(text)
-        job = agree_job(full[0] / "Made Up", tmp_path / "agree.yaml", tmp_path / pools[1:5])
+        job = agree_job(full[0] / "Made Up", Job(tmp_path / "agree.yaml", tmp_path / pools[1:5]))
         run_quietly(job, until="judgment")
         with duckdb.connect(str(job.directory / "work.duckdb"), read_only=True) as connection:
             return dict(connection.execute("SELECT parent, ids FROM recall").fetchall())

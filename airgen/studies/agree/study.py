@@ -29,15 +29,12 @@ from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs
 from airgen.evaluation.wordings import wordings_of
-from airgen.paths import RUNS
 from airgen.pipeline.export import export_dataset
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import ensure_ready, rehearse
 from airgen.pipeline.run import run_job
 from airgen.retrievers import Retriever
 from airgen.retrievers.encoding_cache import shared_encodings
-from airgen.settings import load_pipeline
-from airgen.settings.base import find_yaml
 from airgen.settings.spec import read_spec
 from airgen.steps.progress import Display
 from airgen.studies.agree import rankings
@@ -91,20 +88,18 @@ def collection_corpus(dataset: BeirDataset, language: str, domain: str) -> Corpu
 
 def agree_job(
     collection: Path,
-    pipeline: Path,
-    runs: Path = RUNS,
+    job: Job,
     *,
     sources: Sources = "positives",
     split: str = "test",
     target: int | None = None,
 ) -> Job:
-    """Return the job that generates from the collection, named after the pipeline and the collection.
+    """Return the job, changed to generate from the collection, and named after both.
 
     `sources` determines from which documents queries are generated: those with a positive human label, as in section
-    4.1 of the paper, or any. Raises DatasetError if the collection has no positives, SettingsError if the pipeline is
-    wrong, and UsageError if its task is not qa.
+    4.1 of the paper, or any. Raises DatasetError if the collection has no positives, and UsageError if the job's task
+    is not qa.
     """
-    pipeline = find_yaml("pipelines", pipeline)
     dataset = BeirDataset.open(collection)
     labels = dataset.qrels(split).labels
     positives = frozenset(id_ for judged in labels.values() for id_, label in judged.items() if label > 0)
@@ -112,10 +107,10 @@ def agree_job(
         raise DatasetError(
             f"{dataset.path}: no label of the split {split!r} is above 0, so no system can be ranked; use another split"
         )
-    settings = load_pipeline(pipeline)
+    settings = job.written
     if settings.task != "qa":
         raise UsageError(
-            f"{pipeline}: the task is {settings.task!r}, but the documents of a collection are passages: it must be qa"
+            f"{job.path}: the task is {settings.task!r}, but the documents of a collection are passages: it must be qa"
         )
     corpus = collection_corpus(dataset, settings.language, settings.domain)
     changes = {"name": f"{settings.name}-{corpus.name}"[:100], "language": corpus.language, "domain": corpus.domain}
@@ -124,7 +119,7 @@ def agree_job(
     export = settings.export.model_copy(update={"ids": "original", "secret": False})
     settings = settings.model_copy(update={**changes, "export": export})
     frame = positives if sources == "positives" else None
-    return Job(pipeline, runs, target=target, pipeline=settings, corpus=corpus, frame=frame)
+    return job.changed(target=target, pipeline=settings, corpus=corpus, frame=frame)
 
 
 def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
