@@ -1,6 +1,6 @@
 """Let the LLM judge every (query, passage) pair that Table 2 requires (paper 2.4)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 from airgen.control.judge import judge_kind, judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
-from airgen.control.table2 import BROUGHT, Pair, pairs_to_judge
+from airgen.control.table2 import BROUGHT, Pair, median_ranks, pairs_to_judge, ranked
 from airgen.control.votes import round_trip_parts
+from airgen.evaluation.document_level import PageLookup
 from airgen.keys import row_key
 from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Judgment, Query, Row, Skip
@@ -102,8 +103,43 @@ def pairs_of(control: Control) -> list[Pair]:
 
 
 def own_labels(control: Control) -> list[Judgment]:
-    """Return the user's own labels as judgments. These pairs are not judged."""
-    return control.store.rows_of(Judgment, control.plan[OWN], control.queries) if OWN in control.plan else []
+    """Return the user's own labels of passages as judgments. These pairs are not judged."""
+    if OWN not in control.plan:
+        return []
+    rows = control.store.rows_of(Judgment, control.plan[OWN], control.queries)
+    known = control.store.passages_named(control.plan["corpus"], {row.id for row in rows}, "t.key")
+    passages, documents = [], []
+    for row in rows:
+        (passages if row.id in known else documents).append(row)
+    return [*passages, *_labels_of_parts(control, passages, documents)] if documents else passages
+
+
+def _labels_of_parts(
+    control: Control, passages: Sequence[Judgment], documents: Sequence[Judgment]
+) -> Iterator[Judgment]:
+    """Yield the labels of documents as those of passages.
+
+    The passage that the re-rankers rank highest takes a document's label, or, if none is recalled, the one with most
+    words of the query. The document's other passages are judged as any passage is, unless the document is not relevant.
+    """
+    pages, prelabels = PageLookup(control.corpus, {}, {}), prelabels_of(control)
+    cut = control.settings.judge.relevant_from
+    labelled = {(row.parent, row.id): row.level for row in passages}
+    for row in documents:
+        parts = [control.corpus.ids[place] for place in pages.places(row.id)]
+        if row.level >= cut and any(labelled.get((row.parent, part), 0) >= cut for part in parts):
+            continue
+        of_query = prelabels[row.parent]
+        free = {part for part in parts if (row.parent, part) not in labelled}
+        ranks = median_ranks([[id_ for id_ in ranked(prelabel) if id_ in free] for prelabel in of_query])
+        best = min(ranks, key=lambda id_: (ranks[id_], id_), default=None)
+        chosen = {best or pages.best(row.id, row.parent, control.queries[row.parent])}
+        if row.level < cut:
+            judged = pairs_to_judge(row.parent, "", [], of_query, thresholds=control.settings.thresholds)
+            chosen |= {pair.id for pair in judged} & free
+        for id_ in sorted(chosen):
+            if labelled.setdefault((row.parent, id_), row.level) == row.level:
+                yield replace(row, id=id_, judge=f"{row.judge} (its page)")
 
 
 def pair_name(query: str, id_: str, keys: Mapping[str, str]) -> str:

@@ -40,10 +40,12 @@ class IdLookup:
             return id_
         if (fitting := fitting_id(id_)) in self._known:
             return fitting
-        if not self._name or self._lost:
-            return None
-        new = opaque_document_id(self._name, id_, self._secret)
+        new = self.renamed(id_)
         return new if new in self._known else None
+
+    def renamed(self, id_: str) -> str | None:
+        """Return the id that the dataset gives to an id of its original corpus, or None if that is not known."""
+        return None if not self._name or self._lost else opaque_document_id(self._name, id_, self._secret)
 
     @property
     def advice(self) -> str:

@@ -1,15 +1,18 @@
-"""Evaluate systems that return pages on a dataset whose passages are sections of pages (`level: document`).
+"""The pages of a corpus whose passages are parts of pages: sections, or chunks.
 
     pages = PageLookup(corpus, parents={}, labels={"q1": {"reset#router": 1}})
     page = pages.find("https://docs.example.org/reset.html#top")      # "reset"
     pages.best(page, "q1", "how to reset the router")                 # "reset#router"
 
-A page counts as the best of its sections: the one with the highest label for the query or, if none is labelled as
-relevant, the one with the most words of the query.
+Search services and people name pages, where a dataset has passages of pages. With `level: document`, the hits of a
+system are pages, and a page counts as the best of its passages: the one with the highest label for the query or, if
+none is labelled as relevant, the one with the most words of the query. With `level: auto`, this is decided by the ids.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from pathlib import PurePosixPath
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from airgen.dataset.content import fitting_id
@@ -17,62 +20,144 @@ from airgen.errors import DatasetError
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.text.near_duplicates import folded_words
 
+Level = Literal["auto", "passage", "document"]
+"""What the ids of hits or labels name. With `auto`, they name pages if most of them are those of pages, and not of
+passages."""
+
 _ENDINGS = {".html", ".htm", ".xhtml", ".php", ".aspx", ".md", ".mdx", ".rst", ".txt", ".pdf", ".docx", ".ipynb"}
+_CACHED_PASSAGES = 100_000  # passages of which the words are kept
 
 
-class PageLookup:
-    """The sections of each page of a corpus.
+class Pages:
+    """The passages of each page.
 
     Args:
-        parents: {passage id: page id}. If it is empty, the page of `handbook/reset#router` is `handbook/reset`.
-        labels: {query id: {passage id: label}}.
+        ids: Ids of the passages in order.
+        parents: {passage id: page id}. The page of `handbook/reset#router` is also `handbook/reset`.
+        renamed: Function that returns the dataset's id for an id of the original corpus, or None.
     """
 
-    def __init__(self, corpus: Corpus, parents: Mapping[str, str], labels: Mapping[str, Mapping[str, float]]) -> None:
-        self._corpus, self._labels = corpus, labels
-        self._sections: dict[str, list[int]] = {}
-        for place, key in enumerate(corpus.ids):
-            page = parents.get(key) or (key if parents else key.partition("#")[0])
-            self._sections.setdefault(page, []).append(place)
-        if len(self._sections) == len(corpus):
-            raise DatasetError(
-                "level: document: no two passages of this dataset belong to the same page: its ids contain no `#`, and "
-                "it has no private/parents.jsonl; export it with `ids: original`, or leave `level` out"
-            )
+    def __init__(
+        self,
+        ids: Iterable[str],
+        parents: Mapping[str, str],
+        renamed: Callable[[str], str | None] = lambda id_: None,
+    ) -> None:
+        self._renamed = renamed
+        self._places: dict[str, list[int]] = {}
+        for place, key in enumerate(ids):
+            for page in _pages_of(key, parents.get(key)):
+                self._places.setdefault(page, []).append(place)
+        self.have_parts = any(len(places) > 1 for places in self._places.values())
+        """Whether any page has several passages."""
         self._tails: dict[str, str | None] = {}  # the last part of a page's path -> the page; None for several
-        for page in self._sections:
+        for page in self._places:
             tail = page.rpartition("/")[2]
             self._tails[tail] = None if tail in self._tails else page
 
+    def __contains__(self, page: object) -> bool:
+        return page in self._places
+
+    def places(self, page: str) -> Sequence[int]:
+        """Return the positions of a page's passages."""
+        return self._places[page]
+
     def find(self, id_: str) -> str | None:
-        """Return the page for a system's id: the id without fragment and extension, or the path of a URL."""
+        """Return the page for an id: the id without fragment and extension, or the path of a URL."""
         for form in dict.fromkeys((id_, fitting_id(id_), id_.partition("#")[0], *_forms(id_))):
-            if form in self._sections:
-                return form
+            for name in (form, self._renamed(form)):
+                if name in self._places:
+                    return name
         for form in _forms(id_):  # one of the two addresses may lack a folder of the site
             page = self._tails.get(form.rpartition("/")[2])
             if page is not None and (f"/{form}".endswith(f"/{page}") or f"/{page}".endswith(f"/{form}")):
                 return page
         return None
 
-    def best(self, page: str, query: str, text: str) -> str:
-        """Return the id of the page's best section for a query, given by id and text."""
-        sections, labels = self._sections[page], self._labels.get(query, {})
-        ids, corpus = self._corpus.ids, self._corpus
-        if len(sections) == 1:
-            return ids[sections[0]]
-        if any(labels.get(ids[place], 0) > 0 for place in sections):
-            return ids[max(sections, key=lambda place: (labels.get(ids[place], 0), -place))]
-        wanted = set(folded_words(text, corpus.language))
-        shared = {
-            place: len(wanted & set(folded_words(corpus.full_text(place), corpus.language))) for place in sections
-        }
-        return ids[max(sections, key=lambda place: (shared[place], -place))]
+    @property
+    def names(self) -> Set[str]:
+        """Return the names of the pages."""
+        return self._places.keys()
+
+    def named(self, ids: Iterable[str], passage: Callable[[str], str | None]) -> bool:
+        """Return whether ids name pages of several passages, rather than passages.
+
+        Args:
+            ids: Ids of hits or labels.
+            passage: Function that returns the passage with an id, or None.
+        """
+        of_pages = of_passages = 0
+        for id_ in ids:
+            found = passage(id_)
+            of_passages += found is not None and found not in self._places
+            of_pages += found is None and self.find(id_) is not None
+        return self.have_parts and of_pages > of_passages
 
     @property
     def advice(self) -> str:
         """Return what a page's id looks like."""
-        return f"the ids of its pages look like {min(self._sections)[:100]!r}; id_pattern takes them out of longer ones"
+        example = min(self._places, default="")[:100]
+        return f"the ids of its pages look like {example!r}; id_pattern takes them out of longer ones"
+
+
+class PageLookup(Pages):
+    """The pages of a corpus, with the best passage of each for a query.
+
+    Args:
+        parents, renamed: As for `Pages`.
+        labels: {query id: {passage id: label}}.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        parents: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, float]],
+        renamed: Callable[[str], str | None] = lambda id_: None,
+    ) -> None:
+        super().__init__(corpus.ids, parents, renamed)
+        self._corpus, self._labels = corpus, labels
+        self._words = lru_cache(_CACHED_PASSAGES)(self._words_at)
+        self._best: dict[tuple[str, str, str], str] = {}
+
+    def best(self, page: str, query: str, text: str) -> str:
+        """Return the id of the page's best passage for a query, given by id and text."""
+        key = page, query, text
+        if (found := self._best.get(key)) is None:
+            found = self._best[key] = self._corpus.ids[self._best_place(page, query, text)]
+        return found
+
+    def _best_place(self, page: str, query: str, text: str) -> int:
+        places, labels = self._places[page], self._labels.get(query, {})
+        if len(places) == 1:
+            return places[0]
+        ids = self._corpus.ids
+        if any(labels.get(ids[place], 0) > 0 for place in places):
+            return max(places, key=lambda place: (labels.get(ids[place], 0), -place))
+        wanted = set(folded_words(text, self._corpus.language))
+        return max(places, key=lambda place: (len(wanted & self._words(place)), -place))
+
+    def _words_at(self, place: int) -> frozenset[str]:
+        return frozenset(folded_words(self._corpus.full_text(place), self._corpus.language))
+
+
+def need_parts(pages: Pages, where: str = "") -> None:
+    """Raise DatasetError for `level: document` if no page has several passages. `where` begins the message."""
+    if not pages.have_parts:
+        raise DatasetError(
+            f"{where}level: document: no two passages of this dataset belong to the same page: its ids contain no `#`, "
+            "and it has no private/parents.jsonl; export it with `ids: original`, or leave `level` out"
+        )
+
+
+def _pages_of(key: str, parent: str | None) -> Iterator[str]:
+    """Yield the names of the pages of a passage, from its document to the whole page."""
+    name, mark = (parent, "#") if parent else key.rpartition("#")[:2]
+    if not mark:
+        yield key
+    while name:
+        yield name
+        name = name.rpartition("#")[0]
 
 
 def _forms(id_: str) -> list[str]:

@@ -7,7 +7,7 @@ Scores may be distances, of which the smallest is best. Ids may be those of page
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from airgen.evaluation.dataset_split import IdLookup
-from airgen.evaluation.document_level import PageLookup
+from airgen.evaluation.document_level import Level, PageLookup, Pages, need_parts
 from airgen.evaluation.run import Run
 
 Results = dict[str, dict[str, float]]
@@ -28,6 +28,9 @@ Hits = Sequence[tuple[Sequence[str], float]]
 DISTANCES = "scores_taken_as_distances"
 """The note of a search whose smallest scores were taken as the best, and of how many queries."""
 
+PAGES = "pages_taken_as_sections"
+"""The note of a search whose hits are pages, and of how many hits."""
+
 _RISING_PAIRS = 4  # pairs of neighbours whose scores rise; by chance, this happens with one search in sixteen
 
 
@@ -36,17 +39,27 @@ class ReturnedHits:
 
     Args:
         ids: Lookup of passages.
-        pages: Lookup of pages, for hits that are pages.
+        pages: Function that returns the lookup of pages, for hits that are pages. Default: hits are passages.
         best: Which score is best.
+        level: What hits are.
 
     Attributes:
         distances: Whether the smallest score is best, as far as known.
         unknown: The query and the id of the first hit that is not in the dataset.
     """
 
-    def __init__(self, ids: IdLookup, pages: PageLookup | None = None, best: Best = "auto") -> None:
-        self._ids, self._pages, self._best = ids, pages, best
-        self.advice = pages.advice if pages else ids.advice
+    def __init__(
+        self,
+        ids: IdLookup,
+        pages: Callable[[], PageLookup] | None = None,
+        best: Best = "auto",
+        level: Level = "auto",
+    ) -> None:
+        self._ids, self._best = ids, best
+        self._level: Level = level if pages else "passage"
+        self._find_pages = pages
+        if level == "document" and pages:
+            need_parts(pages())
         self.distances = best == "smallest"
         self.unknown: tuple[str, str] | None = None
 
@@ -68,28 +81,54 @@ class ReturnedHits:
             scores = [score for hits in returned.values() for _, score in hits]
             self.distances = scores_rise(scores, [len(hits) for hits in returned.values()])
         sign = -1.0 if self.distances else 1.0
+        pages = self._pages_of([ids for hits in returned.values() for ids, _ in hits])
         counts = Counter({DISTANCES: len(returned) if self.distances and self._best == "auto" else 0})
         results: Results = {key: {} for key in queries}
         for query, hits in returned.items():
             passages = results[query]
             for ids, score in sorted(hits, key=lambda hit: -sign * hit[1]):  # stable
-                passage = self._passage(query, queries[query], ids)
+                passage = self._passage(query, queries[query], ids, pages)
                 if passage is None:
                     self.unknown = self.unknown or (query, ids[0])
                     counts["unknown_passages"] += 1
                 elif passage in passages:
-                    counts[repeated] += 1
+                    counts[repeated if pages is None else "joined_hits"] += 1
                 elif len(passages) < k:
                     passages[passage] = sign * score
-                counts["pages_taken_as_sections"] += passage is not None and self._pages is not None
+                counts[PAGES] += passage is not None and pages is not None
         return results, +counts
 
-    def _passage(self, query: str, text: str, ids: Sequence[str]) -> str | None:
-        passages = filter(None, map(self._ids.find, ids))
-        if self._pages is None:
-            return next(passages, None)
-        page = next(filter(None, map(self._pages.find, [*ids, *passages])), None)
-        return self._pages.best(page, query, text) if page else None
+    @property
+    def advice(self) -> str:
+        """Return what ids of the dataset look like."""
+        pages = self._find_pages() if self._find_pages and self._level != "passage" else None
+        return pages.advice if pages and self._level == "document" else advice_of(self._ids, pages)
+
+    def _pages_of(self, returned: Sequence[Sequence[str]]) -> PageLookup | None:
+        """Return the pages if hits are pages."""
+        if self._find_pages is None or self._level == "passage":
+            return None
+        if self._level == "document":
+            return self._find_pages()
+        if not any(self._first(ids) is None for ids in returned):
+            return None
+        pages = self._find_pages()
+        first = {self._first(ids) or next((id_ for id_ in ids if pages.find(id_)), "") for ids in returned}
+        return pages if pages.named(first, self._ids.find) else None
+
+    def _first(self, ids: Sequence[str]) -> str | None:
+        return next(filter(None, map(self._ids.find, ids)), None)
+
+    def _passage(self, query: str, text: str, ids: Sequence[str], pages: PageLookup | None) -> str | None:
+        if pages is None:
+            return self._first(ids)
+        page = next(filter(None, map(pages.find, [*ids, self._first(ids) or ""])), None)
+        return pages.best(page, query, text) if page else None
+
+
+def advice_of(ids: IdLookup, pages: Pages | None) -> str:
+    """Return what ids of passages look like, and those of pages if there are any."""
+    return f"{ids.advice}, and {pages.advice}" if pages is not None and pages.have_parts else ids.advice
 
 
 def best_first(run: Run, best: Best) -> Run:

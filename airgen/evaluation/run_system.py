@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
-from airgen.evaluation.document_level import PageLookup
+from airgen.evaluation.document_level import PageLookup, need_parts
 from airgen.evaluation.filtered_search import search_within
 from airgen.evaluation.measures import check_common
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
-from airgen.evaluation.returned_hits import ReturnedHits, best_first
+from airgen.evaluation.returned_hits import PAGES, ReturnedHits, advice_of, best_first
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.search_service import HttpSystem, SearchService
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
@@ -98,9 +98,13 @@ class RunContext:
     labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def pages(self, level: str) -> PageLookup | None:
-        """Return the pages of the corpus for a system whose hits are pages. Raises DatasetError if it has none."""
-        return PageLookup(self.corpus, self.parents, self.labels) if level == "document" else None
+    @cached_property
+    def _pages(self) -> PageLookup:
+        return PageLookup(self.corpus, self.parents, self.labels, self.ids.renamed)
+
+    def pages(self) -> PageLookup:
+        """Return the pages of the corpus, for systems whose hits are pages."""
+        return self._pages
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -133,7 +137,7 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     if isinstance(options, RunSystem):
         return _from_file(options, system.folder, context)
     if isinstance(options, HttpSystem):
-        service = SearchService(options, context.ids, context.pages(options.level))
+        service = SearchService(options, context.ids, context.pages)
         some_id = next(iter(context.queries), "")
 
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
@@ -328,11 +332,15 @@ def _existing_run(
     """
     run = best_first(run, options.best)
     known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
-    if (pages := context.pages(options.level)) is not None:
-        run, advice = _to_sections(run, pages, context.queries), pages.advice
-        notes["pages_taken_as_sections"] = sum(key in known for key in run.passage_ids)
+    if options.level == "document":
+        need_parts(context.pages())
+    if _names_pages(run, options, context):
+        run, advice = _to_sections(run, context.pages(), context.queries), context.pages().advice
+        notes[PAGES] = sum(key in known for key in run.passage_ids)
     else:
         run = run.renamed(context.ids.find)
+        if options.level == "auto" and known.isdisjoint(run.passage_ids):
+            advice = advice_of(context.ids, context.pages())
     # Unknown passages stay in the run, because trec_eval counts them as not relevant, and leaving them out would help
     # the run.
     check_common(where, run, context.queries, least=0)
@@ -347,10 +355,19 @@ def _existing_run(
     return FinishedRun(run, description, Costs(), {k: v for k, v in notes.items() if v})
 
 
+def _names_pages(run: Run, options: RunSystem | OwnSystem, context: RunContext) -> bool:
+    """Return whether the hits of an existing run are pages."""
+    if options.level != "auto":
+        return options.level == "document"
+    if all(map(context.ids.find, run.passage_ids)):
+        return False
+    return context.pages().named(run.passage_ids, context.ids.find)
+
+
 def _own_search(own: Any, context: RunContext, system: SystemSettings) -> OwnSearch:
     options = system.options
     assert isinstance(options, FunctionSystem | OwnSystem)
-    returned = ReturnedHits(context.ids, context.pages(options.level), options.best)
+    returned = ReturnedHits(context.ids, context.pages, options.best, options.level)
     return OwnSearch(own, returned, f"system {system.name}", context.corpus)
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import IdLookup
-from airgen.evaluation.document_level import PageLookup
+from airgen.evaluation.document_level import Level, PageLookup
 from airgen.evaluation.result import without_secrets
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits
 from airgen.evaluation.user_search import finite_score
@@ -40,8 +40,8 @@ class HttpSystem(ServiceAccess):
         oversample: Factor by which to request more hits.
         id_pattern: Regular expression whose first group is the passage's id in the service's id ("^(.+)#" for a service
             that stores chunks). The best hit of a passage counts.
-        level: What a hit is. `document`: a page, which counts for the best of its sections
-            (`airgen.evaluation.document_level`); its id may be an address.
+        level: What a hit is (`airgen.evaluation.document_level`). `document`: a page, which counts for the best of its
+            passages; its id may be an address.
         unknown_ids: How to treat hits that are not in the dataset. `skip` leaves them out and counts them, and raises
             an error only if no hit at all is in the dataset. `error` raises an error at the first one.
     """
@@ -56,7 +56,7 @@ class HttpSystem(ServiceAccess):
     score_path: str | None = "score"
     best: Best = "auto"
     id_pattern: str | None = None
-    level: Literal["passage", "document"] = "passage"
+    level: Level = "auto"
     unknown_ids: Literal["error", "skip"] = "skip"
     oversample: int = Field(default=1, ge=1, le=1000)
     embedder: Annotated[Any, Part("embedder")] | None = None
@@ -98,10 +98,9 @@ class HttpSystem(ServiceAccess):
 class SearchService:
     """A client for a search service. `ids` (or `pages` for hits that are pages) maps the ids of hits."""
 
-    def __init__(self, options: HttpSystem, ids: IdLookup, pages: PageLookup | None = None) -> None:
-        self._options, self._returned = options, ReturnedHits(ids, pages, options.best)
-        self._repeated = "joined_hits" if options.id_pattern or pages else "repeated_hits"
-        self.advice = self._returned.advice
+    def __init__(self, options: HttpSystem, ids: IdLookup, pages: Callable[[], PageLookup] | None = None) -> None:
+        self._options, self._returned = options, ReturnedHits(ids, pages, options.best, options.level)
+        self._repeated = "joined_hits" if options.id_pattern else "repeated_hits"
         self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
 
     @cached_property
@@ -130,6 +129,11 @@ class SearchService:
         if self.unknown and self._options.unknown_ids == "error":
             raise DatasetError(f"{self.unknown}: {self.advice}")
         return results, +(counts + irregular)
+
+    @property
+    def advice(self) -> str:
+        """Return what ids of the dataset look like."""
+        return self._returned.advice
 
     @property
     def unknown(self) -> str:

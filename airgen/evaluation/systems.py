@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
 from airgen import models
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
+from airgen.evaluation.document_level import Level
 from airgen.evaluation.returned_hits import Best
 from airgen.evaluation.search_service import HttpSystem
 from airgen.evaluation.user_search import OwnSystem, is_retriever_class
@@ -43,12 +44,12 @@ class RunSystem(Settings):
 
     Attributes:
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
-        level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
+        level: What a hit is (`airgen.evaluation.document_level`).
     """
 
     path: Annotated[str, FILE]
     best: Best = "auto"
-    level: Literal["passage", "document"] = "passage"
+    level: Level = "auto"
 
 
 class RerankSystem(RerankingSettings):
@@ -71,12 +72,12 @@ class FunctionSystem(Settings):
     Attributes:
         settings: Further arguments of the function.
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
-        level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
+        level: What a hit is (`airgen.evaluation.document_level`).
     """
 
     settings: dict[str, Any] = Field(default={})
     best: Best = "auto"
-    level: Literal["passage", "document"] = "passage"
+    level: Level = "auto"
 
 
 _OWN: dict[str, type[Settings]] = {

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from airgen.errors import DatasetError, UsageError
+from airgen.evaluation.document_level import Level
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays
 from airgen.exact_arithmetic import finite_number
 from airgen.registry import resolve
@@ -54,11 +55,11 @@ class OwnSystem(OwnSettings):
 
     Attributes:
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
-        level: What a hit is. With `document`, it is a page, which counts as the best of its sections.
+        level: What a hit is (`airgen.evaluation.document_level`).
     """
 
     best: Best = "auto"
-    level: Literal["passage", "document"] = "passage"
+    level: Level = "auto"
 
 
 def finite_score(score: object, where: str) -> float:

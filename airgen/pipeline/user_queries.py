@@ -22,6 +22,7 @@ from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import DatasetError
+from airgen.evaluation.document_level import Pages, need_parts
 from airgen.generation.flow import Flow
 from airgen.keys import file_sha256, rng, row_key, text_key
 from airgen.pipeline.user_query_files import Line, files_behind, read_queries
@@ -335,26 +336,38 @@ def _labels(
     skips: list[Skip],
     say: Callable[[str], object],
 ) -> Iterator[Judgment]:
-    """Yield the labels of kept queries and known passages, once per pair: the first of two labels counts."""
+    """Yield the labels of kept queries and known passages or pages, once per pair: the first of two labels counts.
+
+    The label of a page has the page's name in place of a passage's id (`airgen.control.judgment.own_labels`).
+    """
     settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
     assert settings is not None
     known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
+    pages = Pages(known, {})
     done: set[str] = set()
     forms: dict[str, str] = {}
     for file in settings.labels:
         path = folder / Path(file.file).expanduser()
         odd: dict[str, list[tuple[str, str]]] = {"unknown query": [], "unknown passage": []}
-        count = 0
         about = partial(_say_labels, say, path.name)
-        for label in read_labels(file, path, language, queries=names, documents=known, about=about):
-            count += 1
+        documents = known | pages.names
+        labels_read = list(read_labels(file, path, language, queries=names, documents=documents, about=about))
+        count = len(labels_read)
+        of_pages = _of_pages(file, path, pages, known, labels_read)
+        if of_pages:
+            say(
+                f"labels of {path.name}: {sum(label.document in of_pages for label in labels_read):,} name pages, and "
+                "the corpus has passages of pages: a page's best passage takes its label"
+            )
+        for number, label in enumerate(labels_read, 1):
+            document = of_pages.get(label.document, label.document)
             form = forms.get(label.query) or forms.setdefault(label.query, "\n" + _form(label.query, language))
             key = names.get(label.query, names.get(form))
-            pair, reason = f"{key}/{label.document}", ""
+            pair, reason = f"{key}/{document}", ""
             if key is None:
                 reason = "unknown query"
                 odd[reason].append((label.query, label.where))
-            elif label.document not in known:
+            elif document not in known and label.document not in of_pages:
                 reason = "unknown passage"
                 odd[reason].append((label.document, label.where))
             elif not key:
@@ -362,7 +375,7 @@ def _labels(
             elif pair in done:
                 reason = "repeats another one"
             if reason:
-                skips.append(_skip(LABELS, f"{file.file} {count}", fp, reason))
+                skips.append(_skip(LABELS, f"{file.file} {number}", fp, reason))
                 continue
             done.add(pair)
             yield Judgment(
@@ -370,13 +383,13 @@ def _labels(
                 parent=key or "",
                 fingerprint=fp,
                 ordinal=0,
-                id=label.document,
+                id=document,
                 level=label.level,
                 probability=None,
                 judge=f"{BROUGHT}{path.name}",
             )
         lost = sum(map(len, odd.values()))
-        for reason, labels in sorted(odd.items(), key=lambda pair: -len(pair[1])):
+        for reason, labels in sorted(odd.items(), key=lambda item: -len(item[1])):
             if labels and (file.unknown == "error" or lost == count):
                 where = "the corpus" if reason == "unknown passage" else "the queries"
                 kind = f"{reason}s" if reason == "unknown passage" else "unknown queries"
@@ -384,7 +397,7 @@ def _labels(
                 shown = f"{one_line(repr(example), 80)} ({place})"
                 raise DatasetError(
                     f"{path}: {len(labels):,} of {count:,} labels are of {kind}: {shown} is not in {where}; "
-                    + _advice(store, plan, reason, example, skips=file.unknown == "skip")
+                    + _advice(store, plan, reason, example, pages, skips=file.unknown == "skip")
                 )
             if labels:
                 say(f"labels of {path.name}: {len(labels):,} of {count:,} left out: {reason}")
@@ -394,16 +407,27 @@ def _say_labels(say: Callable[[str], object], name: str, about: str) -> None:
     say(f"labels of {name}: {about}")
 
 
-def _advice(store: Store, plan: Plan, reason: str, example: str, *, skips: bool) -> str:
+def _of_pages(
+    file: LabelFile, path: Path, pages: Pages, known: Collection[str], labels: Sequence[Label]
+) -> dict[str, str]:
+    """Return {id in the file: page} for labels of pages rather than passages."""
+    if file.level == "document":
+        need_parts(pages, f"{path}: ")
+    ids = {label.document for label in labels}
+    if file.level == "passage" or (
+        file.level == "auto" and not pages.named(ids, lambda id_: id_ if id_ in known else None)
+    ):
+        return {}
+    return {id_: page for id_ in ids if id_ not in known and (page := pages.find(id_)) is not None}
+
+
+def _advice(store: Store, plan: Plan, reason: str, example: str, pages: Pages, *, skips: bool) -> str:
     end = "" if skips else ", or set unknown: skip for these labels"
     if reason == "unknown query":
         return f"give the file of queries that they were made for{end}"
     ids = [id_ for _, id_ in store.passage_names(plan["corpus"])]
-    if part := next((id_ for id_ in ids if id_.startswith(f"{example}#")), ""):
-        return (
-            f"the corpus has this document in parts, such as {one_line(repr(part), 80)}: label the parts, or use a "
-            f"corpus without chunk{end}"
-        )
+    if pages.have_parts and pages.find(example) is not None:
+        return f"it is a page, of which the corpus has the passages: set level: document for these labels{end}"
     example_id = one_line(repr(ids[0]), 80) if ids else ""
     dropped = "`airgen show corpus --dropped` lists what its cleaners removed"
     return f"ids of the corpus look like {example_id} ({dropped}){end}"

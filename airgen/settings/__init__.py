@@ -77,6 +77,9 @@ class LabelFile(Settings):
     file: Annotated[str, FILE]
     relevant_from: float = 1.0  # the lowest label that counts as relevant
     levels: dict[float, int] = {}  # label -> level from 0 to 3
+    # What the labels name: passages, or the documents (pages) that they are parts of. A document's label goes to the
+    # passage that the re-rankers prefer. auto: documents, if most ids are those of documents.
+    level: Literal["auto", "passage", "document"] = "auto"
     unknown: Literal["error", "skip"] = "error"  # what to do with labels of unknown passages or queries
     query_column: str = ""  # columns of a table that have no usual names
     document_column: str = ""

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from http_double import answering
 
+import airgen
 from airgen.control.recall import search_systems
-from airgen.errors import DatasetError
-from airgen.evaluation import evaluate
-from airgen.evaluation.document_level import PageLookup
+from airgen.errors import AirgenError, DatasetError
+from airgen.evaluation import document_level, evaluate
+from airgen.evaluation.document_level import PageLookup, need_parts
 from airgen.evaluation.result_tables import note_lines
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, load_systems
@@ -73,7 +74,30 @@ def test_the_best_section_is_the_labelled_one_else_the_nearest_in_words() -> Non
     flat = Corpus(["a", "b"], ["x", "y"])
     assert PageLookup(flat, {"a": "p", "b": "p"}, {}).find("p") == "p"
     with pytest.raises(DatasetError, match="no two passages of this dataset belong to the same page"):
-        PageLookup(flat, {}, {})
+        need_parts(PageLookup(flat, {}, {}))
+
+
+def test_a_page_of_chunked_sections_is_found_by_every_name() -> None:
+    ids = ["guide/reset#router#chunk=1", "guide/reset#router#chunk=2", "guide/reset#camera#chunk=1", "faq#chunk=1"]
+    pages = PageLookup(Corpus(ids, ["hold", "button", "press the pin", "noise"]), {}, {})
+    assert [ids[place] for place in pages.places(pages.find("guide/reset") or "")] == ids[:3]
+    assert pages.find("https://docs.example.org/guide/reset.html") == "guide/reset"
+    assert pages.find("guide/reset#router") == "guide/reset#router"  # the section, of which the passages are chunks
+    assert pages.best("guide/reset#router", "q", "which button") == ids[1]
+    opaque = PageLookup(Corpus(["x1", "x2"], ["a", "b"]), {"x1": "x9", "x2": "x9"}, {}, {"faq": "x9"}.get)
+    assert opaque.find("https://docs.example.org/faq.html") == "x9"
+
+
+def test_words_of_a_page_are_split_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(document_level, "folded_words", lambda text, language: read.append(text) or text.split())
+    pages = lookup()
+    for _ in range(3):
+        for query, text in QUERIES.items():
+            pages.best("guide/reset", query, text)
+            pages.best("faq/sound", query, text)
+    sections = [text for key, text in SECTIONS.items() if "#" in key]
+    assert sorted(read) == sorted([*QUERIES.values(), *QUERIES.values(), *sections])
 
 
 def service(url: str, **settings: Any) -> SystemSettings:
@@ -90,8 +114,10 @@ def test_a_search_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
 
     with answering(answer) as url:
         with pytest.raises(DatasetError, match="not in the dataset"):
-            evaluate(sections, [service(url)], tmp_path / "out")
+            evaluate(sections, [service(url, level="passage")], tmp_path / "out")
         (result,) = evaluate(sections, [service(url, level="document")], tmp_path / "out")
+        (recognised,) = evaluate(sections, [service(url)], tmp_path / "recognised")
+    assert recognised.means == result.means and recognised.notes == result.notes
     assert result.means["RR@10"] == pytest.approx((1 / 2 + 1) / 2)
     run = {query: [key for key, _ in hits] for query, hits in read_run(result.paths.run).ranked().items()}
     assert run == {"q1": ["guide/sound", "guide/reset#camera"], "q2": ["faq/sound#right", "guide/sound"]}
@@ -107,6 +133,34 @@ def test_a_run_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
     path.write_text("q1 Q0 nowhere 1 2.5 site\n")
     with pytest.raises(DatasetError, match=r"none of its passages, such as 'nowhere'.*the ids of its pages look like"):
         evaluate(sections, [SystemSettings.model_validate(value)], tmp_path / "none")
+
+
+def pages_of(query: str) -> list[str]:
+    return ["guide/reset", "guide/sound", "faq/sound"] if "reset" in query else ["faq/sound", "guide/sound"]
+
+
+def test_functions_and_runs_may_return_pages(sections: Path, tmp_path: Path) -> None:
+    run = {query: {page: 9.0 - rank for rank, page in enumerate(pages_of(text))} for query, text in QUERIES.items()}
+    systems = {"function": lambda query: pages_of(query), "run": run}
+    results = airgen.evaluate(str(sections), systems, out=tmp_path / "out", quiet=True)
+    assert [result.means["RR@10"] for result in results] == [1.0, 1.0]
+    assert "function: its hits are pages" in repr(results) and "run: its hits are pages" in repr(results)
+    as_said = {"function": {"kind": lambda query: pages_of(query), "level": "document"}}
+    (said,) = airgen.evaluate(str(sections), as_said, out=tmp_path / "said", quiet=True)
+    assert said.means == results[0].means
+    with pytest.raises(
+        AirgenError, match=r"none of its \d+ hits, such as 'guide/reset', is in the dataset: its ids look"
+    ):
+        passages = {"function": {"kind": lambda query: ["guide/reset"], "level": "passage"}}
+        airgen.evaluate(str(sections), passages, out=tmp_path / "passages", quiet=True)
+
+
+def test_hits_on_dropped_sections_are_not_pages(sections: Path, tmp_path: Path) -> None:
+    def search(query: str) -> list[str]:
+        return ["guide/reset#camera", "guide/reset#dropped", "faq/sound#right"]
+
+    (result,) = airgen.evaluate(str(sections), {"search": search}, out=tmp_path / "out", quiet=True)
+    assert result.notes["unknown_passages"] == 2 and "pages_taken_as_sections" not in result.notes
 
 
 def test_before_there_are_labels_the_section_nearest_in_words_is_judged(tmp_path: Path) -> None:

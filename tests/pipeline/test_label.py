@@ -237,6 +237,71 @@ def test_labels_of_what_is_unknown(go: Go, home: Path, labels: str, words: str) 
         go({"queries.labels": [{"file": "l.csv", "unknown": "skip"}]}, runs="other")
 
 
+@pytest.fixture
+def chunked(home: Path) -> Path:
+    """The corpus, of which each document has two passages or more."""
+    corpus = (home / "small.yaml").read_text()
+    (home / "small.yaml").write_text(f"{corpus}\ntokenizer: words\nchunk: {{size: 30, overlap: 0}}\n")
+    return home
+
+
+LABELS = """query,page,rating
+bridges are measured near the coast,https://help.example.org/doc-000.html,1
+yeast were described in northern valleys,doc-014,1
+violins need repair at high pressure,doc-003,0
+"""
+
+
+def labelled(job: Job) -> dict[str, dict[str, float]]:
+    """The labels of each query of the file, by its text."""
+    dataset = BeirDataset.open(job.dataset)
+    with job.open_store(read_only=True) as store:
+        rows = store.query(
+            "SELECT DISTINCT q.text, d.id, d.action FROM decision d JOIN own_query q ON q.parent = d.parent"
+        )
+    assert dataset.queries()
+    found: dict[str, dict[str, float]] = {}
+    for text, id_, action in rows:
+        found.setdefault(text.casefold(), {})[id_] = float(action == "add_positive")
+    return found
+
+
+def test_labels_may_name_pages_of_passages(go: Go, chunked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (chunked / "pages.csv").write_text(LABELS)
+    bridges, yeast, violins = (line.split(",")[0] for line in LABELS.splitlines()[1:])
+    job = go({"queries.labels": [{"file": "pages.csv"}]})
+    found = labelled(job)
+    for query, page in ((bridges, "doc-000"), (yeast, "doc-014")):
+        assert any(label and id_.startswith(f"{page}#chunk=") for id_, label in found[query].items())
+    assert any(id_.startswith("doc-003#chunk=") for id_ in found[violins])
+    assert not any(label for id_, label in found[violins].items() if id_.startswith("doc-003#chunk="))
+    assert funnel(job)["labels brought"] == (3, 3, {})
+    as_said = go({"queries.labels": [{"file": "pages.csv", "level": "document"}]}, runs="said")
+    assert labelled(as_said) == found
+    with pytest.raises(DatasetError, match=r"3 of 3 labels are of unknown passages: .* set level: document"):
+        go({"queries.labels": [{"file": "pages.csv", "level": "passage", "unknown": "skip"}]}, runs="passages")
+
+
+def test_a_page_that_the_search_does_not_find_is_still_an_answer(go: Go, chunked: Path) -> None:
+    (chunked / "pages.csv").write_text("query,page\nviolins need repair at high pressure,doc-021\n")
+    job = go({"queries.labels": [{"file": "pages.csv"}], "control.recall.top_k": 1})
+    (found,) = (ids for text, ids in labelled(job).items() if text.startswith("violins"))
+    assert [id_ for id_, label in found.items() if label and id_.startswith("doc-021#chunk=")]
+
+
+def test_labels_of_pages_decide_votes(go: Go, chunked: Path) -> None:
+    (chunked / "pages.csv").write_text(LABELS)
+    votes = {"queries.labels": [{"file": "pages.csv"}], "control.judge": {"kind": "votes"}}
+    found = labelled(go(votes))["bridges are measured near the coast"]
+    assert any(label and id_.startswith("doc-000#chunk=") for id_, label in found.items())
+
+
+def test_labels_of_pages_need_pages(go: Go, home: Path) -> None:
+    (home / "pages.csv").write_text(LABELS)
+    with pytest.raises(DatasetError, match=r"pages\.csv: level: document: no two passages"):
+        go({"queries.labels": [{"file": "pages.csv", "level": "document"}]})
+
+
 def test_a_larger_sample_and_a_longer_log_ask_about_what_is_new(go: Go, home: Path, asked: list[str]) -> None:
     def texts(job: Job) -> set[str]:
         return {row.text for row in BeirDataset.open(job.dataset).queries().values()}
