@@ -6,23 +6,27 @@
 Settings and the keys of saved results are plain values. In place of a function, they hold its name and version; this
 process keeps the function itself. Other processes import the function, if possible.
 
-The default version of a function is a hash of its source, the sources of the functions it calls, and the plain values
-it reads. For a torch model, it is a hash of the weights; for a component of airgen, of its settings. Anything else gets
-a version that is never used again, so that outdated results are never reused.
+The default version of a function is a hash of its source, the sources of the functions it calls, and the data it reads:
+plain values, collections that it does not change, arrays, data frames, FAISS indexes and models. `unidentified` names
+what else it reads, such as a client. For a torch model, the version is a hash of the weights; for a component of
+airgen, of its settings. Anything else gets a version that is never used again, so that outdated results are never
+reused.
 """
 
+import ast
 import asyncio
 import functools
 import hashlib
 import importlib
 import inspect
+import logging
 import secrets
 import sys
 import textwrap
 import threading
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,37 +169,89 @@ def identity_of(value: Any) -> str | None:
         return None if UNKEPT in text else text_key(text)[:16]
     if callable(getattr(value, "state_dict", None)) and not inspect.isclass(value):
         return _weights(value)
-    total = hashlib.blake2b(digest_size=8)
-    return total.hexdigest() if _add(value, total, set(), _CALL_DEPTH) else None
+    identity = _Identity()
+    return identity.total.hexdigest() if identity.add(value, _CALL_DEPTH) else None
 
 
-def _add(value: Any, total: Any, seen: set[int], deep: int) -> bool:
-    """Add a function's source and values to the hash, and return whether they identify it completely."""
-    if isinstance(value, functools.partial):
-        held = [*value.args, *value.keywords.values()]
-        total.update(repr(sorted(value.keywords)).encode())
-        return all(_add_value(item, total) for item in held) and _add(value.func, total, seen, deep)
-    if not isinstance(value, types.FunctionType):
-        return False
-    if id(value) in seen or not deep:
+def unidentified(value: Any) -> list[str]:
+    """Return the names of what a function reads and its version does not depend on: clients, counters and the like."""
+    identity = _Identity()
+    identity.add(value, _CALL_DEPTH)
+    return list(dict.fromkeys(identity.missed))
+
+
+class _Identity:
+    """The hash of a function's source and of what it reads, and the names of what cannot be hashed."""
+
+    def __init__(self) -> None:
+        self.total = hashlib.blake2b(digest_size=8)
+        self.missed: list[str] = []
+        self._seen: set[int] = set()
+
+    def add(self, value: Any, deep: int) -> bool:
+        """Add a function, and return whether its source is known."""
+        if isinstance(value, functools.partial):
+            held = [*value.args, *value.keywords.values()]
+            self.total.update(repr(sorted(value.keywords)).encode())
+            return all(self._add_data(item) for item in held) and self.add(value.func, deep)
+        if not isinstance(value, types.FunctionType):
+            return False
+        if id(value) in self._seen or not deep:
+            return True
+        self._seen.add(id(value))
+        try:
+            source = textwrap.dedent(inspect.getsource(value))
+        except (OSError, TypeError):
+            return False
+        self.total.update(source.encode("utf-8", "replace"))
+        held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        read = {**{f"\x1f{place}": item for place, item in enumerate(held)}, **_read_by(value)}
+        changed, used = _changed_in(source)
+        for name, item in read.items():
+            of_module = getattr(item, "__module__", None) == value.__module__
+            if isinstance(item, types.FunctionType) and of_module:
+                self.add(item, deep - 1)
+            elif isinstance(
+                item, (types.ModuleType, type, logging.Logger, types.FunctionType, types.BuiltinFunctionType)
+            ):
+                continue  # code of libraries
+            elif isinstance(item, list | dict | set) and name in changed:
+                self.missed += [name] if name in used else []
+            elif not self._add_data(item) and not name.startswith("\x1f"):
+                self.missed.append(name)
         return True
-    seen.add(id(value))
-    try:
-        source = textwrap.dedent(inspect.getsource(value))
-    except (OSError, TypeError):
-        return False
-    total.update(source.encode("utf-8", "replace"))
-    held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    for item in [*held, *_read_by(value).values()]:
-        if not _add_value(item, total) and isinstance(item, types.FunctionType) and item.__module__ == value.__module__:
-            _add(item, total, seen, deep - 1)
-    return True
+
+    def _add_data(self, value: Any) -> bool:
+        """Add data to the hash, and return whether it is data."""
+        if isinstance(value, _PLAIN):
+            return self._add_bytes(type(value).__name__, repr(value).encode("utf-8", "replace"))
+        if isinstance(value, dict):
+            parts: list[Any] = [part for item in value.items() for part in item]
+        elif isinstance(value, set | frozenset):
+            parts = sorted(value, key=repr)
+        elif isinstance(value, list | tuple):
+            parts = list(value)
+        else:
+            content = _content(value)
+            return content is not None and all(self._add_bytes(*part) for part in content)
+        if id(value) in self._seen:
+            return True  # read twice, or a part of itself
+        if isinstance(value, list | dict):
+            self._seen.add(id(value))
+        self._add_bytes(type(value).__name__, str(len(parts)).encode())
+        return all(map(self._add_data, parts))
+
+    def _add_bytes(self, kind: str, content: Any) -> bool:
+        self.total.update(f"{kind} ".encode())
+        self.total.update(content)
+        self.total.update(b"\x1f")
+        return True
 
 
 def _read_by(function: types.FunctionType) -> dict[str, Any]:
     """Return the values that a function reads from its module and from the functions around it."""
     code = function.__code__
-    values = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    values = {name: function.__globals__[name] for name in _names_in(code) if name in function.__globals__}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
             values[name] = cell.cell_contents
@@ -204,15 +260,70 @@ def _read_by(function: types.FunctionType) -> dict[str, Any]:
     return dict(sorted(values.items()))
 
 
-def _add_value(value: Any, total: Any) -> bool:
-    """Add a plain value to the hash, and return whether it is one. A list or dict is not, since it may change later."""
-    if isinstance(value, _PLAIN):
-        total.update(f"{type(value).__name__} {value!r}\x1f".encode("utf-8", "replace"))
-        return True
-    if isinstance(value, tuple | frozenset) and all(isinstance(item, _PLAIN) for item in value):
-        total.update(f"{sorted(map(repr, value)) if isinstance(value, frozenset) else value!r}\x1f".encode())
-        return True
-    return False
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names in a function and in the comprehensions and functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
+
+
+_CHANGING = frozenset(
+    {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"}
+)
+"""The methods that change a collection."""
+
+
+def _changed_in(source: str) -> tuple[set[str], set[str]]:
+    """Return the names of what a function changes, such as a list of its calls, and the names that it also reads."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a lambda within a line, which seldom changes anything
+        return set(), set()
+    changed: dict[ast.Name, str] = {}
+    for node in ast.walk(tree):
+        owner: ast.expr | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+            owner = node.func.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            owner = node.value
+        elif isinstance(node, ast.AugAssign):
+            owner = node.target
+        while isinstance(owner, ast.Subscript | ast.Attribute):
+            owner = owner.value
+        if isinstance(owner, ast.Name):
+            changed[owner] = owner.id
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in changed}
+    return set(changed.values()), read
+
+
+def _content(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the content of an array, a sparse matrix, a data frame, a FAISS index or a model as (kind, bytes), or None
+    for another object."""
+    library = type(value).__module__.partition(".")[0]
+    if callable(getattr(value, "state_dict", None)):
+        return [("weights", _weights(value).encode())]
+    if library == "airgen" and callable(getattr(value, "describe", None)):
+        identity = identity_of(value)
+        return None if identity is None else [("component", identity.encode())]
+    if library == "faiss" and hasattr(value, "ntotal"):
+        return _content(importlib.import_module("faiss").serialize_index(value))
+    if library == "scipy" and callable(getattr(value, "tocsr", None)):
+        rows = value.tocsr()
+        parts = [_content(part) for part in (rows.data, rows.indices, rows.indptr)]
+        return [("sparse", str(rows.shape).encode()), *(item for part in parts for item in part or ())]
+    if library == "pandas" and hasattr(value, "to_numpy"):
+        try:
+            hashed = importlib.import_module("pandas").util.hash_pandas_object(value).to_numpy()
+        except TypeError:  # of lists or mappings
+            return None
+        return [("frame", repr(list(getattr(value, "columns", ()))).encode()), *(_content(hashed) or ())]
+    if library == "torch" and callable(getattr(value, "detach", None)):
+        value = value.detach().cpu().float().numpy()
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or not callable(getattr(value, "tobytes", None)) or getattr(dtype, "kind", "O") == "O":
+        return None
+    return [(f"array {dtype} {value.shape}", value.tobytes())]
 
 
 def _weights(model: Any) -> str:

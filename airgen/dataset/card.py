@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BROUGHT_LABELS = "labels brought"
 """The step of the funnel that counts the labels given with the queries."""
+OWN_QUERIES = "lines of the file"
+"""The first step of the funnel of the user's own queries, which are not generated."""
 _LEVELS = {
     0: "the document is not relevant to the query",
     1: "the document looks relevant on the surface, but is not",

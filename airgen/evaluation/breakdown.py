@@ -24,17 +24,19 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
+_RESAMPLED_QUERIES = 1000  # of a group; more would take seconds for each system
 _TOP_HITS = 10  # hits per query whose lengths and words are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The mean of a measure over the queries with this value of `attribute`."""
+    """The mean of a measure over the queries with this value of `attribute`, and its 95% interval."""
 
     attribute: str
     value: str
     queries: int
     mean: float
+    interval: tuple[float, float] | None = None
 
 
 def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dict[str, str]]:
@@ -53,7 +55,7 @@ def attributes(queries: Mapping[str, BeirQuery], language: str) -> dict[str, dic
 
 
 def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[str, str]]) -> list[Group]:
-    """Average the measure for each value of each attribute, sorted by attribute and value."""
+    """Average the measure for each value of each attribute, with intervals, sorted by attribute and value."""
     values = scores.of(measure)
     groups = []
     for name in sorted(attributes):
@@ -61,8 +63,20 @@ def by_attribute(scores: Scores, measure: str, attributes: Mapping[str, Mapping[
         for key, value in zip(scores.query_ids, values.tolist(), strict=True):
             if key in attributes[name]:
                 members[attributes[name][key]].append(value)
-        groups += [Group(name, value, len(each), float(np.mean(each))) for value, each in sorted(members.items())]
+        groups += [
+            Group(name, value, len(each), float(np.mean(each)), _interval(np.array(each)))
+            for value, each in sorted(members.items())
+        ]
     return groups
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the bootstrap interval of the mean, or the normal one for many queries, for which they are the same."""
+    if len(values) <= _RESAMPLED_QUERIES:
+        low, high = bootstrap_interval(values)[0].tolist()
+        return low, high
+    half = 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def negatives_above(hits: Judged) -> dict[str, float]:

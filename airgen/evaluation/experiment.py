@@ -19,6 +19,7 @@ import numpy as np
 
 from airgen import __version__
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.card import OWN_QUERIES
 from airgen.errors import AirgenError, ModelError, SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
@@ -58,7 +59,7 @@ from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
 from airgen.settings.needs import files_of, hub_models, located
 from airgen.settings.user_function import PYTHON
-from airgen.user_functions import is_kept
+from airgen.user_functions import is_kept, unidentified
 
 DEFAULT_MEASURES = (
     "nDCG@10",
@@ -342,14 +343,17 @@ class _Experiment:
         else:
             how = "ran" if previous is None else "scored again"
             finished = self.runs[system.name] = self._run(system) if previous is None else _read_again(previous)
+            scored = self._score(system, finished, paths)
             result = replace(
-                self._score(system, finished, paths), key=key, scores_key=scores_key, made_labels=own_labels
+                scored, key=key, scores_key=scores_key, made_labels=own_labels, cached=previous is not None
             )
             write_result(result)
         usd = self._price(system, result.costs.hosted_usd_per_1000)
         if result.costs.usd_per_1000 != usd:  # a price is not part of a run's identity either
             result = replace(result, costs=replace(result.costs, usd_per_1000=usd))
             write_result(result)
+        if result.cached and isinstance(system.options, OwnSystem):
+            result = replace(result, reads=tuple(unidentified(system.options.found(system.folder))))
         self.results[system.name] = result
         self.progress(f"{result.dataset}: {result.name}: {result.headline} {result.score:.4f} ({how})")
 
@@ -407,6 +411,14 @@ class _Experiment:
         return key
 
     @cached_property
+    def _is_generated(self) -> bool:
+        """Return whether airgen generated the queries."""
+        stages = [
+            step.get("stage") for step in self.task.dataset.manifest.get("funnel") or () if isinstance(step, dict)
+        ]
+        return bool(stages) and OWN_QUERIES not in stages
+
+    @cached_property
     def _scored_by(self) -> list[object]:
         """Return what affects scores in the dataset besides its labels."""
         tree = self.task.dataset.path / PARENTS
@@ -459,6 +471,7 @@ class _Experiment:
             "task": info.get("task"),
             "domain": info.get("domain"),
             "search_depth": options.top,
+            **({"generated": True} if self._is_generated else {}),
             **({"queries_with_answers": len(task.answers)} if task.answers else {}),
             **({"overlap": shared} if (shared := mean_overlap(task.queries.values())) is not None else {}),
             **({"base": task.base_digest, "overlaps": overlaps_of(task)} if isinstance(task, WordingsSplit) else {}),

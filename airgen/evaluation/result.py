@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,9 @@ class Result:
         missing: Number of queries in the qrels without results, which score zero.
         unjudged: Number of queries in the run that are not in the qrels, which are ignored.
         headline: The measure that ranks systems.
-        cached: Whether the result was read from a file.
+        cached: Whether the system did not run for this result: its run was read from a file.
+        reads: Names of values that a user's function reads, and that are not part of its identity. Only of a cached
+            result.
         worst: Texts of the queries with the lowest scores.
         notes: Counts of unusual events.
         by_document: {measure: (mean, low, high)} by document, for a dataset of chunks.
@@ -196,6 +199,16 @@ class Result:
     made_labels: tuple[str, ...] = ()
     models: tuple[ModelSetup, ...] = ()
     cached: bool = False
+    reads: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> str:
+        """Return the local time at which a cached run was made, such as `2026-11-30 14:05`, or "" if it is new."""
+        try:
+            made = self.paths.run.stat().st_mtime if self.cached else None
+        except OSError:  # the file is gone
+            return "unknown time"
+        return "" if made is None else f"{datetime.fromtimestamp(made):%Y-%m-%d %H:%M}"
 
     @property
     def mark(self) -> str:
@@ -214,7 +227,7 @@ def write_result(result: Result) -> None:
     The result is the last of a system's files, so if it exists, the others do as well.
     """
     value = {"format": FORMAT, **asdict(result)}
-    for name in ("paths", "cached"):  # these depend on where the file is and how it was read
+    for name in ("paths", "cached", "reads"):  # these depend on where the file is and how it was read
         del value[name]
     write_json(result.paths.mteb, mteb_form(result))
     write_json(result.paths.json, value)

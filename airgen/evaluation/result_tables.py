@@ -22,6 +22,12 @@ from airgen.text.escaping import csv_text, md, one_line
 SYSTEM = Column("system", lambda result: result.name)
 
 
+def shown_system(result: Result, *, kept: bool = True) -> str:
+    """Return a system's name for a table, with its marks: that it helped to make the labels, and when it ran if it was
+    not run again."""
+    return result.name + result.mark + (f" (kept, {result.kept})" if kept and result.cached else "")
+
+
 def results_csv(results: Sequence[Result]) -> str:
     """Format every mean with its interval as CSV, with one row per dataset, split, system and measure."""
     rows: list[list[object]] = []
@@ -42,7 +48,7 @@ def _ranked(
 ) -> Table:
     """Tabulate the systems, best first, with intervals for scores and ranks.
 
-    `kept` marks systems that did not run again.
+    `kept` marks systems that did not run again, with the time of their run.
     """
     headline = results[0].headline
     by_name = {result.name: result for result in results}
@@ -51,9 +57,7 @@ def _ranked(
         [by_name[name] for name in comparison.names],
         [
             Column("#", lambda result: comparison.names.index(result.name) + 1),
-            Column(
-                "system", lambda result: result.name + result.mark + " (kept)" * (kept and result.cached), left=True
-            ),
+            Column("system", lambda result: shown_system(result, kept=kept), left=True),
             Column(headline, lambda result: result.score, ".4f", best=True),
             Column("95 %", lambda result: result.intervals[headline], ".3f"),
             Column("rank", lambda result: ranks[result.name]),
@@ -272,6 +276,13 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
                 f"{result.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"
             )
     lines += model_warnings(results)
+    for result in results:
+        if result.reads:
+            reads = ", ".join(result.reads)
+            lines.append(
+                f"{result.name}: kept, but it reads {reads}, whose content airgen cannot identify: if that has "
+                "changed, evaluate with fresh=True, or name a version (airgen.Function(..., version='2'))"
+            )
     if any(result.rules.get("generated_negatives") == "left out" for result in results):
         lines.append("the generated hard negatives are left out for all systems")
     if (worded := by_wording(results)) is not None:

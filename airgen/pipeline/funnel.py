@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from airgen.control.judgment import OWN
 from airgen.control.votes import NOT_FOUND
-from airgen.dataset.card import BROUGHT_LABELS
+from airgen.dataset.card import BROUGHT_LABELS, OWN_QUERIES
 from airgen.dataset.content import FunnelStep
+from airgen.dataset.manifest import Manifest
 from airgen.generation.flow import Flow
 from airgen.pipeline.job import Job
 from airgen.pipeline.user_queries import LABELS
@@ -16,6 +17,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan
 from airgen.store import Store
 from airgen.study import Column, Table
+from airgen.yaml_text import read_yaml
 
 
 def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
@@ -72,6 +74,26 @@ def funnel_table(steps: Sequence[FunnelStep], most: int = 4) -> Table:
     )
 
 
+def fewer_than_asked(manifest: Manifest) -> list[str]:
+    """Return a line if a dataset has fewer queries than its pipeline asks for, and one if labels were left out."""
+    steps = {step.stage: step for step in manifest.funnel}
+    lines = []
+    pipeline, _ = read_yaml(manifest.pipeline_yaml, "pipeline.yaml")
+    target = pipeline.get("target") if isinstance(pipeline, dict) else None
+    queries = sum(split.queries for split in manifest.statistics.splits.values())
+    accepted = steps["queries"].entered if "queries" in steps else None
+    if isinstance(target, int) and accepted is not None and queries < target:
+        why = [f"the corpus gave {accepted:,}: add documents, or raise generation.queries_per_passage"]
+        why = why if accepted < target else []
+        why += [f"quality control dropped {accepted - queries:,}"] if queries < accepted else []
+        lines.append(f"{queries:,} of the {target:,} queries asked for ({'; '.join(why)})")
+    labels = steps.get(BROUGHT_LABELS)
+    if labels is not None and labels.left < labels.entered:
+        why = [f"{count:,} {reason}" for reason, count in labels.reasons.items()]
+        lines.append(f"{labels.left:,} of the {labels.entered:,} labels given are used ({'; '.join(why)})")
+    return lines
+
+
 _CORPUS, _PIECES = "corpus", "pieces of documents left out"
 
 
@@ -105,7 +127,7 @@ def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
     total = lines + skips[OWN].total()
     if lines > queries:
         skips[OWN][_REPEATS] = lines - queries
-    steps = [FunnelStep("lines of the file", total, queries, _sorted(skips[OWN]))]
+    steps = [FunnelStep(OWN_QUERIES, total, queries, _sorted(skips[OWN]))]
     not_drawn = {"not drawn": queries - drawn} if queries > drawn else {}
     steps.append(FunnelStep("queries drawn", queries, drawn, not_drawn))
     ((labels,),) = store.query("SELECT count(*) FROM judgment WHERE fingerprint = ?", [fp])

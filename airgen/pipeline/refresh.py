@@ -26,6 +26,7 @@ from airgen.dataset.human_labels import NOTE as PEOPLES
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.dataset.verify import damaged_file
 from airgen.errors import DatasetError
+from airgen.paths import EVALUATION
 from airgen.store import Store
 from airgen.tables.lines import numbered_lines
 from airgen.text.escaping import plain_text
@@ -34,6 +35,9 @@ CORPUS = "corpus"
 """The manifest note with the digest of the passages from which the dataset was made. A dataset's own corpus differs: it
 includes generated documents, even of dropped queries, and lacks the answers to unanswerable queries.
 """
+
+DRIFT = "drift"
+"""The folder of a job with the systems' results on the earlier and the new version."""
 
 REFRESHED = "refreshed"
 """The manifest note with the changes since the earlier version, and the pipeline's own version."""
@@ -76,6 +80,7 @@ def next_version(store: Store, corpus: str, content: DatasetContent, dataset: Pa
         notes = dict(content.notes) if known is None else {**content.notes, REFRESHED: known}
         return dataclasses.replace(content, info=dataclasses.replace(content.info, version=before), notes=notes)
     _keep(earlier, dataset.parent / "versions" / before)
+    _keep_results(dataset.parent)
     queries = list(content.queries)
     note = {
         "from": before,
@@ -170,6 +175,16 @@ def _keep(earlier: _Earlier, out: Path) -> None:
             else:
                 copy_file(earlier.folder, directory, name, entry)
         shutil.copy(earlier.folder / MANIFEST, directory / MANIFEST)
+
+
+def _keep_results(job: Path) -> None:
+    """Copy the results on the earlier dataset, which the next evaluation replaces, so that its scores are those that
+    were reported, whatever a service answers today."""
+    if (job / EVALUATION).is_dir():
+        old = job / DRIFT / "old"
+        shutil.rmtree(old, ignore_errors=True)
+        for results in sorted(path for path in (job / EVALUATION).iterdir() if path.is_dir()):
+            shutil.copytree(results, old / results.name / results.name)
 
 
 def change_lines(note: Mapping[str, Any], version: str) -> Iterable[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from airgen.dataset.human_labels import NOTE, note_text
 from airgen.dataset.manifest import Manifest
 from airgen.paths import EVALUATION
-from airgen.pipeline.funnel import funnel_table
+from airgen.pipeline.funnel import fewer_than_asked, funnel_table
 from airgen.pipeline.refresh import REFRESHED, change_lines
 from airgen.study import Plain, Shown, Study, Table, columns
 from airgen.text.escaping import dollars
@@ -49,13 +49,19 @@ class RunResult(Shown):
         parts = [*self._funnel(reasons), *self._systems()]
         return Study(self.directory.name, [*parts, *(["## Run"] if parts else []), *self._bill()])
 
+    @property
+    def fewer(self) -> list[str]:
+        """Return lines about queries and labels of which there are fewer than asked for or given."""
+        return [] if self.manifest is None else fewer_than_asked(self.manifest)
+
     def _funnel(self, reasons: int) -> list[str | Table]:
         if self.manifest is None:
             return []
         note = self.manifest.notes.get(REFRESHED)
         changes = change_lines(note, self.manifest.info.version) if isinstance(note, dict) else []
         people = note_text(self.manifest.notes.get(NOTE))
-        return ["## Funnel", funnel_table(self.manifest.funnel, reasons), *map(Plain, changes), Plain(people or "")]
+        lines = [*changes, people or "", *self.fewer]
+        return ["## Funnel", funnel_table(self.manifest.funnel, reasons), *map(Plain, lines)]
 
     def _systems(self) -> list[str | Table]:
         if self.manifest is None or self.ranking is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from airgen.dataset.beir import BeirDataset, typed_rows
+from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, UsageError
 from airgen.languages import language_name
 from airgen.registry import closest, load_extra
@@ -103,6 +104,7 @@ class Benchmark(os.PathLike[str]):
     ) -> None:
         self.dataset = BeirDataset.open(path)
         self.path, self.recipe, self.run, self.only = Path(path), recipe, run, only
+        self._state = _state_of(self.dataset)
         if only and only not in self.dataset.splits:
             raise DatasetError(f"{path}: no split {only!r}{closest(only, self.dataset.splits)}")
 
@@ -114,13 +116,30 @@ class Benchmark(os.PathLike[str]):
         return cls(inside if (inside / "manifest.json").is_file() else place)
 
     def __fspath__(self) -> str:
-        """Return the folder. Raises UsageError if the benchmark is one of several splits, because a folder holds all of
-        them."""
+        """Return the folder.
+
+        Raises:
+            UsageError: The benchmark is one of several splits, whereas the folder holds all of them; or another run of
+                the job has made another version of it.
+        """
         if self.only and len(self.dataset.splits) > 1:
             raise UsageError(
                 f"this is the split {self.only!r} alone: pass the whole benchmark, and split={self.only!r}"
             )
+        if self._state != (now := _state_of(BeirDataset.open(self.path))):
+            was, is_now = (f"{version} ({count:,} queries)" for version, count, _ in (self._state, now))
+            raise UsageError(
+                f"{self.path}: holds version {is_now} now, and this Benchmark is version {was}: load it again "
+                f"(airgen.load({str(self.path)!r})){self._earlier}"
+            )
         return str(self.path)
+
+    @property
+    def _earlier(self) -> str:
+        """Say where the version of this benchmark is kept, if it is."""
+        kept = self.path.parent / "versions" / self._state[0]
+        is_kept = (kept / MANIFEST).is_file() and _state_of(BeirDataset.open(kept)) == self._state
+        return f", or the earlier version ({str(kept)!r})" if is_kept else ""
 
     @property
     def name(self) -> str:
@@ -298,17 +317,29 @@ class Benchmark(os.PathLike[str]):
         examples = [(key, text) for key, text in list(self.queries.items())[:3]]
         table = [Column("", lambda row: row[0], left=True), Column("", lambda row: row[1], left=True)]
         shown = [Column("id", lambda row: row[0], left=True), Column("for example", lambda row: row[1], left=True)]
-        return Study(f"Benchmark {self.name}", [Table(counts, table), Table(examples, shown)])
+        return Study(f"Benchmark {self.name}", [*map(md, self._fewer), Table(counts, table), Table(examples, shown)])
 
     def __repr__(self) -> str:
         count = sum(label > 0 for row in self.qrels.values() for label in row.values())
         return (
             f"Benchmark {self.name!r}: {len(self.queries):,} queries, {count:,} relevant of {len(self.corpus):,} "
-            f"passages ({self.path})"
+            f"passages ({self.path}){''.join(f'; {line}' for line in self._fewer)}"
         )
+
+    @property
+    def _fewer(self) -> list[str]:
+        return [] if self.run is None else self.run.fewer
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(f'Benchmark {self.name}')}", *self.study().parts])
+
+
+def _state_of(dataset: BeirDataset) -> tuple[str, int, str]:
+    """Return the version, number of queries and digest of a dataset; empty if its manifest lacks them."""
+    manifest = dataset.manifest
+    splits = dict(dict(manifest.get("statistics") or {}).get("splits") or {}).values()
+    queries = sum(int(split.get("queries") or 0) for split in splits)
+    return str(manifest.get("version") or ""), queries, str(manifest.get("digest") or "")
 
 
 def _whole(label: float) -> Any:

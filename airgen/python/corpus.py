@@ -26,7 +26,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
 from airgen.paths import cache_dir
-from airgen.records import Dropped, Passage, why_dropped
+from airgen.records import MASKED, PARTS, Dropped, Passage, why_dropped
 from airgen.registry import closest
 from airgen.settings.base import validate
 from airgen.study import Rows, Study, Table, columns
@@ -270,9 +270,13 @@ class Corpus:
         return "corpus.yaml" if self._named is None else str(self._named)
 
     def write(self, folder: Path) -> None:
-        """Write `corpus.yaml` and the given rows to a folder. Writes nothing if the corpus has its own YAML file."""
+        """Write `corpus.yaml` and the given rows to a folder. Writes nothing if the corpus has its own YAML file.
+
+        Raises UsageError if the folder has another corpus, rather than an earlier state of this one.
+        """
         if self._named is not None:
             return
+        self._check_same(folder)
         reader = dict(self.values["reader"])
         folder.mkdir(parents=True, exist_ok=True)
         if self._rows is not None:
@@ -286,6 +290,26 @@ class Corpus:
         write_text(
             folder / "corpus.yaml", text + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
         )
+
+    def _check_same(self, folder: Path) -> None:
+        """Raise UsageError if the folder has a corpus with other documents."""
+        try:
+            before = yaml.safe_load((folder / "corpus.yaml").read_text(encoding="utf-8"))["reader"]["path"]
+        except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
+            return  # there is none, or somebody has edited it
+        about = f"work: {folder} holds a job on another corpus: "
+        if self._rows is None or before != _FILE:
+            old, new = (folder / str(before)).resolve(), Path(self.values["reader"]["path"]).resolve()
+            if (self._rows is not None or old != new) and old.exists():
+                raise UsageError(f"{about}{old}. Choose another folder with work=")
+            return
+        old_rows, new_rows = (_names_of_rows(path) for path in (folder / _FILE, self._rows))
+        shared = len(old_rows & new_rows)
+        if 2 * shared < min(len(old_rows), len(new_rows)):
+            raise UsageError(
+                f"{about}{shared:,} of its {len(old_rows):,} documents are among these {len(new_rows):,}. Choose "
+                "another folder with work="
+            )
 
     # -- what is left of them ----------------------------------------------------------------------------------
 
@@ -314,7 +338,10 @@ class Corpus:
 
     @property
     def dropped(self) -> "Rows[dict[str, Any]]":
-        """The documents that were dropped, with id, step, reason, detail and the start of the text."""
+        """The documents that were dropped, with id, step, reason, detail and the start of the text.
+
+        Documents of which only parts were removed or masked are `passages`.
+        """
         return Rows(
             {
                 "id": document.id,
@@ -323,8 +350,18 @@ class Corpus:
                 "detail": document.detail,
                 "text": document.text[:200],
             }
-            for document in self._prepared[1]
+            for document in self._dropped
         )
+
+    @property
+    def _dropped(self) -> list[Dropped]:
+        return [row for row in self._prepared[1] if row.cleaner not in PARTS]
+
+    @property
+    def _masked(self) -> str:
+        """Say how many passages were masked."""
+        masked = len({row.id for row in self._prepared[1] if row.cleaner == MASKED})
+        return f"personal data masked in {masked:,}" if masked else ""
 
     def to_pandas(self) -> Any:
         """Return the passages as a data frame."""
@@ -338,7 +375,7 @@ class Corpus:
 
     def study(self) -> Study:
         """Return a summary: the number of passages, and of documents dropped for each reason."""
-        passages, dropped = self._prepared
+        passages, dropped = self._prepared[0], self._dropped
         reasons = Counter((document.cleaner, document.reason) for document in dropped)
         rows = [(step, reason, count) for (step, reason), count in reasons.most_common()]
         lengths = sorted(passage.tokens for passage in passages)
@@ -348,20 +385,20 @@ class Corpus:
             [
                 f"{len(passages):,} of {len(passages) + len(dropped):,} passages, "
                 f"{language_name(self.language)}{middle}.",
-                "\n".join(f"- {note}" for note in self._notes),
+                "\n".join(f"- {note}" for note in filter(None, [*self._notes, self._masked])),
                 Table(rows, columns("left out by", "reason", "passages", left=(1,))),
             ],
         )
 
     def __repr__(self) -> str:
         try:
-            passages, dropped = self._prepared
+            passages, dropped = self._prepared[0], self._dropped
         except AirgenError as error:
             return f"Corpus {self.name!r}: {error}"
         reasons = Counter(why_dropped(document.cleaner, document.reason) for document in dropped)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(3))
         left = f"; left out: {why}" if why else ""
-        notes = "".join(f"; {note}" for note in self._notes)
+        notes = "".join(f"; {note}" for note in filter(None, [self._masked, *self._notes]))
         return f"Corpus {self.name!r}: {len(passages):,} of {len(passages) + len(dropped):,} passages{left}{notes}"
 
     def _repr_html_(self) -> str:
@@ -425,6 +462,16 @@ class _Lines:
             about = f"{self.without_id:,} of {self.count:,} rows have no id in {self._id!r}"
             notes.append(f"{about}: theirs is a hash of title and text")
         return notes
+
+
+def _names_of_rows(path: Path) -> set[str]:
+    """Return the ids of rows in JSON Lines, or hashes of the rows without one."""
+    names = set()
+    with path.open("rb") as lines:
+        for line in lines:
+            id_ = json.loads(line).get("id")
+            names.add(id_ or hashlib.blake2b(line, digest_size=8).hexdigest())
+    return names
 
 
 def _guess_language(rows: Sequence[Row], texts: Sequence[str]) -> str:

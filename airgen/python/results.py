@@ -15,10 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from airgen.errors import UsageError
+from airgen.evaluation.breakdown import Group
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import compare_results, fairness_lines, note_lines, rank_text
 from airgen.evaluation.significance import Comparison, Verdict, compare
-from airgen.evaluation.verdict import advise
+from airgen.evaluation.verdict import FEWEST, advise
 from airgen.registry import closest, load_extra
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
@@ -155,7 +156,10 @@ class Results(Rows[Result]):
         return compare_results(self._first)
 
     def table(self) -> Rows[dict[str, Any]]:
-        """Return one row per system, best first, with score, interval, rank, other measures and cost."""
+        """Return one row per system, best first, with score, interval, rank, other measures and cost.
+
+        If a system was not run again, `kept` is the time when it ran.
+        """
         rows: Rows[dict[str, Any]] = Rows()
         several = len(self.datasets) > 1
         for name in self.datasets:
@@ -164,12 +168,14 @@ class Results(Rows[Result]):
             for result in sorted(part, key=lambda each: -each.score):
                 low, high = result.intervals[result.headline]
                 row: dict[str, Any] = {"dataset": name} if several else {}
+                kept = {"kept": result.kept or None} if any(each.cached for each in self) else {}
                 row |= {
                     "system": result.name,
                     result.headline: result.score,
                     "low": low,
                     "high": high,
                     "rank": ranks.get(result.name),
+                    **kept,
                 }
                 row |= {measure: result.means[measure] for measure in _MEASURES if measure in result.means}
                 row |= {"ms_per_query": result.costs.batch_ms, "index_seconds": result.costs.index_seconds}
@@ -262,6 +268,8 @@ class Results(Rows[Result]):
         part = self._first
         if not part:
             return "no system was evaluated"
+        if not part[0].about.get("generated"):
+            return advise(part, more="label more queries").sentence
         return advise(part, more="raise n", passages=part[0].about.get("passages")).sentence
 
     def by(self, attribute: str) -> Study:
@@ -271,7 +279,7 @@ class Results(Rows[Result]):
             attribute: An attribute such as "type", "length" or "metadata.product".
 
         Returns:
-            A table with a row per value.
+            A table with a row per value: the mean score of each system, with its 95% interval.
 
         Raises:
             UsageError: The queries have no such attribute.
@@ -281,19 +289,28 @@ class Results(Rows[Result]):
         if attribute not in known:
             raise UsageError(f"by: no attribute {attribute!r}{closest(attribute, known)}")
         values = [group for group in part[0].groups if group.attribute == attribute]
-        means = {
-            (result.name, group.value): group.mean
+        groups = {
+            (result.name, group.value): group
             for result in part
             for group in result.groups
             if group.attribute == attribute
         }
         names = [result.name for result in part]
-        rows = [[group.value, group.queries, *(means.get((name, group.value)) for name in names)] for group in values]
-        table = Table(rows, columns(attribute, "queries", *names, form=""))
-        table = replace(
-            table, columns=[*table.columns[:2], *(replace(column, form=".4f") for column in table.columns[2:])]
-        )
-        return Study(f"{part[0].headline} by {attribute}", [table])
+
+        def mean(name: str, group: Group) -> float | None:
+            found = groups.get((name, group.value))
+            return None if found is None else found.mean
+
+        def interval(name: str, group: Group) -> tuple[float, float] | None:
+            found = groups.get((name, group.value))
+            return None if found is None else found.interval
+
+        shown = [Column(attribute, lambda group: group.value), Column("queries", lambda group: group.queries, ",")]
+        for name in names:
+            shown += [Column(name, partial(mean, name), ".4f"), Column(f"{name} 95 %", partial(interval, name), ".3f")]
+        few = [group.value for group in values if group.queries < FEWEST]
+        doubt = f"Fewer than {FEWEST} queries rank no systems: {', '.join(few)}" if few else ""
+        return Study(f"{part[0].headline} by {attribute}", [Table(values, shown), md(doubt)])
 
     def plot(self, kind: Kind = "intervals", ax: Any = None) -> Any:
         """Plot the results.
@@ -328,14 +345,42 @@ class Results(Rows[Result]):
         return make_report([*self.places, self.out], path, single_file=path.suffix.lower() in (".html", ".htm"))
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as .md, .html, .csv or .json; return the path."""
-        return self.study().save(path)
+        """Write the table as .md, .html, .csv or .json; return the path.
+
+        A .md file fits a message: it has the score, interval and rank of each system, and the verdict.
+        """
+        ending = Path(path).suffix.lower()
+        if ending in (".md", ".markdown", ".txt") and self:
+            return self._short().save(path)
+        return (self._study(self.table()) if ending in (".csv", ".json") else self.study()).save(path)
+
+    def _short(self) -> Study:
+        """Return the table for a message."""
+        names = ["dataset"] if len(self.datasets) > 1 else []
+        rows = [
+            [row.get("dataset"), row["system"], row[headline], (row["low"], row["high"]), row["rank"]]
+            for row in self._marked_rows()
+            for headline in [self[0].headline if self[0].headline in row else next(iter(row))]
+        ]
+        table = Table(rows, columns("dataset", "system", self[0].headline, "95 %", "rank", form=".3f"))
+        return Study(self._title, [replace(table, columns=table.columns[not names :]), md(self.verdict)])
+
+    def _marked_rows(self) -> list[dict[str, Any]]:
+        """Return `table` with the marks of systems that helped to make the labels."""
+        marked = {(result.dataset, result.name): result.name + result.mark for result in self}
+        return [{**row, "system": marked[row.get("dataset", self.datasets[0]), row["system"]]} for row in self.table()]
+
+    @property
+    def _title(self) -> str:
+        return f"{', '.join(self.datasets)}: {self[0].queries:,} queries"
 
     def study(self) -> Study:
         """Return the table with intervals, notes on unfair comparisons, and the verdict."""
+        return self._study(self._marked_rows())
+
+    def _study(self, rows: Sequence[Mapping[str, Any]]) -> Study:
         if not self:
             return Study("Results", ["No system was evaluated."])
-        rows = self.table()
         names = list(dict.fromkeys(name for row in rows for name in row))
         forms = {"low": ".3f", "high": ".3f", "ms_per_query": ".2f", "index_seconds": ".1f"}
         shown = [
@@ -353,7 +398,7 @@ class Results(Rows[Result]):
             replace(column, form="") if name in texts else column for name, column in zip(names, shown, strict=True)
         ]
         return Study(
-            f"{', '.join(self.datasets)}: {self[0].queries:,} queries",
+            self._title,
             [Table(rows, shown), note_lines(self), *map(md, self._failures), md(self.verdict)],
         )
 
@@ -364,7 +409,7 @@ class Results(Rows[Result]):
     def __repr__(self) -> str:
         if not self:
             return "Results: no system was evaluated"
-        rows = self.table()
+        rows = self._marked_rows()
         names = list(list(rows[0])[:8])
         table = Table([[_text(row.get(name)) for name in names] for row in rows[:30]], columns(*names))
         more = f"... and {len(rows) - 30} more" if len(rows) > 30 else ""

@@ -28,6 +28,7 @@ from airgen.evaluation.systems import SystemSettings
 from airgen.json_values import write_json
 from airgen.keys import file_sha256, text_key
 from airgen.pipeline.job import Job
+from airgen.pipeline.refresh import DRIFT
 from airgen.publishing.suites import dataset_folders
 from airgen.records import flat_text
 from airgen.studies.agree.rankings import Side, SystemsPair, best_third, correlate, pairs_of
@@ -106,7 +107,8 @@ class Ranking:
 @dataclass(frozen=True, slots=True)
 class VersionComparison(Shown):
     """The comparison of two versions. `changes` concern whole datasets, whatever the split. Datasets in `only_old` and
-    `only_new` have no counterpart on the split."""
+    `only_new` have no counterpart on the split. `again` are the systems that had to run on the old version, of which no
+    result was kept."""
 
     split: str
     changes: tuple[DatasetChange, ...]
@@ -114,6 +116,7 @@ class VersionComparison(Shown):
     only_new: tuple[str, ...]
     carried: tuple[CarriedOver, ...]
     rankings: tuple[Ranking, ...]
+    again: tuple[str, ...] = ()
 
 
 def compare_versions(
@@ -169,6 +172,7 @@ def compare_versions(
         only_new=tuple(key for key in after if key not in before),
         carried=tuple(carried),
         rankings=tuple(rankings),
+        again=tuple(dict.fromkeys(name for version in before.values() for name in version.ran)),
     )
 
 
@@ -258,6 +262,7 @@ class _Version:
         self.dataset = BeirDataset.open(folder)
         self.task = DatasetSplit(self.dataset, split, str(self.dataset.info.get("language") or "en"))
         self.side, self.order, self.measure = Side((), np.empty((0, 0))), dict[str, int](), self.task.headline
+        self.ran: list[str] = []  # the anchors that had no kept result
         entries = self.dataset.manifest.get("files")
         for name, entry in sorted(entries.items()) if isinstance(entries, dict) else ():
             known = entry.get("sha256") if isinstance(entry, dict) else None
@@ -288,6 +293,7 @@ class _Version:
         options = EvaluationOptions(self.split, self.measure, folder=anchors.base)
         results = evaluate(self.folder, anchors.systems, out, options, progress=say, started=say)
         queries, scores = as_matrix(results, self.measure)
+        self.ran = [result.name for result in results if not result.cached]
         self.order = {query: at for at, query in enumerate(queries)}
         self.side = Side(tuple(result.name for result in results), scores)
 
@@ -505,8 +511,17 @@ def drift_since(job: Job, version: str) -> str:
     path, systems = job.systems_file, job.systems
     anchors = None
     if path is not None and len(systems) >= LEAST_SYSTEMS:
-        anchors = Anchors(systems, path.resolve().parent, job.directory / "drift")
+        anchors = Anchors(systems, path.resolve().parent, job.directory / DRIFT)
     earlier = job.directory / "versions" / version
     comparison = compare_versions(earlier, job.dataset, anchors, split=job.pipeline.evaluate.split)
     write_json(job.directory / "drift.json", comparison)
-    return f"since version {version}:\n{versions_text(comparison)}"
+    return f"since version {version}:\n{versions_text(comparison)}{_how_old(comparison, version)}"
+
+
+def _how_old(comparison: VersionComparison, version: str) -> str:
+    """Say whether the old scores are those that were reported for the old version."""
+    if not comparison.rankings:
+        return ""
+    if not comparison.again:
+        return f"\nold: the results of version {version} as they were then"
+    return f"\nold: {', '.join(comparison.again)} ran again today on version {version}: no result of it was kept"

@@ -87,7 +87,8 @@ def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
         SimpleNamespace(
             name=name, headline="nDCG@10", score=0.5, costs=SimpleNamespace(batch_ms=1.0), mark=" †", notes={},
             rules={}, models=(), intervals={"nDCG@10": (0.4, 0.6)}, made_labels=("m\x1b[2J",), missing=0,
-            cached=name == names[0], dataset="d", split="test", about={}, paths=Paths.of(Path("nowhere"), "system"),
+            cached=name == names[0], kept="2026-11-30 14:05", reads=(), dataset="d", split="test", about={},
+            paths=Paths.of(Path("nowhere"), "system"),
         )
         for name in names
     ]  # fmt: skip
@@ -95,7 +96,7 @@ def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
     text = ranking_study(results, comparison).text()
     assert text.replace("\n", "").isprintable() and "1–2" in text
     assert "† helped to make the labels" in text and text.count("†") == 3
-    assert text.count("(kept)") == 1
+    assert text.count("(kept, 2026-11-30 14:05)") == 1
 
 
 def test_ranks_and_places():

@@ -137,6 +137,7 @@ def test_the_command_says_how_the_ranking_drifted(home: Path) -> None:
     assert "the corpus has changed: version 0.1 -> 0.2; passages: 0 added, 1 gone" in out
     found = json.loads((home / "runs" / "job" / "drift.json").read_text())
     assert [ranking["systems"] for ranking in found["rankings"]] == [["a", "b", "c"]]
+    assert found["again"] == []  # the old scores are those that were reported then
     assert "has changed" in call(*words)  # a finished job says it again, and runs nothing
 
 

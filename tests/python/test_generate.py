@@ -37,6 +37,48 @@ def test_the_yaml_and_python_are_the_same_job(here: Path) -> None:
     assert len(more) == 8 and set(bench.queries) <= set(more.queries)
 
 
+def test_a_benchmark_of_an_earlier_version_is_refused(here: Path) -> None:
+    first = airgen.generate(corpus(), n=6, work="runs/handbook", **LEXICAL)
+    assert airgen.evaluate(first, "bm25", quiet=True)[0].queries == 6
+    more = airgen.generate(corpus(), n=8, work="runs/handbook", **LEXICAL)
+    with pytest.raises(UsageError, match=r"holds version 0\.1 \(8 queries\) now, .* 0\.1 \(6 queries\): load it"):
+        airgen.evaluate(first, "bm25", quiet=True)
+    assert airgen.evaluate(more, "bm25", quiet=True)[0].queries == 8
+    assert len(airgen.load(first)) == 8
+
+
+def test_another_corpus_needs_another_folder(here: Path) -> None:
+    airgen.generate(corpus(), n=4, work="runs/handbook", **LEXICAL)
+    others = [{"id": f"other-{number}", "text": f"{row['body']} Otherwise."} for number, row in enumerate(rows())]
+    with pytest.raises(UsageError, match=r"work: runs/handbook holds a job on another corpus: 0 of its \d+ doc"):
+        airgen.generate(airgen.Corpus(others), n=4, work="runs/handbook", **LEXICAL)
+    (here / "docs").mkdir()
+    (here / "docs/page.md").write_text("# A page\n\nwith a text of several words that are kept.\n")
+    with pytest.raises(UsageError, match=r"holds a job on another corpus: .*corpus\.jsonl\. Choose another"):
+        airgen.generate(here / "docs", n=4, work="runs/handbook", **LEXICAL)
+
+
+def test_fewer_queries_than_asked_for_are_said(here: Path) -> None:
+    few = airgen.Corpus(rows()[:6], id="url", title="name", text="body", **PLAIN)
+    bench = airgen.generate(few, n=500, work="runs/handbook", **LEXICAL)
+    said = f"{len(bench):,} of the 500 queries asked for (the corpus gave "
+    assert (
+        said in repr(bench)
+        and said in bench.study().text()
+        and bench.run is not None
+        and said in bench.run.study().text()
+    )
+    again = airgen.generate(few, n=500, work="runs/handbook", **LEXICAL)
+    assert said in repr(again)
+
+
+def test_masked_documents_are_not_dropped() -> None:
+    texts = ["Write to ann@example.org about the tides of the northern coast, please.", "Bridges are measured near it."]
+    masked = airgen.Corpus(texts, language="en", clean={"min_tokens": 3, "personal_data": "mask"}, tokenizer="words")
+    assert repr(masked).startswith("Corpus 'corpus': 2 of 2 passages; personal data masked in 1")
+    assert masked.dropped == []
+
+
 def test_passages_keep_their_metadata_and_are_drawn_evenly(made: airgen.Benchmark) -> None:
     known = {row["url"]: row for row in rows()}
     for key, passage in made.corpus.items():

@@ -51,6 +51,10 @@ def test_scores_by_metadata_hold_all_queries(results: airgen.Results, made: airg
     assert table["queries"].sum() == len(made)
     mean = (table["bm25"] * table["queries"]).sum() / len(made)
     assert mean == pytest.approx(results["bm25"].score)
+    shown = results.by("metadata.product").text()
+    assert "bm25 95 %" in shown and "Fewer than 25 queries rank no systems: " in shown
+    low, high = table["bm25 95 %"][0]
+    assert low <= table["bm25"][0] <= high
     with pytest.raises(UsageError, match=r"no attribute 'metadata\.prodcut'"):
         results.by("metadata.prodcut")
 
@@ -61,7 +65,9 @@ def test_charts_and_files(results: airgen.Results, tmp_path: Path) -> None:
         assert svg.startswith("<svg") and "bm25" in svg
     with pytest.raises(UsageError, match=r"plot: no chart 'intervalls' \(did you mean 'intervals'\?\)"):
         results.plot("intervalls")  # type: ignore[arg-type]
-    assert "bm25" in results.save(tmp_path / "table.md").read_text()
+    message = results.save(tmp_path / "table.md").read_text()
+    assert "bm25" in message and "95 %" in message and results.verdict.split(":")[0] in message.replace("\\", "")
+    assert max(map(len, message.partition("|")[2].split("\n\n")[0].splitlines())) < 100 and "<u>" not in message
     assert json.loads(results.save(tmp_path / "table.json").read_text())["tables"][0][0]["system"] == "bm25"
     page = results.report(tmp_path / "page.html")
     assert page.is_file() and page.stat().st_size > 100_000

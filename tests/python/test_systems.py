@@ -12,7 +12,7 @@ import pytest
 import airgen
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.user_functions import Unkept, identity_of, is_kept, named
+from airgen.user_functions import Unkept, identity_of, is_kept, named, unidentified
 
 Bench = airgen.Benchmark
 
@@ -155,6 +155,67 @@ async def later(queries: list[str], k: int) -> list[list[str]]:
 
 
 @pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+def test_identity_is_the_data_that_a_function_reads() -> None:
+    matrix, table, client, calls = np.eye(3), {"a": [1, 2]}, SimpleNamespace(), []
+
+    def search(queries: list[str]) -> Any:
+        calls.append(queries)
+        return [[key for key in table if matrix.any() and client] for _ in queries]
+
+    before = identity_of(search)
+    assert before == identity_of(search)
+    calls.append("a count of calls is no input")
+    assert before == identity_of(search) and unidentified(search) == ["client"]
+    matrix[0] = 2
+    changed = identity_of(search)
+    table["a"].append(3)
+    assert len({before, changed, identity_of(search)}) == 3
+
+    def remembers(query: str) -> Any:  # what it has seen decides nothing, but airgen cannot know
+        if query not in table:
+            table[query] = [len(query)]
+        return table[query]
+
+    before = identity_of(remembers)
+    remembers("new")
+    assert before == identity_of(remembers) and unidentified(remembers) == ["table"]
+
+
+def test_a_frame_and_a_sparse_matrix_identify_a_function() -> None:
+    pandas, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+    frame, weights = pandas.DataFrame({"id": ["a", "b"], "text": ["x", "y"]}), sparse.eye(3, format="csc")
+
+    def search(query: str) -> Any:
+        return [id_ for id_ in frame["id"] if weights.nnz]
+
+    before = identity_of(search)
+    assert unidentified(search) == []
+    frame.loc[0, "text"] = "changed"
+    changed = identity_of(search)
+    weights.data[0] = 5
+    assert len({before, changed, identity_of(search)}) == 3
+
+
+def test_a_kept_result_says_when_it_ran_and_what_it_reads(made: Bench, here: Path) -> None:
+    service = SimpleNamespace(first="p1")
+
+    def site(query: str) -> list[str]:
+        return [service.first, "p2"]
+
+    first = airgen.evaluate(made, {"bm25": "bm25", "site": site}, quiet=True)
+    assert "kept" not in repr(first) and "kept" not in first.table()[0]
+    service.first = "p9"
+    again = airgen.evaluate(made, {"bm25": "bm25", "site": site}, quiet=True)
+    for shown in (repr(again), again._repr_html_()):
+        assert "site: kept, but it reads service" in shown and again["site"].kept in shown
+    assert {row["system"]: row["kept"] for row in again.table()} == {each.name: each.kept for each in again}
+    third = airgen.evaluate(made, {"bm25": "bm25", "site": site}, quiet=True, fresh=True)
+    assert third["site"].score != again["site"].score or third["site"].paths.run.is_file()
+    assert "kept" not in repr(third)
+    measured = airgen.evaluate(made, {"bm25": "bm25"}, metrics="nDCG@10 R@7", quiet=True)
+    assert measured["bm25"].cached and "Recall@7" in measured["bm25"].means  # the run was kept, and scored again
+
+
 def test_an_async_function_is_a_system_in_a_notebook_too(made: Bench, here: Path) -> None:
     loops = set()
 
