@@ -6,6 +6,7 @@ second: everything important is already on disk, because a kill at any moment mu
 listens for the signal while the main thread is inside compiled code.
 """
 
+import functools
 import os
 import signal
 import sys
@@ -13,9 +14,15 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
+
+from airgen.errors import Stopped
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+STOPPED = "stopped by the user: make the same call again to continue"
+"""The message of a call in Python that was stopped."""
 
 INTERRUPTED = "stopped by the user; run the same command again to continue"
 _GRACE_SECONDS = 1.0  # seconds for the current work to end by itself
@@ -57,6 +64,34 @@ def interruptible(
             cancel()
             thread.join(_GRACE_SECONDS / 2)
         raise
+
+
+_asked_to_stop = threading.Event()
+
+
+def ask_to_stop(asked: bool = True) -> None:
+    """Make work in other threads of this process end at its next `stop_if_asked`, or let it go on."""
+    (_asked_to_stop.set if asked else _asked_to_stop.clear)()
+
+
+def stop_if_asked() -> None:
+    """Raise Stopped if the user pressed a notebook's stop button, which reaches only the main thread. Long local work
+    calls this between batches."""
+    if _asked_to_stop.is_set():
+        raise Stopped(STOPPED)
+
+
+def stoppable(work: Callable[P, T]) -> Callable[P, T]:
+    """Make a function raise Stopped on Ctrl-C or when a notebook's stop button is pressed."""
+
+    @functools.wraps(work)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        try:
+            return work(*values, **named)
+        except KeyboardInterrupt:
+            raise Stopped(STOPPED) from None
+
+    return call
 
 
 def hear_interrupts() -> None:

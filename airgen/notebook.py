@@ -24,7 +24,8 @@ def in_notebook() -> bool:
     """Return whether this process is a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
+    # Colab's and other services' shells are subclasses with other names.
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
 
 
 def console(quiet: bool = False) -> Console:
@@ -40,6 +41,7 @@ class NotebookBar:
         self._html = library.HTML
         self._shown: Any = library.display(library.HTML(""), display_id=True)
         self._last, self._lock = 0.0, threading.Lock()
+        self._stopping = ""
 
     def update(self, name: str, done: int, total: int | None, note: str = "", *, force: bool = False) -> None:
         """Show the progress of a stage."""
@@ -48,7 +50,12 @@ class NotebookBar:
             if not force and now - self._last < _UPDATE_SECONDS:
                 return
             self._last = now
-            self._shown.update(self._html(bar_html(name, done, total, note)))
+            self._shown.update(self._html(bar_html(f"{self._stopping}{name}", done, total, note)))
+
+    def stopping(self) -> None:
+        """Say from now on that the user has pressed the stop button."""
+        self._stopping = "stopping: "
+        self.update("the current batch", 0, None, force=True)
 
     def close(self) -> None:
         """Remove the bar from the output."""

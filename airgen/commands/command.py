@@ -36,6 +36,7 @@ from airgen.commands.signature import (
     split_docstring,
 )
 from airgen.errors import UsageError
+from airgen.interruptible import stoppable
 from airgen.json_values import plain
 from airgen.notebook import said_as_one_bar
 from airgen.study import Figures
@@ -67,6 +68,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
             bound.arguments[name] = make(value) if alone else [make(item) for item in value]
         return function(*bound.args, **bound.kwargs)
 
+    @stoppable
     @functools.wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> T:
         loud = not given.get("quiet", False)

@@ -108,7 +108,8 @@ def own_labels(control: Control) -> list[Judgment]:
         return []
     rows = control.store.rows_of(Judgment, control.plan[OWN], control.queries)
     known = control.store.passages_named(control.plan["corpus"], {row.id for row in rows}, "t.key")
-    passages, documents = [], []
+    passages: list[Judgment] = []
+    documents: list[Judgment] = []
     for row in rows:
         (passages if row.id in known else documents).append(row)
     return [*passages, *_labels_of_parts(control, passages, documents)] if documents else passages

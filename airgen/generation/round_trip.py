@@ -28,6 +28,7 @@ import numpy as np
 from airgen.control.kept_scores import KeptScores
 from airgen.control.text_pool import Pool
 from airgen.control.votes import DEPTH, lead
+from airgen.interruptible import stop_if_asked
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.retrievers.component import watch
@@ -120,7 +121,12 @@ class RoundTrip:
             search: Any = BM25()
             if not recall.pools_only:
                 search = Dense(load_embedder(recall.model), cache=self.embeddings)
-                watch(search, lambda done, total: bar.advance(done - bar.done))
+
+                def tell(done: int, total: int) -> None:
+                    stop_if_asked()
+                    bar.advance(done - bar.done)
+
+                watch(search, tell)
             search.index(corpus)
             bar.advance(len(corpus) - bar.done)
         return corpus, search

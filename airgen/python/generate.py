@@ -10,14 +10,15 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 from airgen.compute import computing
 from airgen.dataset.content import FILTER
-from airgen.errors import AirgenError, Stopped, UsageError
+from airgen.errors import AirgenError, UsageError
+from airgen.interruptible import stoppable
 from airgen.notebook import console, said_as_one_bar
 from airgen.paths import RUNS
 from airgen.pipeline.estimate import StageEstimate, known_sum
@@ -43,24 +44,7 @@ _ANSWER_SECONDS = 2.0  # seconds per LLM call, if the model was not probed
 _TIMED_PAIRS = 16  # pairs that a local model scores to measure its speed
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _stoppable(work: Callable[P, T]) -> Callable[P, T]:
-    """Make a function raise Stopped on Ctrl-C or when a notebook's stop button is pressed."""
-
-    @functools.wraps(work)
-    def call(*values: P.args, **named: P.kwargs) -> T:
-        try:
-            return work(*values, **named)
-        except KeyboardInterrupt:
-            raise Stopped("stopped by the user: make the same call again to continue") from None
-
-    return call
-
-
-@_stoppable
+@stoppable
 def generate(
     corpus: Any,
     n: int = 50,
@@ -122,7 +106,7 @@ def generate(
     return _run(recipe, systems is not None, retry_failed=retry_failed, compute=compute, quiet=quiet)
 
 
-@_stoppable
+@stoppable
 def label(
     corpus: Any,
     queries: Any,

@@ -279,6 +279,8 @@ class OwnReranker(Own):
             passages = [passage for _, passage in group]
             output = foreign(partial(self.own, query, passages), where, ModelError)
             parts.append(self._checked(output, len(passages), where))
+            if self.progress:
+                self.progress(sum(map(len, parts)), len(pairs))
         return np.concatenate(parts)
 
     def _checked(self, output: Any, count: int, where: str) -> NDArray[np.float32]:

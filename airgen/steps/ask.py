@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.errors import SettingsError, Stopped
+from airgen.interruptible import STOPPED, ask_to_stop
 from airgen.keys import content_key
 from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
@@ -28,6 +29,7 @@ from airgen.llms.engine import Engine
 from airgen.llms.health import Health
 from airgen.llms.money import Budget, unknown_price
 from airgen.llms.probe import read_profiles
+from airgen.notebook import current_bar
 from airgen.prompts import Prompt
 from airgen.records import Answer, Reservation
 from airgen.settings import LlmSettings, Pipeline
@@ -470,11 +472,15 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
         started.append((asyncio.get_running_loop(), task))
         return await work
 
+    ask_to_stop(False)
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(asyncio.run, main())
         try:
             return future.result()
         except KeyboardInterrupt:
+            ask_to_stop()  # models on this machine, which the cancellation below does not reach
+            if (bar := current_bar()) is not None:
+                bar.stopping()
             for loop, task in started:
                 loop.call_soon_threadsafe(task.cancel)
-            raise Stopped("stopped by the user: make the same call again to continue") from None
+            raise Stopped(STOPPED) from None

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 from airgen.errors import Stopped
+from airgen.interruptible import stop_if_asked
 from airgen.llms.health import Health
 from airgen.retrievers.component import Component
 from airgen.steps.ask import ask_each
@@ -77,6 +78,12 @@ def saw_step(health: Health, parent: Parent, step: Step) -> None:
         health.record(step.name)
 
 
+def _unless_stopped(tell: Callable[..., None], *counts: int) -> None:
+    """Report progress within a batch. Raises Stopped if the user has stopped the job."""
+    stop_if_asked()
+    tell(*counts)
+
+
 def run_whole(step: Step, whole: W) -> W:
     """Do the pending work of one step that needs the whole corpus.
 
@@ -99,8 +106,8 @@ def run_whole(step: Step, whole: W) -> W:
             whole,
             fingerprint=fingerprint,
             pending=pending,
-            encoding=partial(bar.encoding, note),
-            partly=partial(bar.partly, note),
+            encoding=partial(_unless_stopped, partial(bar.encoding, note)),
+            partly=partial(_unless_stopped, partial(bar.partly, note)),
         )
         try:
             for batch in step.batches(working, model) if pending else ():

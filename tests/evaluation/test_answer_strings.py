@@ -135,7 +135,7 @@ def test_evaluate_reports_it(folder: Path, tmp_path: Path) -> None:
     row = {"query-id": "q2", "corpus-id": "d3", "answer": "Their honey.", "quote": "they have stored"}
     (folder / "answers" / "test.jsonl").write_text(json.dumps({**row, "start": 0, "end": 1}) + "\n")
     again, _ = evaluate(folder, systems, tmp_path / "out")
-    assert not again.cached and again.answers["Answer@5"][0] == 1.0
+    assert again.cached and again.answers["Answer@5"][0] == 1.0
     short, _ = evaluate(folder, systems, tmp_path / "short", EvaluationOptions(top=5))
     assert list(short.answers) == ["Answer@5"]
 

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ import pytest
 from rows_maker import LEXICAL, PLAIN, corpus, rows
 
 import airgen
-from airgen.errors import AirgenError, LlmError, SettingsError, UsageError
+from airgen.errors import AirgenError, LlmError, SettingsError, Stopped, UsageError
+from airgen.interruptible import ask_to_stop
 from airgen.python.recipe import make_recipe
 
 
@@ -186,6 +190,35 @@ def test_it_runs_under_a_running_loop(here: Path) -> None:
         return airgen.generate(corpus(), n=2, work="runs/loop", **LEXICAL)
 
     assert len(asyncio.run(notebook())) == 2
+
+
+def test_the_stop_button_of_a_notebook_reaches_local_models(here: Path) -> None:
+    """The button interrupts the main thread, while a model reads texts in another one."""
+    read: list[str] = []
+    stopped = threading.Event()
+
+    def slow(query: str, passages: list[str]) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            read.append(query)
+        if len(read) == 2 and not stopped.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            stopped.wait(20)
+        return [float(len(set(query.split()) & set(passage.split()))) for passage in passages]
+
+    voter = airgen.Function(slow, version="1")
+    loop = asyncio.new_event_loop()  # asyncio.run handles the interrupt itself, which a kernel does not
+
+    async def notebook() -> None:
+        airgen.generate(corpus(), n=6, work="runs/loop", **{**LEXICAL, "rerankers": [voter, "bm25"]})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airgen.steps.ask.ask_to_stop", lambda *asked: (ask_to_stop(*asked), asked or stopped.set()))
+        with pytest.raises(Stopped, match="make the same call again to continue"):
+            loop.run_until_complete(notebook())
+    assert len(read) == 2
+    loop.run_until_complete(notebook())
+    loop.close()
+    assert len(read) > 2
 
 
 COLUMNS = {"id": "url", "title": "name", "text": "body"}
