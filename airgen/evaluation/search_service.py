@@ -3,9 +3,10 @@
 Responses are untrusted: anything malformed, such as a score that is not a number, raises an error that names the query.
 """
 
+import difflib
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -17,7 +18,7 @@ from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.document_level import Level, PageLookup
 from airgen.evaluation.result import without_secrets
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits
-from airgen.evaluation.user_search import finite_score
+from airgen.evaluation.user_search import MOST_HITS, finite_score
 from airgen.http import HttpFailure, JsonClient
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import KEY, SPEED
@@ -25,6 +26,8 @@ from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.spec import Part, build
 
 _LONGEST_ID = 4096  # characters
+_REFUSED = frozenset({400, 413, 416, 422})  # statuses of services that are asked for too many hits
+_USUAL_LIMITS = (100, 10)  # of hits; fewer than the last one say nothing
 _PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
 
 
@@ -79,6 +82,10 @@ class HttpSystem(ServiceAccess):
 
     @model_validator(mode="after")
     def _one_way_to_ask(self) -> Self:
+        for name in _placeholders([self.url, self.body]):
+            near = difflib.get_close_matches(name, _PLACEHOLDERS, 1, 0.7)
+            if near and name not in _PLACEHOLDERS:
+                raise ValueError(f"body or url has the unknown placeholder {name} (did you mean {near[0]}?)")
         used = {name for name in _PLACEHOLDERS if _holds([self.url, self.body], name)}
         fields = self.model_fields_set & {"query_field", "size_field"}
         if self.is_template and fields:
@@ -101,6 +108,7 @@ class SearchService:
     def __init__(self, options: HttpSystem, ids: IdLookup, pages: Callable[[], PageLookup] | None = None) -> None:
         self._options, self._returned = options, ReturnedHits(ids, pages, options.best, options.level)
         self._repeated = "joined_hits" if options.id_pattern else "repeated_hits"
+        self._most: int | None = None  # hits that the service allows, once it has refused more
         self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
 
     @cached_property
@@ -126,6 +134,8 @@ class SearchService:
         counts = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
         returned = {key: hits for (key, _), hits in zip(sent, answers, strict=True) if not isinstance(hits, _NoHits)}
         results, irregular = self._returned.results(queries, returned, k, self._repeated)
+        if self._most is not None and self._most < k * self._options.oversample:
+            counts[MOST_HITS] = self._most
         if self.unknown and self._options.unknown_ids == "error":
             raise DatasetError(f"{self.unknown}: {self.advice}")
         return results, +(counts + irregular)
@@ -153,7 +163,7 @@ class SearchService:
     def _hits(self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> "Hits | _NoHits":
         options, where = self._options, self._where(query_id)
         try:
-            value = self._answer(text, k * options.oversample, wanted)
+            value = self._allowed_answer(text, k * options.oversample, wanted)
         except HttpFailure as failure:
             raise DatasetError(f"{where}: the service {failure}") from None
         try:
@@ -173,6 +183,32 @@ class SearchService:
                 score = _follow(hit, options.score_path, where, "score_path")
             hits.append(([self._matched(id_, where)], finite_score(score, where)))
         return hits
+
+    def _allowed_answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
+        """Return the answer with k hits, or with as many as the service allows, which its refusal may say.
+
+        Raises HttpFailure with the first refusal if fewer hits are refused as well.
+        """
+        first: HttpFailure | None = None
+        asked = min(k, self._most or k)
+        while True:
+            try:
+                answer = self._answer(text, asked, wanted)
+            except HttpFailure as failure:
+                first = first or failure
+                fewer = _fewer(failure, asked) if self._asks_for_k else None
+                if fewer is None:
+                    raise first from None
+                asked = fewer
+            else:
+                if first is not None:
+                    self._most = min(asked, self._most or asked)
+                return answer
+
+    @property
+    def _asks_for_k(self) -> bool:
+        options = self._options
+        return _holds([options.url, options.body], "{k}") if options.is_template else options.size_field is not None
 
     def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
         options = self._options
@@ -208,6 +244,23 @@ class SearchService:
 
 class _NoHits(DatasetError):
     """A response in which `hits_path` does not exist, as from Vespa if there are no hits."""
+
+
+def _placeholders(value: Any) -> Iterator[str]:
+    """Yield whatever looks like a placeholder."""
+    if isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _placeholders(part)
+    elif isinstance(value, str):
+        yield from regex.findall(r"\{[A-Za-z_]{1,20}\}", value)
+
+
+def _fewer(failure: HttpFailure, asked: int) -> int | None:
+    """Return a smaller number of hits to ask for after a refusal: the largest that it names, or a usual limit."""
+    if failure.status not in _REFUSED:
+        return None
+    named = map(int, regex.findall(r"(?<![\d.])\d{1,6}(?![\d.])", str(failure).partition(":")[2]))
+    return max((limit for limit in (*named, *_USUAL_LIMITS) if _USUAL_LIMITS[-1] <= limit < asked), default=None)
 
 
 def _holds(value: Any, placeholder: str) -> bool:

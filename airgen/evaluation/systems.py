@@ -363,7 +363,11 @@ def in_order(systems: Sequence[SystemSettings]) -> list[SystemSettings]:
     problems = []
     if len(by_name) < len(systems):
         names = [system.name for system in systems]
-        problems = [f"the system name {name!r} appears twice" for name in by_name if names.count(name) > 1]
+        problems = [
+            f"the system name {name!r} appears twice: give each its own name"
+            for name in by_name
+            if names.count(name) > 1
+        ]
     for system in systems:
         for name in system.uses:
             if name not in by_name:

@@ -19,6 +19,7 @@ from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result_tables import note_lines
 from airgen.evaluation.run import read_run, run_from_dict
+from airgen.evaluation.search_service import SearchService
 from airgen.evaluation.systems import SystemSettings, load_systems
 
 HITS = {"what do cats eat": ["p2", "p1", "p1", "ghost"], "fish in the sea": ["p4"], "market crash": []}
@@ -303,3 +304,37 @@ def test_one_score_for_all_hits_is_said(dataset, tmp_path):
     systems = load_systems(tmp_path / "systems.yaml")
     (result,) = evaluate(dataset, systems, tmp_path / "out", Options(folder=tmp_path))
     assert "flat: all hits of all queries have the same score" in note_lines([result])
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["Result window is too large, size must be less than or equal to: [7] but was [1000]; limit 20", "too many hits"],
+)
+def test_a_service_is_asked_for_as_many_hits_as_it_allows(words):
+    asked = []
+
+    def answer(request):
+        size = request.json()["k"]
+        asked.append(size)
+        return (200, {"hits": [{"id": "p1", "score": 1.0}]}) if size <= 20 else (400, {"error": words})
+
+    with answering(answer) as url:
+        options = SystemSettings.model_validate({"name": "s", "kind": "http", "url": url, "concurrency": 1}).options
+        search = SearchService(options, IdLookup(["p1"]))
+        results, counts = search.search({"q1": "one", "q2": "two"}, 1000)
+    assert results == {"q1": {"p1": 1.0}, "q2": {"p1": 1.0}}
+    limit = 20 if "limit 20" in words else 10
+    assert counts["hits_at_most_for_a_query"] == limit and asked[-1] == limit and asked.count(1000) == 1
+
+
+def test_a_refusal_that_is_not_about_hits_is_shown_as_it_is():
+    with answering(lambda request: (400, {"error": "no index 7"})) as url:
+        options = SystemSettings.model_validate({"name": "s", "kind": "http", "url": url}).options
+        with pytest.raises(DatasetError, match=r"the service answered 400: .*no index 7"):
+            SearchService(options, IdLookup(["p1"])).search({"q1": "one"}, 1000)
+
+
+def test_a_mistyped_placeholder_is_refused():
+    body = {"query": {"match": {"text": "{qurey}"}}, "size": "{k}"}
+    with pytest.raises(ValueError, match=r"unknown placeholder \{qurey\} \(did you mean \{query\}\?\)"):
+        SystemSettings.model_validate({"name": "s", "kind": "http", "url": "http://127.0.0.1:9/", "body": body})
