@@ -15,7 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from airgen.commands.audit import audit_examples, audit_holes, audit_relevance, audit_sample, audit_score, audit_systems
-from airgen.commands.check import Check, check, check_prompts
+from airgen.commands.check import check, check_prompts
 from airgen.commands.evaluate import evaluate, evaluate_compare, evaluate_measures, evaluate_tune
 from airgen.commands.export import export, export_labels, export_layout
 from airgen.commands.fetch import fetch
@@ -63,9 +63,10 @@ from airgen.commands.train import (
 )
 
 if TYPE_CHECKING:
+    from airgen.pipeline.check_job import Check
     from airgen.python.benchmark import Benchmark, load
     from airgen.python.corpus import Corpus
-    from airgen.python.generate import EstimatedCosts, estimate, generate, label
+    from airgen.python.generate import estimate, generate, label
     from airgen.python.recipe import JobRecipe
     from airgen.python.results import Results
     from airgen.retrievers.combine import Fused, RerankedRetriever
@@ -77,9 +78,9 @@ if TYPE_CHECKING:
 VALUES = {
     "BM25": "airgen.retrievers.lexical.bm25",
     "Benchmark": "airgen.python.benchmark",
+    "Check": "airgen.pipeline.check_job",
     "Corpus": "airgen.python.corpus",
     "Dense": "airgen.retrievers.dense.retriever",
-    "EstimatedCosts": "airgen.python.generate",
     "Function": "airgen.user_functions",
     "Fused": "airgen.retrievers.combine",
     "JobRecipe": "airgen.python.recipe",
@@ -99,7 +100,6 @@ __all__ = [
     "Check",
     "Corpus",
     "Dense",
-    "EstimatedCosts",
     "Function",
     "Fused",
     "JobRecipe",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,11 +104,11 @@ def label(
     say(f"{path}: pipeline written")
     job = read_job(path, path_or_none(runs))
     if check:
-        from airgen.commands.check import check_job
+        from airgen.commands.check import outcome_of
+        from airgen.pipeline.check_job import check_job
         from airgen.pipeline.run_result import RunResult
 
-        checked = check_job(job, budget=budget, measure=True)
-        return Outcome(RunResult(job.directory), checked.text, json=checked.value, code=checked.code)
+        return replace(outcome_of(check_job(job, budget=budget)), value=RunResult(job.directory))
     with logging_events(log == "json") as events:
         return run_and_report(
             job,

@@ -122,10 +122,11 @@ def study_agree(
 
 def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     """Report the cost of the job and what each system needs; exit with code 1 if anything is missing."""
-    from airgen.commands.check import check_job
+    from airgen.commands.check import outcome_of
     from airgen.evaluation.systems import system_needs
+    from airgen.pipeline.check_job import check_job
 
-    checked, needed = check_job(job), system_needs(systems)
+    checked, needed = outcome_of(check_job(job)), system_needs(systems)
     rows = [(system.name, system.kind, ", ".join(system.models), ", ".join(system.packages)) for system in needed]
     missing = [Plain(f"  ! {line}") for system in needed for line in system.missing]
     systems_table = Table(rows, columns("system", "kind", "models", "packages", left=(1, 2, 3)))

@@ -34,6 +34,7 @@ from airgen.text.escaping import dollars
 
 PASSAGES = 50  # prompts rendered to determine their mean length
 PAIRS = 8.0  # judgments a query beyond its own document: what a majority of three ranks within 10 or 20
+ANSWER_SECONDS = 2.0  # seconds per LLM call, if the model was not probed
 FEW = 10  # with fewer passages, every system finds the right one
 
 # Shares of the samples whose query passes its checks, and whose document is judged to answer it, by family of prompts.
@@ -68,12 +69,15 @@ class Estimate:
     labelled.
 
     `problems` are the reasons why the job cannot finish with its settings: too few documents or too small a budget.
+    `head` names the job and its target, and `concurrency` is how many calls are in flight.
     """
 
     stages: list[StageEstimate]
     samples: int
     warnings: list[str]
     problems: list[str] = field(default_factory=list)
+    head: str = ""
+    concurrency: int = 1
 
     @property
     def usd(self) -> float | None:
@@ -84,6 +88,11 @@ class Estimate:
     def seconds(self) -> float | None:
         """The duration of all calls without retrieval and re-ranking, or None if a model was not probed."""
         return known_sum(stage.seconds for stage in self.stages)
+
+    @property
+    def assumed_seconds(self) -> float:
+        """The duration of all calls if each takes `ANSWER_SECONDS`."""
+        return sum(stage.calls for stage in self.stages) * ANSWER_SECONDS / max(1, self.concurrency)
 
 
 @dataclass(frozen=True)
@@ -171,7 +180,9 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             profile = replace(profile, thinking=0.0)  # the observed answers include reasoning
         stages.append(work.priced(mean, profile))
     warnings += unpriced_models(stages)
-    estimated = Estimate(stages, samples if own is None else len(own), warnings)
+    samples = samples if own is None else len(own)
+    head, concurrency = estimate_head(pipeline, samples), pipeline.llm.concurrency
+    estimated = Estimate(stages, samples, warnings, head=head, concurrency=concurrency)
     if few is not None:
         estimated.problems.append(
             f"target: {pipeline.target:,} queries are requested, but the corpus has only {few:,} passages: add "
@@ -307,7 +318,7 @@ def suppress_while_running(job: Job) -> Iterator[None]:
 class Standing:
     """The progress of a started job: accepted queries, their cost, and the approximate remaining cost.
 
-    `left_usd` is None if a price is unknown.
+    `left_usd` is None if a price is unknown. `target` is None for the user's own queries.
     """
 
     accepted: int
@@ -315,6 +326,15 @@ class Standing:
     paid_usd: float
     left_calls: int
     left_usd: float | None
+    target: int | None = None
+
+    @property
+    def line(self) -> str:
+        """The cost so far and the remaining cost."""
+        queries = f"{self.accepted:,}{f' of {self.target:,}' if self.target is not None else ''} queries"
+        left = "an unknown price" if self.left_usd is None else dollars(self.left_usd)
+        paid = f"{dollars(self.paid_usd)} for {queries} ({self.calls:,} calls)"
+        return f"paid so far: {paid}; left: about {left} ({self.left_calls:,} calls)"
 
 
 def standing(job: Job, estimated: Estimate) -> Standing | None:
@@ -346,16 +366,8 @@ def standing(job: Job, estimated: Estimate) -> Standing | None:
         paid_usd=paid,
         left_calls=sum(left),
         left_usd=known_sum(prices),
+        target=job.pipeline.target if job.pipeline.queries is None else None,
     )
-
-
-def standing_line(job: Job, where: Standing) -> str:
-    """Describe the cost so far and the remaining cost."""
-    target = job.pipeline.target if job.pipeline.queries is None else None
-    queries = f"{where.accepted:,} of {target:,} queries" if target is not None else f"{where.accepted:,} queries"
-    left = "an unknown price" if where.left_usd is None else dollars(where.left_usd)
-    paid = f"{dollars(where.paid_usd)} for {queries} ({where.calls:,} calls)"
-    return f"paid so far: {paid}; left: about {left} ({where.left_calls:,} calls)"
 
 
 def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
@@ -365,12 +377,11 @@ def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
     return calls, read, wrote
 
 
-def estimate_head(job: Job, estimated: Estimate) -> str:
+def estimate_head(pipeline: Pipeline, samples: int) -> str:
     """Return the job's name and its target."""
-    if job.pipeline.queries is not None:
-        count = f"{estimated.samples:,} queries of your own"
-        return f"{job.pipeline.name}: {count}; pairs with your own labels are not judged again"
-    return f"{job.pipeline.name}: {job.pipeline.target:,} queries from about {estimated.samples:,} documents"
+    if pipeline.queries is not None:
+        return f"{pipeline.name}: {samples:,} queries of your own; pairs with your own labels are not judged again"
+    return f"{pipeline.name}: {pipeline.target:,} queries from about {samples:,} documents"
 
 
 def estimate_table(estimated: Estimate) -> Table:

@@ -8,7 +8,7 @@ Calls to LLMs are not included: `airgen.pipeline.estimate` counts them, and `air
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ from airgen.control.votes import DEPTH, DRAFT_DEPTH
 from airgen.corpus import prepare
 from airgen.errors import AirgenError
 from airgen.guard import guarded
+from airgen.pipeline.estimate import ANSWER_SECONDS, Estimate
 from airgen.pipeline.job import Job
 from airgen.records import Passage
 from airgen.retrievers import Component
@@ -95,7 +96,11 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
             continue  # its encodings are cached
         encoded |= {_model(spec)} if reads_once else set()
         done += work(RERANKERS, spec, min(count, pairs) if reads_once else pairs)
-    for system in job.systems:
+    try:
+        systems = job.systems
+    except AirgenError:
+        systems = ()  # `preflight` reports what is wrong
+    for system in systems:
         options = system.options
         held = (getattr(options, name) for name, _ in part_fields(type(options)))
         for spec in (value for value in held if isinstance(value, Spec)):
@@ -155,15 +160,15 @@ def load_of_machine() -> float:
     return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
 
 
-def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork], load: float = 0.0) -> str:
+def price_and_time(estimated: Estimate, work: Sequence[LocalWork], load: float = 0.0) -> str:
     """Return one line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
 
     Args:
-        usd: The cost of all calls, or None if a price is unknown.
-        calls: The duration of all LLM calls in seconds, or None if no LLM was probed.
+        estimated: The cost of all calls, and their duration if the LLM was probed.
         work: The input of the local models.
         load: The load per core during the measurement.
     """
+    usd, calls = estimated.usd, estimated.seconds
     money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
     kinds = {row.what: 0.0 for row in work}
     for row in work:
@@ -177,7 +182,8 @@ def price_and_time(usd: float | None, calls: float | None, work: list[LocalWork]
         if load > BUSY:
             line += f", which is busy now ({load:.0f} processes per core)"
     if calls is None:
-        line += ", plus the LLM's own time (measure it with --probe)"
+        line += f", plus the LLM's own time: {_minutes(estimated.assumed_seconds)} if a call takes "
+        line += f"{ANSWER_SECONDS:.0f} s (measure it with --probe)"
     if missing := list(dict.fromkeys(row.model for row in work if row.seconds is None)):
         line += f"; not measured, because it is not on this machine: {', '.join(missing)}"
     return line

@@ -9,39 +9,28 @@ import functools
 import json
 import os
 import tempfile
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from airgen.compute import computing
 from airgen.dataset.content import FILTER
-from airgen.errors import AirgenError, UsageError
+from airgen.errors import UsageError
 from airgen.interruptible import stoppable
 from airgen.notebook import console, said_as_one_bar
 from airgen.paths import RUNS
-from airgen.pipeline.estimate import StageEstimate, known_sum
-from airgen.pipeline.estimate import estimate as estimate_job
-from airgen.pipeline.job import Job
-from airgen.pipeline.preflight import advice, downloads, preflight
+from airgen.pipeline.check_job import Check, check_job
 from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.user_query_files import Line, OwnLines, read_queries
 from airgen.python.benchmark import Benchmark
 from airgen.python.corpus import Corpus, corpus_of
 from airgen.python.recipe import JobRecipe, make_recipe
-from airgen.settings import Pipeline, QueriesSettings
-from airgen.settings.compute import compute_settings
-from airgen.study import Study, Table, columns
+from airgen.settings import QueriesSettings
 from airgen.tables.labels import KNOWN_OF_PAIRS, rated_pairs
 from airgen.tables.objects import plain_value
 from airgen.tables.values import pairs_in
-from airgen.text.escaping import dollars, md
 
 Relevance = Literal["answer", "subject"]
-
-_ANSWER_SECONDS = 2.0  # seconds per LLM call, if the model was not probed
-_TIMED_PAIRS = 16  # pairs that a local model scores to measure its speed
 
 
 @stoppable
@@ -276,81 +265,6 @@ def _label_rows(labels: Any, queries: Collection[str], corpus: Corpus) -> str:
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
-@dataclass(frozen=True)
-class EstimatedCosts:
-    """The estimated cost of a job.
-
-    Attributes:
-        name: Name of the job.
-        stages: Calls, tokens and cost of each stage.
-        usd: Total cost in US dollars. None if a price is unknown.
-        minutes: Total time of LLM calls and of the models on this machine.
-        local: For each model on this machine: its name, the number of passages or pairs it reads, and the minutes.
-        problems: What must be solved before the job can run.
-        advice: Warnings and recommendations.
-        probed: Whether the time of a call was measured. Otherwise it is assumed to be 2 seconds.
-    """
-
-    name: str
-    stages: Sequence[StageEstimate]
-    usd: float | None
-    minutes: float | None
-    local: Sequence[tuple[str, int, float]] = ()
-    problems: Sequence[str] = ()
-    advice: Sequence[str] = field(default_factory=list)
-    probed: bool = False
-
-    @property
-    def calls(self) -> int:
-        """Number of LLM calls."""
-        return sum(stage.calls for stage in self.stages)
-
-    @property
-    def tokens(self) -> int:
-        """Number of input and output tokens."""
-        return sum(stage.prompt_tokens + stage.completion_tokens for stage in self.stages)
-
-    def study(self) -> Study:
-        """Return a summary of the stages, the work on this machine, and what is missing."""
-        rows: list[Sequence[Any]] = [
-            (stage.stage, stage.model, stage.calls, stage.prompt_tokens + stage.completion_tokens, stage.usd)
-            for stage in self.stages
-        ]
-        rows.append(("in all", "", self.calls, self.tokens, self.usd))
-        table = Table(rows, columns("stage", "model", "calls", "tokens", "USD", form=",", left=(1,)))
-        table = replace(table, columns=[*table.columns[:4], replace(table.columns[4], form=".4f", missing="unknown")])
-        local = Table(self.local, columns("on this machine", "items", "minutes", form=",.1f"))
-        return Study(
-            f"Estimate of {self.name}",
-            [table, local, md(self._words), *(f"- {md(line)}" for line in (*self.advice, *self.problems))],
-        )
-
-    @property
-    def _words(self) -> str:
-        money = "unknown cost" if self.usd is None else dollars(self.usd)
-        how = "" if self.probed else f", if a call takes {_ANSWER_SECONDS:.0f} s"
-        took = "" if self.minutes is None else f", about {max(1, round(self.minutes)):,} minutes{how}"
-        return f"{self.calls:,} calls, {self.tokens:,} tokens, {money}{took}"
-
-    def to_pandas(self) -> Any:
-        """Return a data frame with a row per stage."""
-        return self.study().to_pandas()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the summary as .md, .html, .csv or .json; return the path."""
-        return self.study().save(path)
-
-    def __repr__(self) -> str:
-        lines = [f"{self.name}: {self._words}"]
-        lines += [
-            f"  {name}: {items:,} in {minutes:.1f} minutes on this machine" for name, items, minutes in self.local
-        ]
-        return "\n".join([*lines, *(f"  ! {line}" for line in (*self.advice, *self.problems))])
-
-    def _repr_html_(self) -> str:
-        return self.study()._repr_html_()
-
-
 def estimate(
     corpus: Any,
     n: int = 50,
@@ -364,7 +278,7 @@ def estimate(
     systems: Any = None,
     measure: bool = True,
     **settings: Any,
-) -> EstimatedCosts:
+) -> Check:
     """Estimate the calls, tokens, cost and time of `generate` with the same arguments. Makes no LLM calls.
 
     Args:
@@ -387,9 +301,8 @@ def estimate(
         UsageError: An argument is not valid.
         CorpusError: The corpus cannot be read.
     """
-    source = corpus_of(corpus, settings.get("task", "qa"))
     recipe = make_recipe(
-        source,
+        corpus,
         n=n,
         llm=llm,
         relevance=relevance,
@@ -402,69 +315,4 @@ def estimate(
     )
     with tempfile.TemporaryDirectory() as folder:
         job = replace(recipe, work=Path(folder) / recipe.work.name).job(recipe.work.parent)
-        problems = preflight(job, budget_usd=budget)
-        try:
-            estimated = estimate_job(job, budget_usd=budget)
-        except AirgenError as error:
-            return EstimatedCosts(
-                name=job.pipeline.name,
-                stages=[],
-                usd=None,
-                minutes=None,
-                local=(),
-                problems=[*problems, *str(error).splitlines()],
-            )
-        local = _local(job, source) if measure and not problems else []
-        more = [*estimated.warnings, *advice(job), *downloads(job, problems)]
-    seconds = estimated.seconds
-    probed = seconds is not None
-    if seconds is None:
-        seconds = (
-            sum(stage.calls for stage in estimated.stages) * _ANSWER_SECONDS / max(1, job.pipeline.llm.concurrency)
-        )
-    minutes = known_sum([seconds / 60, *(minutes for _, _, minutes in local)])
-    every = list(dict.fromkeys([*problems, *estimated.problems]))
-    return EstimatedCosts(
-        name=job.pipeline.name,
-        stages=estimated.stages,
-        usd=estimated.usd,
-        minutes=minutes,
-        local=local,
-        problems=every,
-        advice=list(dict.fromkeys(more)),
-        probed=probed,
-    )
-
-
-def _local(job: Job, corpus: Corpus) -> list[tuple[str, int, float]]:
-    """Time the models that retrieve and vote on a few texts, and return (model, passages or pairs, minutes) for
-    each."""
-    from airgen.retrievers import Corpus as Passages
-    from airgen.retrievers import load_embedder, load_reranker, show_corpus
-
-    pipeline: Pipeline = job.pipeline
-    passages = corpus.passages[: 4 * _TIMED_PAIRS]
-    texts = [passage["text"] for passage in passages]
-    works: list[tuple[str, int, float]] = []
-    queries = min(pipeline.target, 1_000_000)
-    with computing(compute_settings("local")):
-        if not pipeline.control.recall.pools_only:
-            embedder = load_embedder(pipeline.control.recall.model)
-            embedder.encode(texts[:1], "passage")  # the model is loaded
-            took = _seconds(lambda: embedder.encode(texts, "passage")) / max(1, len(texts))
-            works.append((f"recall, {embedder.name}", len(corpus), took * len(corpus) / 60))
-        depth = min(pipeline.control.recall.top_k * max(1, len(pipeline.control.pools)), len(corpus))
-        for spec in pipeline.control.rerankers:
-            reranker = load_reranker(spec)
-            show_corpus(reranker, Passages([passage["id"] for passage in passages], texts, language=pipeline.language))
-            pairs = [("what is said about this subject?", text) for text in texts[:_TIMED_PAIRS]]
-            reranker.score(pairs[:1])
-            took = _seconds(lambda reranker=reranker, pairs=pairs: reranker.score(pairs)) / max(1, len(pairs))
-            works.append((f"votes, {reranker.name}", queries * depth, took * queries * depth / 60))
-    return works
-
-
-def _seconds(work: Any) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+        return check_job(job, budget=budget, measure=measure)

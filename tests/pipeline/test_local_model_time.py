@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from airgen.pipeline import Job, local_model_time
+from airgen.pipeline.estimate import Estimate, StageEstimate
 from airgen.pipeline.local_model_time import ENCODING, RERANKERS, SYSTEMS, LocalWork, local_work, price_and_time
 
 CROSS, BI, OTHER = "ms-marco-minilm-l12-int8", "bge-small-en-int8", "all-minilm-l6-v2-int8"
@@ -50,18 +51,26 @@ def test_what_each_model_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     }
 
 
+def costs(usd: float | None, seconds: float | None) -> Estimate:
+    stage = StageEstimate("query", "m", 60, 1000, 100, usd, seconds)
+    return Estimate([stage], 1, [], concurrency=2)
+
+
 def test_the_line() -> None:
     work = [LocalWork(RERANKERS, CROSS, 4000, 2280.0), LocalWork(ENCODING, BI, 400, 60.0)]
     assert (
-        price_and_time(0.15, 60.0, work) == "about $0.15 and 40 minutes, of which 38 for the re-rankers on this machine"
+        price_and_time(costs(0.15, 60.0), work)
+        == "about $0.15 and 40 minutes, of which 38 for the re-rankers on this machine"
     )
     slow = [LocalWork(RERANKERS, CROSS, 4000, 18_000.0), LocalWork(ENCODING, BI, 400, 60.0)]
-    assert price_and_time(0.15, 3540.0, slow, load=12.4) == (
+    assert price_and_time(costs(0.15, 3540.0), slow, load=12.4) == (
         "about $0.15 and 6.0 hours, of which 5.0 for the re-rankers on this machine, which is busy now (12 processes "
         "per core)"
     )
-    assert price_and_time(0.15, 60.0, work, load=1.5) == price_and_time(0.15, 60.0, work)
-    assert price_and_time(None, None, []).startswith("about an unknown price, plus the LLM's own time")
+    assert price_and_time(costs(0.15, 60.0), work, load=1.5) == price_and_time(costs(0.15, 60.0), work)
+    assert price_and_time(costs(None, None), []) == (
+        "about an unknown price, plus the LLM's own time: 1 minute if a call takes 2 s (measure it with --probe)"
+    )
     away = [LocalWork(RERANKERS, "BAAI/bge-reranker-large", 4000, None)]
-    line = price_and_time(0.0, 30.0, away)
+    line = price_and_time(costs(0.0, 30.0), away)
     assert line.startswith("about no money and less than a minute") and line.endswith("BAAI/bge-reranker-large")

