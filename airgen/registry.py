@@ -110,11 +110,11 @@ REGISTRY: dict[str, dict[str, str]] = {
         "typesense": "airgen.retrievers.search_engines:Typesense",
     },
     "judge": {
-        "levels": "airgen.control.judge:Levels",
-        "paper": "airgen.control.judge:Paper",
-        "python": "airgen.control.judge:OwnJudge",
-        "rubric": "airgen.control.judge:Rubric",
-        "yes-no": "airgen.control.judge:YesNo",
+        "levels": "airgen.steps.judge:Levels",
+        "paper": "airgen.steps.judge:Paper",
+        "python": "airgen.steps.judge:OwnJudge",
+        "rubric": "airgen.steps.judge:Rubric",
+        "yes-no": "airgen.steps.judge:YesNo",
     },
     "dump": {
         "common-crawl": "airgen.training.mining.dumps.web:CommonCrawlDump",

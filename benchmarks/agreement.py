@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from airgen.control.votes import SOURCE_LABEL
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
+from airgen.steps.votes import SOURCE_LABEL
 from airgen.studies.agree.rankings import Side
 from airgen.studies.rank_correlation import average_ranks, spearman
 from airgen.text.escaping import markdown_table, md

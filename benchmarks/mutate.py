@@ -50,7 +50,7 @@ MODULES: dict[str, list[str]] = {
     "airgen/llms/call_queue.py": [f"tests/llms/test_{name}.py" for name in ("call_queue", "engine", "rate_limits")],
     "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_money.py"],
     "airgen/control/table2.py": ["tests/control/test_table2.py"],
-    "airgen/control/votes.py": ["tests/control/test_votes.py"],
+    "airgen/steps/votes.py": ["tests/control/test_votes.py"],
     "airgen/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
     "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
     "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py"],
@@ -62,7 +62,7 @@ MODULES: dict[str, list[str]] = {
 # (module, line's text, change) -> why no test can distinguish it from the original.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     (
-        "airgen/control/votes.py",
+        "airgen/steps/votes.py",
         "return (min(own) - max(others)) / ((max(scores) - min(scores)) or 1.0)",
         "1.0 to 2.0",
     ): "of equal scores the difference is 0",

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from airgen.control.votes import first, shares
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.run import Run, read_run
@@ -34,6 +33,7 @@ from airgen.records import Prelabel, flat_text
 from airgen.retrievers import Corpus, load_embedder, load_reranker
 from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import find_yaml
+from airgen.steps.votes import first, shares
 from airgen.studies.agree.study import agree_job
 from airgen.studies.judge.simulate import as_labels, relevant_passages, system_means
 

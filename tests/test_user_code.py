@@ -229,7 +229,7 @@ def test_encodings_belong_to_the_code_of_their_model(tmp_path: Path, monkeypatch
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
 JUDGE = """
-from airgen.control.judge import Verdict
+from airgen.steps.judge import Verdict
 
 
 class Mine:

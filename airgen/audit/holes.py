@@ -40,7 +40,6 @@ from airgen.audit.sample import (
     write_sample,
     yes_or_no,
 )
-from airgen.control.judge import judge_pair
 from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.query_set import QuerySet
 from airgen.control.table2 import pairs_to_judge
@@ -68,6 +67,7 @@ from airgen.publishing.withhold import pair_of
 from airgen.records import Recall, prompt_text
 from airgen.settings import ControlSettings, load_pipeline
 from airgen.steps.ask import ask_about
+from airgen.steps.judge import judge_pair
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import STATUS, Display
 from airgen.steps.step import Problem, Tools

@@ -34,8 +34,6 @@ from airgen.audit.sample import (
     write_sample,
     yes_or_no,
 )
-from airgen.control.judge import judge_kind
-from airgen.control.text_pool import Pool
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.derive import version_after, with_peoples_labels
@@ -51,7 +49,9 @@ from airgen.pipeline.job import Job
 from airgen.publishing.withhold import pair_of
 from airgen.records import Decision
 from airgen.settings import Pipeline
+from airgen.steps.judge import judge_kind
 from airgen.steps.progress import STATUS
+from airgen.steps.text_pool import Pool
 from airgen.store import Store
 from airgen.study import Shown
 

@@ -23,10 +23,7 @@ from airgen.audit.sample import (
     write_sample,
     yes_or_no,
 )
-from airgen.control.judge import judge_kind
 from airgen.control.judgment import current
-from airgen.control.text_pool import Pool
-from airgen.control.votes import WAY, first, relevant, voted
 from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
 from airgen.json_values import write_json
@@ -36,7 +33,10 @@ from airgen.pipeline.job import Job
 from airgen.records import Judgment, Prelabel
 from airgen.settings import RELEVANCE, JudgeSettings, Pipeline
 from airgen.settings.base import parse_yaml
+from airgen.steps.judge import judge_kind
 from airgen.steps.lineage import Lineage
+from airgen.steps.text_pool import Pool
+from airgen.steps.votes import WAY, first, relevant, voted
 from airgen.store import Store
 from airgen.study import Shown, Table, columns
 

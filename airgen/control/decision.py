@@ -7,12 +7,12 @@ from airgen.control.judgment import OWN, current, own_labels, pairs_of
 from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
 from airgen.control.table2 import decide
-from airgen.control.votes import FEW, NOT_FOUND, PEOPLES, WAY, first, least_share, relevant, voted
 from airgen.keys import row_key
 from airgen.records import Decision, HardNegative, Judgment
 from airgen.sequences import batched
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import RowBatch, Step
+from airgen.steps.votes import FEW, NOT_FOUND, PEOPLES, WAY, first, least_share, relevant, voted
 
 QUERIES = 500  # queries whose decisions are written at once
 

@@ -3,19 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
 
-from airgen.control.judge import judge_kind, judge_name, judge_pair, judge_parts, scripted_judge
 from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
 from airgen.control.table2 import BROUGHT, Pair, median_ranks, pairs_to_judge, ranked
-from airgen.control.votes import round_trip_parts
 from airgen.evaluation.document_level import PageLookup
 from airgen.keys import row_key
-from airgen.prompts import PromptSet
 from airgen.records import HardNegative, Judgment, Query, Row, Skip
-from airgen.settings import Pipeline
 from airgen.steps.ask import health_of
+from airgen.steps.judge import judge_kind, judge_name, judge_pair, judgment_parts, scripted_judge
 from airgen.steps.lineage import R
 from airgen.steps.loops import saw_step, walk_each
 from airgen.steps.step import Problem, Step, Tools
@@ -77,12 +73,7 @@ async def _work(parent: PairToJudge, tools: Tools) -> list[Row] | Problem:
     return [row]
 
 
-def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
-    return {"judge": judge_parts(pipeline, prompts), "votes": votes}
-
-
-JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=_parts, scripted=scripted_judge)
+JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=judgment_parts, scripted=scripted_judge)
 """The judgment of a pair. A query's own document is judged by the same step, before the hard negatives."""
 
 

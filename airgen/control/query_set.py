@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from airgen.control.kept_scores import KeptScores
-from airgen.control.text_pool import Pool
 from airgen.evaluation.systems import SystemSettings
 from airgen.records import flat_text, prompt_text
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings import ControlSettings
 from airgen.steps.accepted import Accepted
+from airgen.steps.kept_scores import KeptScores
 from airgen.steps.progress import Display
 from airgen.steps.step import Tools, Whole
+from airgen.steps.text_pool import Pool
 from airgen.store import Store
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from airgen.control.votes import NOT_FIRST
 from airgen.errors import CorpusError
 from airgen.generation.flow import Flow
 from airgen.generation.sample import draw_samples, with_second_passages
@@ -27,6 +26,7 @@ from airgen.steps.load_lineages import load_lineages, with_rows
 from airgen.steps.loops import saw_step, walk_each
 from airgen.steps.progress import Display
 from airgen.steps.step import Plan, Tools
+from airgen.steps.votes import NOT_FIRST
 from airgen.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
 

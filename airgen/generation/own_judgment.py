@@ -9,16 +9,13 @@ A query that shares more words with its document than the pipeline allows is not
 judged with both of its passages together, and dropped if one of them alone answers it.
 """
 
-from dataclasses import replace
-
-from airgen.control.judge import Verdict, judge_name, judge_pair
-from airgen.control.judgment import JUDGMENT
-from airgen.control.votes import DEPTH, NOT_FIRST
 from airgen.generation.query_checks import too_near
 from airgen.keys import row_key
 from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
+from airgen.steps.judge import Verdict, judge_name, judge_pair, judgment_parts, scripted_judge
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Problem, Tools
+from airgen.steps.step import Problem, Step, Tools
+from airgen.steps.votes import DEPTH, NOT_FIRST
 
 _FULL = 3  # the level of a passage that answers on its own
 
@@ -68,10 +65,14 @@ def _rows(lineage: Lineage, tools: Tools, verdict: Verdict) -> list[Row]:
     ]
 
 
-STAGE = replace(
-    JUDGMENT,
-    reads=(Rewrite, Query),
+STAGE = Step(
+    "judgment",
+    (Rewrite, Query),
+    Judgment,
+    2,
     work=_work,
+    parts=judgment_parts,
+    scripted=scripted_judge,
     belongs=lambda row, lineage: row.id in [passage.id for passage in lineage.sources],
     label="judgment of the own document",
 )

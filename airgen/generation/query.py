@@ -8,7 +8,6 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from airgen.control.votes import DEPTH, DRAFT_DEPTH, round_trip_parts
 from airgen.generation import one_call
 from airgen.generation.attributes import INFORMATION_TEXT, LENGTH_TEXT, TYPE_TEXT, query_attributes
 from airgen.generation.drafts import best_of, draw_drafts, one_line
@@ -24,6 +23,7 @@ from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, skip, stage_prompt
+from airgen.steps.votes import DEPTH, DRAFT_DEPTH, round_trip_parts
 
 TWO_PASSAGES = "query_two_passages"
 

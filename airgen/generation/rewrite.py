@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from airgen.control.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.exact_arithmetic import inner_products
 from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw
 from airgen.generation.query_checks import nearer, query_problem
@@ -21,6 +20,7 @@ from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, stage_prompt
+from airgen.steps.votes import DEPTH, NOT_FIRST, round_trip_parts
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:

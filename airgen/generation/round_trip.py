@@ -25,9 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from airgen.control.kept_scores import KeptScores
-from airgen.control.text_pool import Pool
-from airgen.control.votes import DEPTH, lead
 from airgen.interruptible import stop_if_asked
 from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
@@ -39,9 +36,12 @@ from airgen.retrievers.protocols import Retriever, show_corpus
 from airgen.retrievers.rerank import DenseReranker
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted
+from airgen.steps.kept_scores import KeptScores
 from airgen.steps.lineage import Lineage
 from airgen.steps.progress import Display
 from airgen.steps.step import Plan
+from airgen.steps.text_pool import Pool
+from airgen.steps.votes import DEPTH, lead
 from airgen.store import Store
 
 

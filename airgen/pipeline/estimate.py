@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 
-from airgen.control.judge import judge_kind
 from airgen.corpus import prepare
 from airgen.errors import CorpusError, StoreError
 from airgen.llms.base import backend_class
@@ -27,6 +26,7 @@ from airgen.publishing.public import same_ids
 from airgen.records import Passage, Query, Rewrite, table_of
 from airgen.settings import LlmSettings, Pipeline
 from airgen.steps.ask import money
+from airgen.steps.judge import judge_kind
 from airgen.steps.progress import STATUS, number, read_status
 from airgen.steps.step import Expected, stage_prompt
 from airgen.study import Column, Table, columns

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.control.decision import DECISIONS
-from airgen.control.judge import judge_kind
 from airgen.control.mined_negative import mined_by_query
-from airgen.control.votes import FEW, SOURCE_LABEL, least_share, source_label
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.cleaning.mask_personal_data import is_unmasked, what_remains
 from airgen.corpus.readers.metadata import metadata_of
@@ -58,9 +56,11 @@ from airgen.retrievers.model_setup import kept_setups
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.spec import Spec
 from airgen.steps.accepted import Accepted
+from airgen.steps.judge import judge_kind
 from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan, stage_prompt
+from airgen.steps.votes import FEW, SOURCE_LABEL, least_share, source_label
 from airgen.store import Store
 from airgen.text.escaping import one_line, plain_text
 from airgen.text.mistyping import AS_WRITTEN, mistyped

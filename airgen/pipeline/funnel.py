@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from airgen.control.judgment import OWN
-from airgen.control.votes import NOT_FOUND
 from airgen.dataset.card import BROUGHT_LABELS, OWN_QUERIES
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest
@@ -15,6 +14,7 @@ from airgen.records import MASKED, PARTS, Decision, HardNegative, Skip, why_drop
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan
+from airgen.steps.votes import NOT_FOUND
 from airgen.store import Store
 from airgen.study import Column, Table
 from airgen.yaml_text import read_yaml

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.control.judge_examples import with_examples
 from airgen.control.judgment import JUDGMENT, OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
@@ -45,6 +44,7 @@ from airgen.settings import Pipeline, read_pipeline
 from airgen.settings.base import LARGEST_INT, answer_settings, find_yaml
 from airgen.settings.generation import WordingSettings
 from airgen.steps.accepted import Accepted
+from airgen.steps.judge_examples import with_examples
 from airgen.steps.progress import STATUS, read_status
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 from airgen import models
-from airgen.control.votes import DEPTH, DRAFT_DEPTH
 from airgen.corpus import prepare
 from airgen.errors import AirgenError
 from airgen.guard import guarded
@@ -26,6 +25,7 @@ from airgen.retrievers.model_facts import ModelSetup
 from airgen.retrievers.model_setup import setups_of
 from airgen.settings.needs import located
 from airgen.settings.spec import Spec, part_fields
+from airgen.steps.votes import DEPTH, DRAFT_DEPTH
 from airgen.text.escaping import dollars
 
 READ = 8  # passages that each model reads

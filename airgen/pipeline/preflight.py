@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from airgen import models
-from airgen.control.judge import YesNo, judge_kind
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
@@ -37,6 +36,7 @@ from airgen.settings.model_size import size_of
 from airgen.settings.needs import hub_models, needs
 from airgen.settings.spec import Spec, held_specs
 from airgen.steps.ask import make_engine, run_to_end, unpriced
+from airgen.steps.judge import YesNo, judge_kind
 from airgen.steps.progress import Display
 
 FREE_BYTES = 1 << 30  # bytes that a small job writes, with a margin

@@ -21,8 +21,6 @@ from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.query_set import QuerySet
 from airgen.control.recall import RECALL
 from airgen.control.table2 import median_ranks, ranked
-from airgen.control.text_pool import Pool
-from airgen.control.votes import relevant, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.json_values import DAMAGE, read_json, write_json
@@ -36,6 +34,8 @@ from airgen.steps.accepted import Accepted
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import STATUS, Display
 from airgen.steps.step import Plan
+from airgen.steps.text_pool import Pool
+from airgen.steps.votes import relevant, voted
 from airgen.store import Store
 from airgen.text.overlap import Overlap, overlap
 

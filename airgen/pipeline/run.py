@@ -16,7 +16,6 @@ from typing import Any
 from rich.console import Console
 
 from airgen.compute import computing
-from airgen.control.kept_scores import KeptScores
 from airgen.control.quality_control import control_quality
 from airgen.control.query_set import Control
 from airgen.dataset.manifest import load_manifest
@@ -40,6 +39,7 @@ from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.settings.compute import compute_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
+from airgen.steps.kept_scores import KeptScores
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import BEAT_SECONDS, STATUS, Display
 from airgen.steps.step import Tools

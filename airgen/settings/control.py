@@ -95,7 +95,7 @@ class JudgeSettings(OneJudge):
 
     `relevant_from` is the lowest level that counts as relevant; it is 1 by default if `relevance` is subject and the
     judge gives levels. With `kind: votes`, no LLM is asked: a passage is relevant if every re-ranker scores it close to
-    the query's source (`airgen.control.votes`).
+    the query's source (`airgen.steps.votes`).
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level that counts as relevant

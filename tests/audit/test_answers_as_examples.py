@@ -11,13 +11,13 @@ from job_maker import WORDS, Run
 from airgen.audit.answers_as_examples import AnsweredPair, choose
 from airgen.audit.labels import draw_labels
 from airgen.audit.sample import AuditItem
-from airgen.control.judge import judge_parts, scripted_judge
-from airgen.control.judge_examples import read_examples, shown_to
 from airgen.errors import DatasetError, SettingsError
 from airgen.llms.base import Message, Reply, Request
 from airgen.pipeline import Job
 from airgen.prompts import PromptSet
 from airgen.settings import JudgeExample, load_pipeline
+from airgen.steps.judge import judge_parts, scripted_judge
+from airgen.steps.judge_examples import read_examples, shown_to
 
 
 def answered(name: str, level: int, relevant: bool, why: str = "so it is") -> AnsweredPair:

@@ -23,13 +23,13 @@ from airgen.audit.relevance import (
     set_relevance,
 )
 from airgen.audit.sample import AuditItem, AuditSample, load_sample
-from airgen.control.judge import scripted_judge
-from airgen.control.votes import WAY
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.json_values import plain
 from airgen.llms.base import Reply, Request
 from airgen.pipeline import Job
 from airgen.records import Judgment, Prelabel
+from airgen.steps.judge import scripted_judge
+from airgen.steps.votes import WAY
 
 
 def prelabel(scores: list[float]) -> Prelabel:

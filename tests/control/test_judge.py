@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from job_maker import LEXICAL
 from pydantic import ValidationError
 
-from airgen.control.judge import Verdict, judge_name, judge_pair, judge_parts, vote
 from airgen.llms.base import Request
 from airgen.prompts import PromptSet
 from airgen.records import Answer
 from airgen.settings import JudgeSettings, Pipeline, load_pipeline
 from airgen.settings.base import find_yaml
+from airgen.steps.judge import Verdict, judge_name, judge_pair, judge_parts, vote
 from airgen.steps.step import Problem, Tools
 
 JOB = LEXICAL

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 
 from airgen.control import votes
-from airgen.control.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, source_label, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
@@ -20,6 +19,7 @@ from airgen.pipeline import Job, RunResult
 from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
 from airgen.settings import Pipeline
+from airgen.steps.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, source_label, voted
 
 JOB = LEXICAL
 VOTES = {"top_k: 20}": "top_k: 300}\n  judge: {kind: votes}"}

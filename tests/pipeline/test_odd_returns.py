@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from airgen.control.judge import Verdict, _checked
 from airgen.corpus.needs import read_documents
 from airgen.errors import AirgenError, CorpusError, LlmError
 from airgen.llms.base import Backend, Reply, Request
 from airgen.records import Document, Sample
+from airgen.steps.judge import Verdict, _checked
 from airgen.steps.step import Problem, Step
 
 

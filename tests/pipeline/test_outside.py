@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import json
 
 from airgen.steps.ask import ask
-from airgen.control.judge import Verdict
+from airgen.steps.judge import Verdict
 from airgen.steps.step import Cost, Problem, Step, make_row
 from airgen.records import Query, Row
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 import airgen
-from airgen.control.votes import SOURCE_LABEL
 from airgen.corpus.settings import MASKED_DOMAINS, CleanSettings, LongDocSettings
 from airgen.generation.attributes import TYPE_TEXT
 from airgen.generation.query_checks import wrong_type
 from airgen.settings import Pipeline
+from airgen.steps.votes import SOURCE_LABEL
 
 ROOT = Path(airgen.__file__).parents[1]
 TEXT = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")

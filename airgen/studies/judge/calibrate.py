@@ -13,11 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from airgen.control.judge import Verdict, judge_name, judge_pair, kind_of_prompt
 from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.query_set import QuerySet
 from airgen.control.recall import RECALL
-from airgen.control.votes import FEW, least_share, relevant, voted
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
@@ -33,9 +31,11 @@ from airgen.settings import ControlSettings, JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
 from airgen.settings.spec import spec_given
 from airgen.steps.ask import ask_about
+from airgen.steps.judge import Verdict, judge_name, judge_pair, kind_of_prompt
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
 from airgen.steps.step import Problem, Tools
+from airgen.steps.votes import FEW, least_share, relevant, voted
 from airgen.store import Store
 from airgen.studies.judge import agreement
 from airgen.studies.judge.agreement import Assessment, CalibrationPair, Opinion

@@ -1,7 +1,7 @@
 """The LLM as labeler, which gives each (query, document) pair a level from 0 to 3 (paper, appendix A.3, Table 8).
 
 A kind of judge is a class with a few attributes and a `read` method, and a line in the registry. A third-party kind is
-named `kind: module:Class`. The kind `votes` asks no LLM: the re-rankers decide (`airgen.control.votes`).
+named `kind: module:Class`. The kind `votes` asks no LLM: the re-rankers decide (`airgen.steps.votes`).
 """
 
 import json
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, cast
 
-from airgen.control.judge_examples import shown_to
 from airgen.errors import LlmError
 from airgen.guard import guarded
 from airgen.llms.answers import corrective, parse_answer
@@ -25,7 +24,9 @@ from airgen.settings import OneJudge, Pipeline, answer_parts
 from airgen.settings.base import answer_settings
 from airgen.settings.user_function import PYTHON
 from airgen.steps.ask import ask_until
+from airgen.steps.judge_examples import shown_to
 from airgen.steps.step import Problem, Tools
+from airgen.steps.votes import round_trip_parts
 from airgen.text.escaping import one_line
 from airgen.user_code import own_code
 
@@ -203,6 +204,12 @@ def judge_kind(judge: OneJudge) -> JudgeKind:
     """Return the kind of a judge. Raises LlmError if a user's kind cannot be created."""
     with guarded(f"judge {judge.kind}", LlmError):
         return resolve("judge", judge.kind)()  # type: ignore[no-any-return]
+
+
+def judgment_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    """Return what judgments depend on besides their pairs: those of a query's own document and of quality control."""
+    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
+    return {"judge": judge_parts(pipeline, prompts), "votes": votes}
 
 
 def judge_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
