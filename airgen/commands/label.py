@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,7 +107,8 @@ def label(
         from airgen.pipeline.check_job import check_job
         from airgen.pipeline.run_result import RunResult
 
-        return replace(outcome_of(check_job(job, budget=budget)), value=RunResult(job.directory))
+        checked = outcome_of(check_job(job, budget=budget))
+        return Outcome(RunResult(job.directory), checked.text, json=checked.json, code=checked.code)
     with logging_events(log == "json") as events:
         return run_and_report(
             job,
