@@ -259,6 +259,15 @@ class Store:
             where, parameters = (f"{where} AND t.parent IN (SELECT unnest(?))"), [fingerprint, list(among)]  # type: ignore[list-item]
         return self.rows(kind, where, parameters, "t.ordinal, t.key")
 
+    def pending(self, kind: type, fingerprint: str, parents: Collection[str]) -> list[str]:
+        """Return the parents from which a stage with this fingerprint has made no row yet, in their order."""
+        sql = f"""
+        SELECT p.key FROM (SELECT unnest(?) AS key, unnest(range(?)) AS place) p
+        ANTI JOIN (FROM {table_of(kind)} WHERE fingerprint = ?) t ON t.parent = p.key ORDER BY p.place
+        """
+        keys = list(parents)
+        return [key for (key,) in self.query(sql, [keys, len(keys), fingerprint])] if keys else []
+
     def stream(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Execute SQL and yield the rows as tuples, with a few thousand in memory at a time."""
         with self._explained():

@@ -252,6 +252,12 @@ def test_a_fingerprint_decides_what_is_read(store: Store) -> None:
     assert [row.key for row in store.rows_of(Sample, "s1", ["p", "x"])] == ["a"]
 
 
+def test_what_has_no_row_of_the_fingerprint_is_pending(store: Store) -> None:
+    store.put([Character("k1", "b", "f", 0, "a nurse", []), Character("k2", "a", "other", 0, "a cook", [])])
+    assert store.pending(Character, "f", ["c", "b", "a"]) == ["c", "a"]
+    assert store.pending(Character, "f", []) == []
+
+
 def test_a_kept_plan_is_found_by_what_is_known_of_it(store: Store) -> None:
     first, second = {"query": "q1", "recall": "r1"}, {"query": "q1", "recall": "r2"}
     assert store.find_plan(first) == {} == store.find_plan({})

@@ -310,9 +310,7 @@ class Step:
         """Return the keys of a whole step's parents that have no row of this fingerprint."""
         if self.complete is not None:
             return [] if self.complete(whole.store, fingerprint) else list(whole.parents)
-        rows = () if self.always else whole.store.rows_of(self.writes, fingerprint, whole.parents)
-        known = {row.parent for row in rows}
-        return [key for key in whole.parents if key not in known]
+        return list(whole.parents) if self.always else whole.store.pending(self.writes, fingerprint, whole.parents)
 
     def asks(self, pipeline: Pipeline) -> bool:
         """Return whether this step asks its prompt at all under the pipeline's settings."""
