@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 
-from airgen.control import votes
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
@@ -19,6 +18,7 @@ from airgen.pipeline import Job, RunResult
 from airgen.pipeline.preflight import advice
 from airgen.records import Decision, Prelabel
 from airgen.settings import Pipeline
+from airgen.steps import votes
 from airgen.steps.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, source_label, voted
 
 JOB = LEXICAL
