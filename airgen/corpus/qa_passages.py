@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from airgen.compute import Compute, Work
+from airgen.compute import Compute, Work, cores, open_compute
 from airgen.corpus.chunking import cut
 from airgen.corpus.cleaning.duplicates import (
     CorpusWide,
@@ -35,6 +36,7 @@ from airgen.corpus.cleaning.filters import (
     judge_text,
     normalise_item,
 )
+from airgen.corpus.cleaning.name_recognisers import has_recogniser
 from airgen.corpus.needs import package_versions, read_documents
 from airgen.corpus.node_parsers import node_parser, parse_nodes
 from airgen.corpus.readers.files import PathReader, Raw
@@ -46,12 +48,14 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import MASKED, Document, Dropped, Passage
 from airgen.sequences import batched
+from airgen.settings.compute import ComputeSettings
 from airgen.settings.spec import read_spec
 from airgen.text.token_counts import load_tokenizer
 
 PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # size of a part: bytes of files, or characters of documents
 MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
 _MIN_PARALLEL_PARTS = 8  # a smaller corpus is cleaned before workers have started
+_RECOGNISED_PART_BYTES = 1 << 15  # size of a part if a model recognises names, which takes seconds
 
 Part = Sequence[Raw | Document | Dropped]
 
@@ -131,8 +135,11 @@ def qa_passages(
     if documents is None and ":" not in settings.reader.kind:  # the user's class may exist only in this process
         files = reader if isinstance(reader, PathReader) else None
     rows = files.raw() if files is not None else read_documents(reader) if documents is None else documents
+    recognised = settings.names == "spacy" or (settings.names == "ner" and has_recogniser(settings.language))
+    size = _RECOGNISED_PART_BYTES if recognised else PART_BYTES
+    rows = _in_pieces(rows, size) if recognised else rows
     weigh = lambda row: max(row.size if isinstance(row, Raw) else len(row.text), PART_BYTES // _MAX_PART_DOCUMENTS)  # noqa: E731
-    parts: Iterator[Part] = batched(rows, PART_BYTES, weigh)
+    parts: Iterator[Part] = batched(rows, size, weigh)
     cleaner = _PartCleaner(settings, files)
     versions = {name: version for name, version in package_versions().items() if version}
     work = Work(
@@ -141,7 +148,7 @@ def qa_passages(
         _Recipe(settings if files is not None else _without_reader(settings), files, versions).make,
     )
     columns: dict[Path, SeenColumns] = {}
-    with earlier_documents() as earlier:
+    with earlier_documents() as earlier, _workers(compute) if recognised else nullcontext(compute) as where:
 
         def resolve(entry: CleanedEntry, steps: Sequence[CorpusWide]) -> Iterator[Passage | Dropped]:
             row = entry.row
@@ -157,7 +164,7 @@ def qa_passages(
             for chunk in entry.chunks or ():
                 yield from resolve(chunk, cleaner.corpus_wide[-1])
 
-        for _, part in compute.map(work, ((_name(part), part) for part in parts), least=_MIN_PARALLEL_PARTS):
+        for _, part in where.map(work, ((_name(part), part) for part in parts), least=_MIN_PARALLEL_PARTS):
             for path in columns.keys() - part.columns.keys():
                 columns.pop(path).check(path)
             for path, seen in part.columns.items():
@@ -167,6 +174,26 @@ def qa_passages(
                 yield from resolve(entry, cleaner.corpus_wide[0])
         for path, seen in columns.items():
             seen.check(path)
+
+
+def _in_pieces(rows: Iterable[Raw | Document | Dropped], size: int) -> Iterator[Raw | Document | Dropped]:
+    """Divide the lines of files into pieces of about this size."""
+    for row in rows:
+        if isinstance(row, Raw) and row.lines:
+            for lines in batched(row.lines, size, lambda line: len(line[1] or b"") + 1):
+                yield replace(row, lines=lines)
+        else:
+            yield row
+
+
+@contextmanager
+def _workers(compute: Compute) -> Iterator[Compute]:
+    """Provide all cores of this machine if no workers are set, since a recogniser of names is slow."""
+    if type(compute) is not Compute or cores() == 1:
+        yield compute
+        return
+    with open_compute(ComputeSettings(workers=cores())) as own:
+        yield own
 
 
 def _without_reader(settings: CorpusSettings) -> CorpusSettings:

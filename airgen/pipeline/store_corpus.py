@@ -1,7 +1,8 @@
 """Read, clean and store the corpus, once for each state of its files and settings."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +12,12 @@ from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import Dropped, Passage
-from airgen.sequences import batched
 from airgen.settings import Pipeline
 from airgen.steps.step import RowBatch, Step, Whole
 from airgen.store import Store
 
-BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for memory and progress
+BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for memory
+_SHOWN_SECONDS = 2.0  # after which the rows so far are stored, so that the count on the screen moves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,8 @@ def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
     """Yield passages and dropped documents in order. The corpus counts as read when its last row is stored: a run that
     is stopped earlier reads it again."""
     digest, passages, place = hashlib.blake2b(digest_size=16), 0, 0
-    for rows in batched(prepared(source.settings, source.pipeline.task, source.fingerprint), BATCH):
-        rows = _with_titles(source.store, rows)
+    for batch in _batches(prepared(source.settings, source.pipeline.task, source.fingerprint)):
+        rows = _with_titles(source.store, batch)
         for row in rows:
             if isinstance(row, Passage):
                 passages += 1
@@ -44,6 +45,17 @@ def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
             f"corpus {source.pipeline.corpus}: no passage of its {place} documents is left: check its cleaning"
         )
     source.store.finish_corpus(source.fingerprint, passages, place - passages, digest.hexdigest())
+
+
+def _batches(rows: Iterable[Passage | Dropped]) -> Iterator[list[Passage | Dropped]]:
+    batch, started = [], time.monotonic()
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH or time.monotonic() - started > _SHOWN_SECONDS:
+            yield batch
+            batch, started = [], time.monotonic()
+    if batch:
+        yield batch
 
 
 def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passage | Dropped]:

@@ -1,7 +1,9 @@
 """What names or identifies a person (paper, A.1): found in 13 languages, counted, and on where it should be."""
 
 import json
+import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,16 @@ import pytest
 import yaml
 
 from airgen import models
+from airgen.compute import Compute
+from airgen.corpus import qa_passages
+from airgen.corpus.cleaning import find_names
 from airgen.corpus.cleaning import name_recognisers as recognisers
 from airgen.corpus.cleaning.mask_personal_data import mask, what_remains
 from airgen.corpus.needs import missing
 from airgen.corpus.preparation import prepare
 from airgen.corpus.settings import CorpusSettings, load_corpus_settings
 from airgen.records import Dropped, Passage
+from airgen.settings.compute import ComputeSettings
 
 needs_rampart = pytest.mark.skipif(not models.fetched("rampart"), reason="airgen fetch tests")
 
@@ -126,6 +132,54 @@ def test_a_missing_model_is_named_before_the_corpus_is_read(monkeypatch: pytest.
         "clean.names: the model rampart has not been fetched (or set names: keep): airgen fetch rampart"
     ]
     assert recognisers.missing("hi") == [] and not recognisers.has_recogniser("hi")
+
+
+def test_the_model_reads_only_sentences_that_may_contain_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def probabilities(text: str) -> Iterator[tuple[int, int, float]]:
+        read.append(text)
+        for match in re.finditer("Tom|Hargreaves|JANE|DOE", text):
+            yield *match.span(), 1.0
+
+    monkeypatch.setattr(recognisers, "_token_probabilities", probabilities)
+    monkeypatch.setattr(models, "fetched", lambda _: True)
+    text = (
+        "The results of the DNA test were late. I spoke with Tom Hargreaves. It was late. "
+        "It was signed by JANE DOE. "
+        "Results are kept for a year, and the results of tests are not."
+    )
+    assert [text[begin:end] for begin, end in recognisers.spans(text, "en")] == ["Tom Hargreaves", "JANE DOE"]
+    assert [part.strip() for part in read] == ["I spoke with Tom Hargreaves.", "It was signed by JANE DOE."]
+    read.clear()
+    names = "Tom Hargreaves wrote to " * 60 + "me."  # a sentence longer than a window is read in several
+    assert len(list(recognisers.spans(names, "en"))) == 60
+    assert len(read) == 4 and all(len(part) <= 480 for part in read)
+
+
+def test_names_are_recognised_on_all_cores_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[ComputeSettings] = []
+
+    class Cores(Compute):
+        def map(self, work: Any, items: Any, *, ordered: bool = True, least: int = 0) -> Any:
+            return ((key, work.here(item)) for key, item in items)
+
+    def open_compute(settings: ComputeSettings) -> Compute:
+        opened.append(settings)
+        return Cores()
+
+    monkeypatch.setattr(qa_passages, "open_compute", open_compute)
+    monkeypatch.setattr(qa_passages, "cores", lambda: 4)
+    counts: list[int] = []
+    monkeypatch.setattr(models, "fetched", lambda _: True)
+    monkeypatch.setattr(recognisers, "missing_extra", lambda *_: None)
+    monkeypatch.setattr(find_names, "spans", lambda *_: [])
+    rows = [{"id": str(n), "text": f"{n} {'words ' * 2000}"} for n in range(9)]
+    settings = corpus(tmp_path, "forum", rows).model_copy(update={"language": "en"})
+    assert sum(isinstance(row, Passage) for row in prepare(settings, "qa", progress=counts.append)) == 9
+    assert [one.workers for one in opened] == [4]
+    assert len(counts) > 1 and sum(counts) == 9  # the count moves while names are recognised
+    assert list(prepare(corpus(tmp_path, "tech", rows), "qa")) and len(opened) == 1  # nothing slow: this process
 
 
 def corpus(folder: Path, domain: str, rows: list[dict[str, str]], **clean: Any) -> CorpusSettings:

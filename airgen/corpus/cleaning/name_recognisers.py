@@ -15,12 +15,14 @@ answers nothing. Names that are part of a term are therefore kept: `Parkinson's 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from airgen import models
 from airgen.registry import load_extra, missing_extra
+from airgen.text.query_form import function_words
+from airgen.text.sentences import sentences
 
 Span = tuple[int, int]
 
@@ -73,7 +75,8 @@ def spans(text: str, language: str) -> list[Span]:
     if language not in _RECOGNISERS:
         return []
     model, _ = _RECOGNISERS[language]
-    find = {RAMPART: _rampart, SLOVNET: _slovnet}.get(model) or {"ja": _unidic, "zh": _jieba}[language]
+    find = {RAMPART: partial(_rampart, language=language), SLOVNET: _slovnet}.get(model)
+    find = find or {"ja": _unidic, "zh": _jieba}[language]
     return [span for span in find(text) if not _is_term(text, *span)]
 
 
@@ -111,11 +114,11 @@ _PARTICLES = frozenset(
 )
 
 
-def _rampart(text: str) -> Iterator[Span]:
+def _rampart(text: str, language: str) -> Iterator[Span]:
     """Yield runs of capitalised words that contain a given name or surname according to the model."""
     odds = [0.0] * len(text)
-    for start in range(0, max(len(text) - _OVERLAP_CHARACTERS, 1), _WINDOW_CHARACTERS - _OVERLAP_CHARACTERS):
-        for begin, end, value in _token_probabilities(text[start : start + _WINDOW_CHARACTERS]):
+    for start, stop in _windows(text, language):
+        for begin, end, value in _token_probabilities(text[start:stop]):
             for at in range(start + begin, start + end):
                 odds[at] = max(odds[at], value)
     # The model reads lower case, and so may take a common word for a name in an unusual sentence.
@@ -139,6 +142,46 @@ def _rampart(text: str) -> Iterator[Span]:
             probability = max(probability, value)
         if has_several_words or probability >= _MIN_SINGLE_WORD_PROBABILITY:
             yield begin, end
+
+
+def _windows(text: str, language: str) -> Iterator[Span]:
+    """Yield the spans that the model reads: sentences that may contain a name, joined if they follow each other.
+
+    The model takes nearly all the time, and half of the sentences of many texts have no word that could be a name.
+    """
+    common = function_words(language).union(filter(str.islower, _WHOLE.findall(text)))
+    start = stop = at = 0
+    for sentence in sentences(text, language):
+        begin = text.index(sentence, at)
+        at = begin + len(sentence)
+        if not _may_name(sentence, common):
+            continue
+        if stop and (begin - stop > 2 or at - start > _WINDOW_CHARACTERS):  # 2: spaces, not a sentence
+            yield from _overlapping(start, stop)
+            start, stop = begin, at
+        else:
+            start, stop = (start if stop else begin), at
+    yield from _overlapping(start, stop)
+
+
+def _may_name(sentence: str, common: Collection[str]) -> bool:
+    """Return whether a sentence has a capitalised word that is not common, other than single acronyms."""
+    upper = False  # whether the word before is in capitals
+    for word in (match[0] for match in _WHOLE.finditer(sentence)):
+        if not word[0].isupper() or len(word) == 1 or word.lower() in common:
+            upper = False
+        elif not word.isupper() or upper:
+            return True
+        else:
+            upper = True
+    return False
+
+
+def _overlapping(start: int, stop: int) -> Iterator[Span]:
+    """Yield windows of a span, with an overlap if it is longer than one window."""
+    step = _WINDOW_CHARACTERS - _OVERLAP_CHARACTERS
+    for begin in range(start, max(stop - _OVERLAP_CHARACTERS, start + 1) if stop > start else start, step):
+        yield begin, min(begin + _WINDOW_CHARACTERS, stop)
 
 
 def _mean(values: list[float]) -> float:
