@@ -16,7 +16,7 @@ answers nothing. Names that are part of a term are therefore kept: `Parkinson's 
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from airgen import models
@@ -75,9 +75,11 @@ def spans(text: str, language: str) -> list[Span]:
     if language not in _RECOGNISERS:
         return []
     model, _ = _RECOGNISERS[language]
-    find = {RAMPART: partial(_rampart, language=language), SLOVNET: _slovnet}.get(model)
-    find = find or {"ja": _unidic, "zh": _jieba}[language]
-    return [span for span in find(text) if not _is_term(text, *span)]
+    if model == RAMPART:
+        found = _rampart(text, language)
+    else:
+        found = {"ru": _slovnet, "ja": _unidic, "zh": _jieba}[language](text)
+    return [span for span in found if not _is_term(text, *span)]
 
 
 # Words that turn a neighbouring name into a term, such as a disease, a law or a place.
