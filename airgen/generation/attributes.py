@@ -1,5 +1,7 @@
 """The attributes of a query, drawn from the item's own key (paper, appendix A.2.1)."""
 
+import math
+import re
 from collections.abc import Mapping
 
 from airgen.keys import rng
@@ -18,7 +20,7 @@ LENGTH_TEXT = {
 TYPE_TEXT = {
     "question": "a question",
     "problem": "a problem that the character has, told by what is wrong or does not work: no question, no wish to know",
-    "claim": "a claim, stated as a fact, that the document supports or refutes",
+    "claim": "a claim, stated as a fact",
     "keywords": "keywords as one types them into a search box, without a sentence or a question",
 }
 INFORMATION_TEXT = {
@@ -36,7 +38,31 @@ STYLE_TEXT = {
 }
 
 
+# Chinese and Japanese queries are counted in characters, which people can count: two for a word.
+_CHARACTERS = 2
+_COUNTED_IN_CHARACTERS = frozenset({"zh", "ja"})
+_TOKEN = re.compile(r"\S*[^\W_]\S*")  # a word as people count: COVID-19, don't and TCP/IP are one each
+
 _LENGTHS_OF = {"claim": ("10to20", "ge20"), "keywords": ("lt5", "lt10")}
+
+
+def length_text(length: str, language: str) -> str:
+    """Return what a prompt says of a length class: "at most 4 words (8 characters)" in Chinese and Japanese."""
+    if language not in _COUNTED_IN_CHARACTERS:
+        return LENGTH_TEXT[length]
+    characters = " to ".join(str(bound * _CHARACTERS) for bound in WORDS[length] if bound and bound > 1)
+    return f"{LENGTH_TEXT[length]} ({characters} characters)"
+
+
+def has_length(text: str, length: str, language: str) -> bool:
+    """Return whether a text is in a length class, as a person or as Unicode's rules count its words."""
+    least, most = WORDS[length]
+    counts = [count_words(text, language)]
+    if language in _COUNTED_IN_CHARACTERS:
+        counts.append(math.ceil(sum(map(str.isalnum, text)) / _CHARACTERS))
+    else:
+        counts.append(len(_TOKEN.findall(text)))
+    return any(count >= least and (most is None or count <= most) for count in counts)
 
 
 def length_class(text: str, language: str) -> str:
@@ -53,6 +79,12 @@ def draw(ratios: Mapping[str, float], *key: object) -> str:
     """Draw a name with a probability proportional to its ratio, determined only by `key`."""
     names = sorted(name for name, ratio in ratios.items() if ratio > 0)
     return rng(*key).choices(names, [ratios[name] for name in names])[0]
+
+
+def drawn_truth(kind: str, key: str) -> str:
+    """Draw whether the document shows a claim to be `true` or `false`; "" for other types. Left to itself, a model only
+    restates the document."""
+    return draw({"true": 1, "false": 1}, key, "truth") if kind == "claim" else ""
 
 
 def query_attributes(generation: GenerationSettings, key: str) -> tuple[str, str, str]:

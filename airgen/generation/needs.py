@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airgen.generation.attributes import draw, length_class, query_attributes
+from airgen.generation.attributes import drawn_truth, length_class, query_attributes
 from airgen.generation.character import refuse_unasked, unasked_parts
 from airgen.generation.character_or_scenario import draw_one_stage
 from airgen.generation.query_checks import first_problem, names_character, query_problem
@@ -81,7 +81,7 @@ def need_attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
         "type_class": kind,
         "information_class": information,
         "information": INFORMATION[information],
-        "truth": draw({"true": 1, "false": 1}, key, "truth") if kind == "claim" else "",
+        "truth": drawn_truth(kind, key),
         "relevance": pipeline.relevance,
     }
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airgen.generation import one_call
-from airgen.generation.attributes import INFORMATION_TEXT, LENGTH_TEXT, TYPE_TEXT, query_attributes
+from airgen.generation.attributes import INFORMATION_TEXT, TYPE_TEXT, drawn_truth, length_text, query_attributes
 from airgen.generation.drafts import best_of, draw_drafts, one_line
 from airgen.generation.query_checks import names_character, off_subject, query_problem
 from airgen.generation.query_examples import Model, draw_examples, repeats_example, unlike_model
@@ -52,10 +52,11 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 def _attributes(pipeline: Pipeline, key: str) -> dict[str, str]:
     length, kind, information = query_attributes(pipeline.generation, key)
     return {
-        "length": LENGTH_TEXT[length],
+        "length": length_text(length, pipeline.query_language),
         "length_class": length,
         "type": TYPE_TEXT[kind],
         "type_class": kind,
+        "truth": drawn_truth(kind, key),
         "information": INFORMATION_TEXT[information],
         "information_class": information,
     }

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from airgen.generation.attributes import LENGTH_TEXT, TYPE_TEXT, WORDS
+from airgen.generation.attributes import TYPE_TEXT, WORDS, has_length, length_text
 from airgen.languages import SPACELESS
 from airgen.settings import Pipeline
 from airgen.steps.step import Problem
@@ -125,12 +125,11 @@ def untranslated(text: str, language: str, source: str) -> Problem | None:
 
 
 def wrong_length(text: str, length: str, language: str) -> Problem | None:
-    """Return a problem if a query is not in the requested length class (A.2.1), counting words as in its language."""
-    least, most = WORDS[length]
-    count = count_words(text, language)
-    if count >= least and (most is None or count <= most):
+    """Return a problem if a query is not in the requested length class (A.2.1)."""
+    if has_length(text, length, language):
         return None
-    return Problem("wrong length", f"it has {count} words, but must have {LENGTH_TEXT[length]}")
+    count = count_words(text, language)
+    return Problem("wrong length", f"it has {count} words, but must have {length_text(length, language)}")
 
 
 def longest_common_run(left: Sequence[str], right: Sequence[str]) -> Sequence[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from airgen.exact_arithmetic import inner_products
-from airgen.generation.attributes import LENGTH_TEXT, STYLE_TEXT, draw
+from airgen.generation.attributes import STYLE_TEXT, draw, length_text
 from airgen.generation.query_checks import nearer, query_problem
 from airgen.generation.query_pattern import form_pattern
 from airgen.keys import rng
@@ -95,7 +95,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
         "style": STYLE_TEXT[style],
         "style_class": style,
         "type_class": original.type,
-        "length": LENGTH_TEXT[length] if length else "",
+        "length": length_text(length, language) if length else "",
         "length_class": length or "free",
     }
     pattern = form_pattern(length, original.type, language) if length else None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stage_world import World
 
 from airgen.generation import rewrite
-from airgen.generation.attributes import draw, lengths_of, query_attributes
+from airgen.generation.attributes import draw, length_text, lengths_of, query_attributes
 from airgen.generation.query_checks import (
     copied,
     duplicates,
@@ -43,6 +43,28 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 def test_length_classes_at_their_edges(count: int, fits: str) -> None:
     classes = ("lt5", "lt10", "10to20", "ge20")
     assert [name for name in classes if wrong_length("w " * count, name, "en") is None] == fits.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "language", "fits"),
+    [
+        ("COVID-19 e-mail", "lt5", "en", True),
+        ("state-of-the-art COVID-19 TCP/IP e-mail", "lt5", "en", True),  # eleven words by Unicode's rules
+        ("is COVID-19 worse than the flu", "lt5", "en", False),
+        ("日本のA320の運航が止まった理由", "lt10", "ja", True),  # 17 characters
+        ("东京", "lt5", "zh", True),
+        ("为什么街道上的路灯会影响树篱里毛毛虫的数量以及它们成年之后的活动", "lt10", "zh", False),
+    ],
+)
+def test_lengths_are_counted_as_people_count(text: str, length: str, language: str, fits: bool) -> None:
+    assert (wrong_length(text, length, language) is None) == fits
+
+
+def test_a_length_is_told_in_characters_where_words_have_no_spaces() -> None:
+    told = {name: length_text(name, "ja") for name in ("lt5", "lt10", "10to20", "ge20")}
+    assert told["lt5"] == "at most 4 words (8 characters)"
+    assert told["10to20"] == "between 10 and 20 words (20 to 40 characters)"
+    assert length_text("lt10", "de") == "fewer than 10 words"
 
 
 @pytest.mark.parametrize(
