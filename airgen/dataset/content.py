@@ -87,8 +87,9 @@ ANSWERED = "answered"
 FILTER = "filter."
 
 # In the metadata of queries: the share of its content words in the passage, of those that answer it, that has most of
-# them, and the mean over these passages (`airgen.text.overlap`). They tell something of the labels.
-OVERLAP, MEAN_OVERLAP = "overlap", "overlap_mean"
+# them; the parts of that share that are names or numbers, and that are in the title; and the mean over these passages
+# (`airgen.text.overlap`). They tell something of the labels.
+OVERLAP, NAMED_OVERLAP, TITLE_OVERLAP, MEAN_OVERLAP = "overlap", "overlap_names", "overlap_title", "overlap_mean"
 # In the metadata of queries: the name of the wording of its need that was chosen.
 WORDING = "wording"
 

@@ -55,7 +55,7 @@ PLAIN, *OTHERS = WORDINGS
 
 INFORMATION = {
     "overall": "what the document is mainly about",
-    "partial": "one detail that the document gives, beside its main topic",
+    "partial": "one detail that the document gives, beside its main topic if it has others",
 }
 UNSUITABLE = {
     "references": "it is a list of references, links or names",

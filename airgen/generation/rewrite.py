@@ -34,8 +34,11 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
         return Problem("no rewrite requested", cause="settings")
     rows: list[Row] = []
     text, refusal = original.text, Problem("")
+    left = dict(tools.pipeline.generation.styles)
     for turn in range(1, rounds + 1):
-        style = draw(tools.pipeline.generation.styles, lineage.sample.key, "style", turn)
+        style = draw(left, lineage.sample.key, "style", turn)
+        if sum(map(bool, left.values())) > 1:  # another round in the same style would only swap synonyms
+            del left[style]
         result = await _round(lineage, tools, text, style, last=turn == rounds)
         if isinstance(result, Problem):
             refusal = result
@@ -91,6 +94,7 @@ async def _round(lineage: Lineage, tools: Tools, text: str, style: str, *, last:
     values = {
         "language_name": asked_language(pipeline),
         "document": document,
+        "original": original.text,
         "query": text,
         "style": STYLE_TEXT[style],
         "style_class": style,
@@ -118,7 +122,7 @@ def _drifted(tools: Tools, original: str, new: str) -> Problem | None:
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     style = draw(pipeline.generation.styles, passage.key, "style", 1)
-    return {"style": STYLE_TEXT[style], "style_class": style}
+    return {"original": passage.title, "style": STYLE_TEXT[style], "style_class": style}
 
 
 def _scripted(request: Request) -> str:
@@ -141,7 +145,7 @@ STAGE = Step(
     "rewrite",
     (Query,),
     Rewrite,
-    version=4,
+    version=5,
     work=_work,
     parts=_parts,
     ends=False,

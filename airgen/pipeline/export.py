@@ -20,7 +20,9 @@ from airgen.dataset.content import (
     ANSWERED,
     FILTER,
     MEAN_OVERLAP,
+    NAMED_OVERLAP,
     OVERLAP,
+    TITLE_OVERLAP,
     WORDING,
     AnswerRow,
     CorpusRow,
@@ -342,9 +344,12 @@ class _Worded:
     def about(self) -> dict[str, str | float | None]:
         """Return the metadata of the query: the overlap of its text and, for a need, the name of its wording."""
         measured = self.overlaps[self.chosen]
+        shares: dict[str, float | None] = dict.fromkeys((OVERLAP, NAMED_OVERLAP, TITLE_OVERLAP, MEAN_OVERLAP))
+        if measured is not None:
+            values = (measured.best, measured.named, measured.title, measured.mean)
+            shares = {name: round(value, 3) for name, value in zip(shares, values, strict=True)}
         return {
-            OVERLAP: self.best(self.chosen),
-            MEAN_OVERLAP: None if measured is None else round(measured.mean, 3),
+            **shares,
             **({WORDING: self.chosen} if self.chosen else {}),
         }
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import typed_rows
-from airgen.dataset.content import MEAN_OVERLAP, OVERLAP, WORDING
+from airgen.dataset.content import MEAN_OVERLAP, NAMED_OVERLAP, OVERLAP, TITLE_OVERLAP, WORDING
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
@@ -347,7 +347,7 @@ def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
     if same := same_numbers(relevant, _document_ids(dataset)):
         message = f"the ids of {len(same)} of {len(relevant)} queries have the number of a passage that answers them"
         warnings.append(DatasetProblem("ids", "queries.jsonl", f"{message}, such as {same[0]!r}: {OPAQUE}", "warning"))
-    airgens = {"judged", "hops", OVERLAP, MEAN_OVERLAP, WORDING}
+    airgens = {"judged", "hops", OVERLAP, NAMED_OVERLAP, TITLE_OVERLAP, MEAN_OVERLAP, WORDING}
     for name in sorted(manifest.query_fields.keys() - QUERY_FIELDS - airgens):
         message = f"metadata.{name} is left out beside private labels: it may follow from them"
         warnings.append(DatasetProblem("fields", "queries.jsonl", message, "warning"))

@@ -72,7 +72,7 @@ def test_the_second_passage_is_near_and_a_query_that_one_part_answers_is_dropped
     run: Run, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airgen.llms.health.FALSE_STOP", 1e-300)  # most queries are dropped
-    result = run("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0"})
+    result = run("runs", {**HOPS, "multi_hop: 0.5": "multi_hop: 1.0", "target: 6": "target: 15"})
     assert result.manifest is not None
     (own,) = [step for step in result.manifest.funnel if step.stage == "judgment of the own document"]
     # The scripted judge counts shared words, so some queries are answered by one of their passages.
@@ -130,13 +130,18 @@ def test_the_draft_that_finds_its_source_best_becomes_the_query(run: Run, folder
     run(changes=FIVE)
     drafts, queries = kept(folder)
     assert queries and set(queries) <= set(drafts)
+    chosen = 0
     for parent, query in queries.items():
         rows = sorted(drafts[parent], key=lambda row: row.ordinal)
         assert [row.ordinal for row in rows] == [0, 1, 2, 3, 4]
         usable = [row for row in rows if not row.problem]
+        if not usable:
+            continue  # the model was asked once more, with the reason
+        chosen += 1
         best = max(row.score for row in usable)
         assert query.text == next(row.text for row in usable if row.score == best)
         assert all(-1 <= row.score <= 1 for row in usable)
+    assert chosen * 2 > len(queries)
     scores = {row.score for rows in drafts.values() for row in rows if not row.problem}
     assert len(scores) > 3  # drafts are distinguished
     first = {request.key: request for request in asked if request.stage == "query" and len(request.messages) < 3}

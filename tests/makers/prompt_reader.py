@@ -14,6 +14,7 @@ VALUES = {
     "title": "The Title",
     "character": "a beekeeper",
     "scenario": "Preparing hives for winter.",
+    "original": "why do bees dance",
     "query": "how do bees survive frost",
     "count": 3,
     "length": "fewer than 10 words",

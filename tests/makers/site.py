@@ -42,13 +42,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     docs = Path(config.docs_dir)
     index = (docs / "README.md").read_text("utf-8")
     guide = [
-        {f"{int(page[:2])}. {title}": page} for title, page in re.findall(r"^\d+\. \[([^]]+)]\(([^)#]+)\)", index, re.M)
+        {f"{int(page[:2])}. {title}": page} for title, page in re.findall(r"^- \d+ · \[([^]]+)]\(([^)#]+)\)", index, re.M)
     ]
     notes = [f"notes/{page.name}" for page in sorted((docs / "notes").glob("*.md"))]
     listed = {page for entry in guide for page in entry.values()} | {"README.md"}
     other = [page.name for page in sorted(docs.glob("*.md")) if page.name not in listed]
     config.nav = [
-        {"Contents": "README.md"},
+        {"Home": "README.md"},
         {"Guide": guide},
         {"Reference": ["reference/python.md", "reference/settings.md", *other]},
         {"Notes": notes},

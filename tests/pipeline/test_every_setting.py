@@ -53,11 +53,11 @@ CHANGES: dict[str, dict[str, Any]] = {
         "generation.unasked": "keep",
         "generation.variants": {"character": "small/character"},
     },
-    "scenario": {"generation.scenarios": 2},
+    "scenario": {"generation.scenarios": 2, "generation.information": {"overall": 1}},
     "need": {"generation.method": "needs"},
     "query": {
         "generation.lengths": {"lt10": 1, "10to20": 1}, "generation.types": {"question": 1},
-        "generation.information": {"overall": 1}, "generation.rewrites": 0, "generation.max_copied_words": 2,
+        "generation.rewrites": 0, "generation.max_copied_words": 2,
         "generation.examples": "examples.txt", "generation.query_language": "nl",
         "generation.candidates": 2,
     },
