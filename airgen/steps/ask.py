@@ -165,7 +165,18 @@ def money(store: Store) -> Money:
 
 ECHO_WORDS = 5  # this many consecutive words of the prompt cannot be an accident
 # Inputs that vary between items, which an answer may rightly repeat.
-_MATERIAL = ("document", "character", "scenario", "need", "original", "query", "wordings", "title", "examples", "opening")
+_MATERIAL = (
+    "document",
+    "character",
+    "scenario",
+    "need",
+    "original",
+    "query",
+    "wordings",
+    "title",
+    "examples",
+    "opening",
+)
 
 Next = Callable[[Request, Answer, str, int], Request]
 

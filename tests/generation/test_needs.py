@@ -90,7 +90,7 @@ def test_the_dataset_has_all_wordings_and_what_they_share(
             assert (query["text"], query["metadata"]["wording"]) == (row["text"], "plain")
             assert query["metadata"]["overlap"] == row["metadata"]["overlap"]
             shares = [query["metadata"][f"overlap{part}"] for part in ("_names", "_title", "_mean", "")]
-            assert 0 <= min(shares) and max(shares) == query["metadata"]["overlap"] <= 1
+            assert min(shares) >= 0 and max(shares) == query["metadata"]["overlap"] <= 1
     lineage = read_rows(dataset / "private" / "lineage.jsonl")
     assert all(
         len(row["rewrites"]) == 3 and row["original"] in {q["text"] for q in queries.values()} for row in lineage

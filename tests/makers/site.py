@@ -41,9 +41,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Give the site the guide in its order, then the reference, then the notes."""
     docs = Path(config.docs_dir)
     index = (docs / "README.md").read_text("utf-8")
-    guide = [
-        {f"{int(page[:2])}. {title}": page} for title, page in re.findall(r"^- \d+ · \[([^]]+)]\(([^)#]+)\)", index, re.M)
-    ]
+    pages = re.findall(r"^- \d+ · \[([^]]+)]\(([^)#]+)\)", index, re.M)
+    guide = [{f"{int(page[:2])}. {title}": page} for title, page in pages]
     notes = [f"notes/{page.name}" for page in sorted((docs / "notes").glob("*.md"))]
     listed = {page for entry in guide for page in entry.values()} | {"README.md"}
     other = [page.name for page in sorted(docs.glob("*.md")) if page.name not in listed]
