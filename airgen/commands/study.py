@@ -514,19 +514,19 @@ def study_contamination(
 
 @command
 def study_stats(
-    home: Annotated[
-        Place,
-        arg("DATASET", "A dataset in BEIR format, a fetched collection or list, a finished job, or a suite."),
+    homes: Annotated[
+        Places,
+        arg("DATASET", "Datasets in BEIR format, fetched collections or lists, finished jobs, or suites."),
         dataset_of,
     ],
     as_csv: Annotated[bool, opt("Print as CSV.", "--csv")] = False,
 ) -> Outcome[Rows[dict[str, Any]]]:
-    """Print the size of datasets (BEIR, Table 1; paper, Tables 16 to 21).
+    """Print the size of datasets in one table (BEIR, Table 1; paper, Tables 4 and 16 to 21).
 
     For any dataset in BEIR format: queries, passages, relevant passages per query (D/Q) and words. For finished
     datasets and suites also: tokens, hard negatives and licences. For a list (`beir`), all fetched collections.
 
-    Example: airgen study stats scifact   airgen study stats suites/python/26.11 --csv
+    Example: airgen study stats scifact nfcorpus   airgen study stats suites/python/26.11 --csv
 
     Returns:
         A row for each dataset.
@@ -537,5 +537,5 @@ def study_stats(
     from airgen.dataset.manifest import statistics_csv, statistics_markdown
     from airgen.studies.dataset_sizes import statistics_rows
 
-    rows = statistics_rows(Path(home))
+    rows = statistics_rows(*paths(homes))
     return Outcome(Rows(rows), (statistics_csv if as_csv else statistics_markdown)(rows).rstrip("\n"))

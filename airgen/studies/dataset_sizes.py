@@ -1,6 +1,6 @@
 """The sizes of datasets, as in BEIR's Table 1 (any folder in its layout) and AIR-Bench's Tables 16 to 21.
 
-    statistics_rows(Path("scifact"))        one row for each split with labels: passages, queries, D/Q, words, ...
+    statistics_rows(Path("scifact"))        # one row for each split with labels: passages, queries, D/Q, words, ...
 
 D/Q is the mean number of relevant passages per query. Words are counted by `count_words` in title and text together;
 other ways of counting give other means.
@@ -24,13 +24,28 @@ from airgen.text.words import count_words
 Row = dict[str, str | int | float]
 
 
-def statistics_rows(home: Path) -> list[Row]:
-    """Return rows for a finished dataset, a folder in BEIR's layout, a list of collections, or a finished version of a
-    suite.
+def statistics_rows(*homes: Path) -> list[Row]:
+    """Return rows for finished datasets, folders in BEIR's layout, lists of collections, or finished versions of
+    suites. All rows have the same columns, with "" for what is not known of one.
 
     Raises DatasetError if a file is damaged, and UsageError if nothing in a list has been fetched or there are no
     labels.
     """
+    rows = [(home, row) for home in homes for row in _rows_of(home)]
+    places: dict[str | int | float, set[Path]] = {}  # two variants of a dataset have the same name
+    for home, row in rows:
+        places.setdefault(row["dataset"], set()).add(home)
+    columns = dict.fromkeys(name for _, row in sorted(rows, key=lambda each: -len(each[1])) for name in row)
+    return [
+        {
+            **{name: row.get(name, "") for name in columns},
+            "dataset": f"{row['dataset']} ({home.name})" if len(places[row["dataset"]]) > 1 else row["dataset"],
+        }
+        for home, row in rows
+    ]
+
+
+def _rows_of(home: Path) -> list[Row]:
     listed = find_list(home)
     if listed is not None:
         return [row for _, opened in listed.opened().values() for row in _counted(opened)]

@@ -195,6 +195,7 @@ def report(generated: np.ndarray | None = None) -> AgreementReport:
         ceiling=same_size_ceiling(human, 7), resamplings=resamplings(human, made),
         competitors={"cranfield": correlate(human, human)}, gains=gains,
         circularity=circularity(gains, {"bm25": ("bm25",)}),
+        ablated={"no quality control": {"bm25": 0.4321, "lsa": 0.2}},
         notes=["7 generated queries: a ranking by so few is mostly noise."],
     )  # fmt: skip
 
@@ -209,6 +210,8 @@ def test_the_figures_are_in_the_text() -> None:
     assert "| complete | 7 | 1.50 | 0.20 [" in text
     assert "| bm25 | lexical | 0." in text and "| 3 | 1 | +2 |" in text
     assert "| weak (weakened) |" in text
+    # The third column of the paper's Table 5.
+    assert "| human | generated | no quality control | human rank |" in text and "| 0.6000 | 0.4321 | 3 | 1 |" in text
     assert "another collection's human ranking: cranfield (4 systems) | 1.00" in text
     assert "> 7 generated queries" in text
     flat = report(np.full((4, 1), 0.5))

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from beir_folder import write_beir
 from command_line import call
+from dataset_maker import make_content
 
+from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
 from airgen.paths import COLLECTIONS, cache_dir
 from airgen.studies.dataset_sizes import statistics_rows
@@ -48,6 +50,21 @@ def test_a_list_has_a_row_for_each_fetched_set(tmp_path: Path, monkeypatch: pyte
         write_beir(cache_dir(COLLECTIONS) / "beir" / name, CORPUS, QUERIES, {"test": LABELS["test"]})
     assert [row["dataset"] for row in statistics_rows(Path("beir"))] == ["nfcorpus", "scifact"]
     assert "| scifact | en | test | 2 |" in call("study", "stats", "scifact")
+
+
+def test_several_datasets_are_in_one_table(tmp_path: Path) -> None:
+    """AIR-Bench's Table 4: a collection of people's queries, a generated dataset, and its variant."""
+    human = write_beir(tmp_path / "bikes", CORPUS, QUERIES, {"test": LABELS["test"]})
+    for name in ("dataset", "without-control"):
+        write_dataset(tmp_path / name, make_content())
+    rows = statistics_rows(human, tmp_path / "dataset", tmp_path / "without-control")
+    assert {tuple(row) for row in rows} == {tuple(rows[0])}
+    assert [row["dataset"] for row in rows if row["split"] == "test"] == [
+        "bikes", "weather-notes (dataset)", "weather-notes (without-control)",
+    ]  # fmt: skip
+    assert rows[0]["hard negatives"] == "" and rows[0]["D/Q"] == 1.5
+    said = call("study", "stats", human, tmp_path / "dataset", tmp_path / "without-control")
+    assert said.count("| test |") == 3
 
 
 def test_without_labels_there_is_nothing_to_count(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,12 +70,12 @@ def ranks_chart(
         ("human labels", "human", left_y, "right", -6, -34),
         ("generated", "generated", right_y, "left", width + 6, width + 34),
     ]
-    for head, field, y, align, rank_at, name_at in ends:
+    for head, side, y, align, rank_at, name_at in ends:
         # The rank and the name are separate texts, because a right-to-left name would move the rank to its other side.
         texts = base.mark_text(align=align, fontSize=11).encode(y=y)
         heading = alt.Chart(alt.InlineData(values=[{"head": head, "place": -1}]))
         layers += [
-            texts.encode(x=alt.value(rank_at), text=f"{field}:N"),
+            texts.encode(x=alt.value(rank_at), text=f"{side}:N"),
             texts.encode(x=alt.value(name_at), text="system:N"),
             heading.mark_text(align=align, fontSize=11, fontWeight="bold").encode(
                 x=alt.value(rank_at), y=alt.Y("place:Q", scale=scale, axis=None), text="head:N"
@@ -124,6 +124,7 @@ class AgreementReport(Shown):
     """The results of `airgen study agree` on one collection. `variants` begins with the complete dataset.
 
     `competitors` use the human ranking on another collection in place of the generated one, over common systems.
+    `ablated` is {what the generated dataset lacks: {system: score}}.
     """
 
     collection: str
@@ -141,6 +142,7 @@ class AgreementReport(Shown):
     competitors: Mapping[str, Correlation]
     gains: Sequence[RankGain]
     circularity: Circularity
+    ablated: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     wordings: Sequence[WordingAgreement] = ()
     classes: Sequence[WordingAgreement] = ()
     people_overlap: float = math.nan
@@ -165,7 +167,11 @@ class AgreementReport(Shown):
         )
         values = {name: getattr(self, name) for name in names} | {
             "queries": {"human": self.human.queries, "generated": self.generated.queries},
-            "scores": {"human": self.human.by_name, "generated": self.generated.of(self.human.names).by_name},
+            "scores": {
+                "human": self.human.by_name,
+                "generated": self.generated.of(self.human.names).by_name,
+                **self.ablated,
+            },
             "split_half": self.reliability,
             "same_size_human": {"queries": self.ceiling.queries, "mean": self.ceiling.mean},
             "resamplings": {**asdict(self.resamplings), "mean": self.resamplings.mean},
@@ -205,6 +211,10 @@ class AgreementReport(Shown):
             )
             for gain in self.gains
         ]
+        ablated = [
+            Column(name, lambda row, of=of: of.get(row[1].system), ".4f")  # type: ignore[misc]
+            for name, of in self.ablated.items()
+        ]
         return Study(
             f"{self.collection}: does {self.pipeline} rank systems like people?",
             [
@@ -223,7 +233,7 @@ class AgreementReport(Shown):
                 "## For comparison",
                 Table(self._comparisons(), columns("Spearman of", "value", "")),
                 "## Scores (the paper's Table 5)",
-                Table(scores, _SCORES),
+                Table(scores, [*_SCORES[:4], *ablated, *_SCORES[4:]]),
                 "## Over-rated families",
                 Table(families, [*columns("family", "systems"), Column("mean rank gain", lambda row: row[2], "+.1f")]),
                 "## Circularity",

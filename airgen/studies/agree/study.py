@@ -207,6 +207,9 @@ class AgreementStudy:
             resamplings=rankings.resamplings(human, aligned, queries=self.drawn, rounds=self.draws),
             competitors={name: rankings.correlate(human, other) for name, other in others.items()},
             gains=gains,
+            ablated={
+                name: sides[name][0].by_name for name in (ABLATIONS["negatives"], ABLATIONS["control"]) if name in sides
+            },
             circularity=rankings.circularity(gains, shared),
             wordings=() if worded is None else agreements(worded, human, shares),
             classes=() if worded is None else by_overlap(worded, human),
