@@ -175,7 +175,34 @@ def overview(results: Sequence[Result]) -> Study:
     for task, headline in headlines.items():
         parts += [f"## {_TASKS.get(task, task)}, {headline}"] if len(headlines) > 1 else []
         parts.append(_overview_table(by_task[task]))
+    if any(result.answers for result in results):
+        parts += ["## Answers, ranking and latency", _answers_table(results)]
     return Study(f"Results ({', '.join(dict.fromkeys(headlines.values()))})", parts)
+
+
+def _answers_table(results: Sequence[Result]) -> Table:
+    """Tabulate accuracy by answer strings beside ranking measures and latency (the BM25 augmentation paper's Table
+    1)."""
+    accuracies = dict.fromkeys(name for result in results for name in result.answers)
+    measures = [name for name in ("nDCG@10", "Recall@100", "AP@1000") if any(name in each.means for each in results)]
+    return Table(
+        results,
+        [
+            Column("dataset", lambda result: result.dataset),
+            Column("system", lambda result: result.name, left=True),
+            *(Column(name, partial(_accuracy_of, name), ".3f") for name in accuracies),
+            *(Column(name, partial(_mean_or_none, name), ".4f") for name in measures),
+            Column("p50 ms", lambda result: result.costs.latency_p50_ms, ".1f"),
+        ],
+    )
+
+
+def _accuracy_of(measure: str, result: Result) -> float | None:
+    return result.answers[measure][0] if measure in result.answers else None
+
+
+def _mean_or_none(measure: str, result: Result) -> float | None:
+    return result.means.get(measure)
 
 
 _TASKS = {"qa": "QA", "long-doc": "Long-Doc"}

@@ -133,6 +133,7 @@ class TrainedSystem(_Made):
         Attributes:
             train: The kind of `airgen train` whose model is the system.
             dataset: A dataset in BEIR format, or a fetched one.
+            recipe: Name or file of its recipe. Default: as for `airgen train`.
             set: Settings to override in its recipe.
             millions: Millions of parameters of the base model, to estimate the cost.
         """
@@ -142,9 +143,15 @@ class TrainedSystem(_Made):
         dataset: str
         base: Annotated[str, MODEL]
         split: str = "train"
+        recipe: str | None = None
         set: dict[str, Any] = Field(default={})
         device: Annotated[str | None, SPEED] = None
         millions: Annotated[float | None, SPEED] = Field(default=None, gt=0)
+
+        @property
+        def recipe_file(self) -> Path | None:
+            """Return the recipe's file or name."""
+            return None if self.recipe is None else Path(self.recipe)
 
         def missing(self, folder: Path | None) -> list[str]:
             """Return a line if the training dataset is missing."""
@@ -152,6 +159,7 @@ class TrainedSystem(_Made):
                 return []
             return [
                 f"{self.train} is trained on {self.dataset}, which is not here: airgen fetch beir --only {self.dataset}"
+                " (or airgen show collections open-qa)"
             ]
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
@@ -159,7 +167,7 @@ class TrainedSystem(_Made):
             place = _dataset_place(self.dataset, folder)
             if place is None or read_card(_home() / _model_name(self, place)) is not None:
                 return ""
-            request = TrainingRequest(place, self.base, Path(), changes=_assignments(self.set))
+            request = TrainingRequest(place, self.base, Path(), recipe=self.recipe_file, changes=_assignments(self.set))
             recipe: Any = request.recipe_of(task_class(self.train).RECIPE)
             queries = len({query for query, _, _ in BeirDataset.open(place).label_rows(self.split)})
             steps = max(1, queries // recipe.batch_size) * recipe.epochs
@@ -186,6 +194,7 @@ class TrainedSystem(_Made):
             place,
             chosen.base,
             home,
+            recipe=chosen.recipe_file,
             changes=chosen.set,
             split=chosen.split,
             device=chosen.device,
@@ -223,6 +232,7 @@ def _train(
     home: Path,
     *,
     changes: Mapping[str, Any],
+    recipe: Path | None = None,
     split: str = "train",
     device: str | None = None,
     folder: Path | None = None,
@@ -235,7 +245,15 @@ def _train(
             train(
                 kind,
                 TrainingRequest(
-                    on, start, home, changes=_assignments(changes), split=split, device=device, resume=True, quiet=True
+                    on,
+                    start,
+                    home,
+                    recipe=recipe,
+                    changes=_assignments(changes),
+                    split=split,
+                    device=device,
+                    resume=True,
+                    quiet=True,
                 ),
             )
             card = read_card(home)

@@ -62,7 +62,8 @@ def test_the_overview_keeps_tasks_apart_as_tables_22_and_23_do() -> None:
         SimpleNamespace(
             name=name, dataset=dataset, split="test", score=score,
             about={"task": task, "domain": domain, "language": language},
-            headline="Recall@10" if task == "long-doc" else "nDCG@10",
+            headline="Recall@10" if task == "long-doc" else "nDCG@10", answers={}, means={"AP@1000": score / 2},
+            costs=SimpleNamespace(latency_p50_ms=12.34),
         )
         for (dataset, task, domain, language), row in scores.items() for name, score in row.items()
     ]  # fmt: skip
@@ -79,6 +80,14 @@ def test_the_overview_keeps_tasks_apart_as_tables_22_and_23_do() -> None:
     assert [column.value("english") for column in qa.columns[1:4]] == [None, 0.4, None]
     assert [column.title for column in long_doc.columns] == ["system", "book"]
     assert "##" not in overview(results[:2]).markdown()
+    results[0].answers = {"Answer@5": (0.43, 0.4, 0.5), "Answer@20": (0.629, 0.6, 0.7)}
+    table = overview(results[:2]).parts[-1]
+    assert isinstance(table, Table) and [column.title for column in table.columns] == [
+        "dataset", "system", "Answer@5", "Answer@20", "AP@1000", "p50 ms",
+    ]  # fmt: skip
+    assert table.cells() == [
+        ["book", "a", "0.430", "0.629", "0.4500", "12.3"], ["book", "b", "–", "–", "0.2500", "12.3"],
+    ]  # fmt: skip
 
 
 def test_the_ranking_in_a_terminal_has_no_control_characters() -> None:
