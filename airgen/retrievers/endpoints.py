@@ -20,8 +20,8 @@ from airgen.retrievers.component import Component
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import TextKind
-from airgen.settings.base import SERVED, SPEED
-from airgen.settings.http import Address, ServiceAccess
+from airgen.settings.base import KEY, SERVED, SPEED
+from airgen.settings.http import Address, ServerAddress, ServiceAccess, address
 from airgen.text.escaping import one_line
 
 _RETRIES = 5  # attempts for a request that failed temporarily: half a minute of pauses
@@ -104,12 +104,12 @@ class HttpEmbedder(_Endpoint):
         """Settings of an endpoint for embeddings.
 
         Attributes:
-            base_url: The URL up to, but without, `/embeddings`.
+            base_url: The URL up to, but without, `/embeddings`, or ${NAME} for an environment variable.
             dimensions: Length of the vectors to request, if they should be shorter.
         """
 
         model: Annotated[str, SERVED]
-        base_url: Annotated[Address, SPEED] = "https://api.openai.com/v1"
+        base_url: Annotated[ServerAddress, SPEED, KEY] = "https://api.openai.com/v1"
         query_prefix: str = ""
         passage_prefix: str = ""
         dimensions: int | None = Field(default=None, ge=1)
@@ -118,7 +118,8 @@ class HttpEmbedder(_Endpoint):
 
     def set_up(self) -> None:
         self.name = self.settings.model
-        self._url = self.settings.base_url.rstrip("/") + "/embeddings"
+        self._base = address(self.settings.base_url)
+        self._url = self._base.rstrip("/") + "/embeddings"
         self._dim = self.settings.dimensions
         self._api: Any = None  # the package's client, created for the first request
 
@@ -166,7 +167,7 @@ class HttpEmbedder(_Endpoint):
             from airgen import openai_client as package  # importing it takes most of a second
 
             if self._api is None:
-                self._api = package.openai_client(self.settings.base_url, {}, {}, client)
+                self._api = package.openai_client(self._base, {}, {}, client)
             create = self._api.embeddings.with_raw_response.create
             try:
                 return package.received(await create(model=self.name, input=texts, encoding_format="float", **more))
@@ -185,9 +186,7 @@ class HttpEmbedder(_Endpoint):
             places = [item["index"] for item in items]
             vectors = [_vector(item["embedding"]) for item in items]
         except (LookupError, TypeError, ValueError, OverflowError) as error:
-            hint = (
-                "" if self.settings.base_url.rstrip("/").endswith("/v1") else " (on most servers, base_url ends in /v1)"
-            )
+            hint = "" if self._base.rstrip("/").endswith("/v1") else " (on most servers, base_url ends in /v1)"
             raise ModelError(
                 f"{self._url} did not respond in the format of OpenAI's embeddings API{_says(answer) or hint}"
             ) from error

@@ -67,6 +67,25 @@ Address = Annotated[str, Field(pattern=r"^https?://"), AfterValidator(_without_p
 """Of a service."""
 
 
+ServerAddress = Annotated[
+    str, Field(pattern=r"^(https?://|\$\{[A-Za-z_][A-Za-z0-9_]{0,99}\})"), AfterValidator(_without_password)
+]
+"""The address of a server, or ${NAME}, the environment variable that holds it."""
+
+
+def address(text: str) -> str:
+    """Return an address with its variables filled in.
+
+    Raises SettingsError if a variable is not set, or if the result is not an address.
+    """
+    for name in VARIABLE.findall(text):
+        if not (secret(name) or "").startswith(("http://", "https://")):
+            raise SettingsError(
+                [f"base_url: the environment variable {name} must hold an address: http://HOST:PORT/v1"]
+            )
+    return filled({"": text})[0][""]
+
+
 def _as_text(values: object) -> object:
     """Convert values to text as written, since YAML reads 2024-10-21 as a date and 5 as a number."""
     if not isinstance(values, Mapping):

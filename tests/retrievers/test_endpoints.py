@@ -14,8 +14,9 @@ import pytest
 from http_double import Asked, answering
 
 from airgen import http
-from airgen.errors import ModelError, UsageError
+from airgen.errors import ModelError, SettingsError, UsageError
 from airgen.retrievers.endpoints import HttpEmbedder, HttpReranker
+from airgen.settings.http import unset_variables
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
@@ -68,6 +69,18 @@ def test_embeddings(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in json.dumps(dict(embedder.describe()))
     assert embedder.encode([""], "passage").shape == (1, 3)
     assert service.requests[-1][1]["input"] == [" "]
+
+
+def test_the_address_may_come_from_the_environment(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = HttpEmbedder.Settings(model="m", base_url="${MY_MODEL_URL}")
+    assert unset_variables(settings) == ["base_url: the environment variable MY_MODEL_URL is not set"]
+    monkeypatch.setenv("MY_MODEL_URL", "localhost:80")
+    with pytest.raises(SettingsError, match="MY_MODEL_URL must hold an address: http://HOST:PORT/v1"):
+        HttpEmbedder("m", base_url="${MY_MODEL_URL}")
+    monkeypatch.setenv("MY_MODEL_URL", service.url)
+    service.answers = [vectors]
+    assert unset_variables(settings) == []
+    assert HttpEmbedder("m", base_url="${MY_MODEL_URL}").encode(["a"], "query").shape == (1, 3)
 
 
 def test_a_dimension_that_changes_in_the_middle(service: Service) -> None:

@@ -244,12 +244,16 @@ class LibraryModel(TorchModel):
 
         Attributes:
             revision: A revision on the Hub.
+            adapter: A LoRA adapter of peft for the model: a Hub name or a folder.
             model_kwargs: Arguments for `from_pretrained` of transformers.
+            tokenizer_kwargs: Arguments for `from_pretrained` of its tokenizer.
         """
 
         packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
         revision: str | None = None
+        adapter: Annotated[str | None, MODEL] = None
         model_kwargs: dict[str, Any] = Field(default={})
+        tokenizer_kwargs: dict[str, Any] = Field(default={})
 
     settings: Settings
     _texts = _GPU_TEXTS
@@ -272,7 +276,14 @@ class LibraryModel(TorchModel):
         options = {"device": device, "revision": self.settings.revision if own_model else None, **settings}
         if model_kwargs:
             options["model_kwargs"] = model_kwargs
+        if own_model and self.settings.tokenizer_kwargs:
+            options["tokenizer_kwargs"] = self.settings.tokenizer_kwargs
         model = loaded(role, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **options)
+        if own_model and (adapter := self.settings.adapter) is not None:
+            load_extra("peft", f"the adapter {adapter!r}")
+            loaded(
+                f"the adapter of {role}", adapter, model[0].auto_model.load_adapter, peft_model_id=self.place(adapter)
+            )
         if self.settings.dtype != "auto":  # modules without a transformer, such as a static table, take no argument
             model = model.to(devices.torch_dtype(self.settings.dtype))
         return model
