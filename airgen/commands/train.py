@@ -126,7 +126,7 @@ def train(
     )
     lines += [trained_line(trained), f"model: {trained.out} (its README.md describes the training)"]
     lines += [f"in a systems YAML: {system_line(card)}"] if card and card.get("system") else []
-    lines += [warning] if (warning := below_bm25(trained.figures)) else []
+    lines += [warning] if (warning := below_bm25(trained.figures, request.recipe)) else []
     return Outcome(trained, lines, hidden=rank() > 0)  # only one process prints
 
 
@@ -153,7 +153,12 @@ def train_recipe(
     from airgen.training import task_class
     from airgen.training.recipe import commented_yaml
 
-    text = commented_yaml(task_class(kind).RECIPE())
+    task = task_class(kind)
+    text = commented_yaml(task.RECIPE())
+    if (few := task.usual_recipe(0)) is not None:
+        text = (
+            f"# With few training queries, `airgen train {kind}` takes the recipe {few}, unless you name one.\n{text}"
+        )
     return Outcome(text, text)
 
 

@@ -219,6 +219,7 @@ def test_a_start_from_terms_that_adds_none_is_bm25(dataset: Path, bert: Path, tm
         figures = made.evaluate()
     assert figures[f"{BASELINE} {WATCHED}"] == pytest.approx(figures[WATCHED]) and not below_bm25(figures)
     assert "! below BM25, which has dev nDCG@10" in below_bm25({**figures, WATCHED: figures[WATCHED] - 0.01})
+    assert "try more training queries" in below_bm25({**figures, WATCHED: 0.0}, Path("train-augment"))
     assert not below_bm25({WATCHED: 0.1})  # another kind of training
     made.save(tmp_path)
     system, plain = Augmented(tmp_path), BM25(analyser={"wordpiece": str(bert)} if terms == "wordpiece" else None)

@@ -53,14 +53,19 @@ BASELINE = "BM25's"
 """Prefix for BM25's figures on the same dev queries."""
 
 
-def below_bm25(figures: Mapping[str, float]) -> str:
-    """Return a warning if the trained system is below BM25 on its dev queries, or ""."""
+FEW_QUERIES = "train-augment"
+"""The recipe for fewer training queries than `ENOUGH`."""
+
+
+def below_bm25(figures: Mapping[str, float], recipe: Path | None = None) -> str:
+    """Return a warning if the system that was trained with a recipe is below BM25 on its dev queries, or ""."""
     trained, baseline = figures.get(WATCHED), figures.get(f"{BASELINE} {WATCHED}")
     if trained is None or baseline is None or trained >= baseline:
         return ""
+    other = "" if recipe is not None and recipe.stem == FEW_QUERIES else f"--recipe {FEW_QUERIES}, or "
     return (
-        f"! below BM25, which has dev {WATCHED} {baseline:.4f}: do not use it; try --recipe train-augment, or "
-        f"more training queries (airgen train expand, airgen train pairs)"
+        f"! below BM25, which has dev {WATCHED} {baseline:.4f}: do not use it; try {other}more training queries "
+        "(airgen train expand, airgen train pairs)"
     )
 
 
@@ -112,7 +117,7 @@ class AugmentTask(TrainingTask):
     def usual_recipe(cls, queries: int) -> str | None:
         """Choose the recipe, since with few queries, a random W adds thousands of terms to each query and never
         converges."""
-        return "train-augment" if queries < ENOUGH else None
+        return FEW_QUERIES if queries < ENOUGH else None
 
     def __init__(self, recipe: AugmentRecipe, data: TrainingSet, base: str, device: str) -> None:
         self.torch = load_extra("torch", "training")
