@@ -1,6 +1,7 @@
 """Each of the ten packages that the user chose does its part: it is a dependency, and the product runs on it."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -49,6 +50,19 @@ def test_a_chosen_package_is_a_dependency_and_used(package: str) -> None:
     asked = [*project["dependencies"], *(line for lines in product.values() for line in lines)]
     assert any(line.lower().startswith(distribution.lower()) for line in asked)
     assert {name for name in modules if package not in imported(ROOT / "airgen" / name)} == set()
+
+
+def test_one_extra_has_all_ten_and_the_readme_names_it_first() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (whole,) = extras["full"]
+    assert whole.startswith(f"{project['name']}[")
+    parts = whole.partition("[")[2].rstrip("]").split(",")
+    asked = [*project["dependencies"], *(line.lower() for part in parts for line in extras[part])]
+    for distribution, _ in CHOSEN.values():
+        assert any(line.startswith(distribution.lower()) for line in asked), distribution
+    named = re.findall(r"\.\[([\w,-]+)\]", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert named[0] == "full"
 
 
 def test_the_readme_says_what_each_of_them_does() -> None:
