@@ -67,7 +67,7 @@ def job_of(work: Path, collection: Path, target: int | None = None) -> Job:
     settings["llm"]["threads"] = 1
     path = work / "adapt.yaml"
     path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    return agree_job(collection, path, work / "runs", sources="any", target=target)
+    return agree_job(collection, Job(path, work / "runs"), sources="any", target=target)
 
 
 def drafts_of(job: Job) -> Pairs:

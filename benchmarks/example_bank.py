@@ -247,9 +247,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/example-bank"))
     parser.add_argument("--target", type=int, default=28)
     asked = parser.parse_args()
-    before = agree_job(asked.collection, asked.pipeline, asked.runs, sources="any")
+    before = agree_job(asked.collection, Job(asked.pipeline, asked.runs), sources="any")
     pipeline = prepared(before, asked.pipeline, asked.out)
-    job = agree_job(asked.collection, pipeline, asked.out / "runs", sources="any", target=asked.target)
+    job = agree_job(asked.collection, Job(pipeline, asked.out / "runs"), sources="any", target=asked.target)
     near, ask = Near(), query.ask
 
     def with_bank(tools: Any, stage: Any, values: dict[str, Any], *rest: Any) -> Awaitable[Any]:

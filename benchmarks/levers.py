@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     asked = parser.parse_args()
     systems = load_systems(asked.systems)
-    base = agree_job(asked.collection, asked.pipeline, asked.runs, target=asked.target)
+    base = agree_job(asked.collection, Job(asked.pipeline, asked.runs), target=asked.target)
     human_data = BeirDataset.open(asked.collection)
     (human_runs,) = (asked.runs / "collections" / human_data.name).glob("*/test")
     human = side(human_runs, systems, human_data.qrels("test").labels)

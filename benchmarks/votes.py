@@ -29,6 +29,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
+from airgen.pipeline.job import Job
 from airgen.records import Prelabel, flat_text
 from airgen.retrievers import Corpus, load_embedder, load_reranker
 from airgen.retrievers.protocols import show_corpus
@@ -138,7 +139,7 @@ def evidence(folder: Path, side: str, args: argparse.Namespace) -> dict[str, Any
         queries = {key: one.text for key, one in collection.queries().items() if key in labels}
         chosen = random.Random(0).sample(sorted(queries), min(args.queries, len(queries)))
     else:
-        job = agree_job(folder, args.pipeline, args.runs)
+        job = agree_job(folder, Job(args.pipeline, args.runs))
         with job.open_store(read_only=True) as store:
             lineages = job.accepted(store).lineages[: args.queries]
         queries = {one.final.key: one.final.text for one in lineages}
