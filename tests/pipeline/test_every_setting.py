@@ -80,7 +80,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "recall": {
         "target": 6, "control.recall.model": {**SHORT, "max_length": 16},
         "control.recall.top_k": 14, "control.recall.pools_only": True, "control.pools": ["bm25"],
-        "control.systems": "systems.yaml", "control.judge.relevant_from": 3,
+        "control.systems": "systems.yaml", "control.judge.relevant_from": 1,
     },
     "prelabel:1": {"control.rerankers": ["bm25"]},
     "decision": {

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from airgen import models
 from airgen.registry import load_extra, missing_extra
-from airgen.text.query_form import function_words
 from airgen.text.sentences import sentences
 
 Span = tuple[int, int]
@@ -151,6 +150,8 @@ def _windows(text: str, language: str) -> Iterator[Span]:
 
     The model takes nearly all the time, and half of the sentences of many texts have no word that could be a name.
     """
+    from airgen.text.query_form import function_words  # imports NumPy, which reading the settings of a corpus must not
+
     common = function_words(language).union(filter(str.islower, _WHOLE.findall(text)))
     start = stop = at = 0
     for sentence in sentences(text, language):
