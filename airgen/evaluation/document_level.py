@@ -88,9 +88,9 @@ class Pages:
         """
         of_pages = of_passages = 0
         for id_ in ids:
-            found = passage(id_)
-            of_passages += found is not None and found not in self._places
-            of_pages += found is None and self.find(id_) is not None
+            known = passage(id_)
+            of_passages += known is not None and known not in self._places
+            of_pages += known is None and self.find(id_) is not None
         return self.have_parts and of_pages > of_passages
 
     @property

@@ -75,10 +75,10 @@ def spans(text: str, language: str) -> list[Span]:
         return []
     model, _ = _RECOGNISERS[language]
     if model == RAMPART:
-        found = _rampart(text, language)
+        names = _rampart(text, language)
     else:
-        found = {"ru": _slovnet, "ja": _unidic, "zh": _jieba}[language](text)
-    return [span for span in found if not _is_term(text, *span)]
+        names = {"ru": _slovnet, "ja": _unidic, "zh": _jieba}[language](text)
+    return [span for span in names if not _is_term(text, *span)]
 
 
 # Words that turn a neighbouring name into a term, such as a disease, a law or a place.
