@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Config = dict[str, str | bool | int | float | list[str]]
 
 _MEMORY = "512MB"
-_TORN = re.compile(r"WAL.*byte position (\d+)", re.DOTALL)
+_TORN = re.compile(r"byte position (\d+)")
 
 NO_EXTENSIONS: Config = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
@@ -106,7 +106,7 @@ def explain(path: Path, error: duckdb.Error) -> AirgenError:
         return StoreError(f"{path} is in use by another process: wait for it; `airgen show JOB` shows its progress")
     if isinstance(error, duckdb.OutOfMemoryException):
         return StoreError(f"{path}: not enough memory or temporary disk space ({words}): free some and run it again")
-    if torn := _TORN.search(ours):
+    if "WAL" in ours and (torn := _TORN.search(ours)):
         log = f"{path}.wal"
         return StoreError(
             f"{log} is damaged at byte {torn[1]}, as after a power failure: keep a copy of it, run `truncate -s "

@@ -168,7 +168,7 @@ def test_suites(evil: Path, tmp_path: Path) -> None:
     "words",
     [
         ["fetch", f"--{EVIL}"],
-        ["study", "stats", "a", EVIL],
+        ["study", "inspect", "a", EVIL],
         ["study", EVIL],
         [EVIL],
         ["audit", "holes", EVIL, "--x\x9b"],

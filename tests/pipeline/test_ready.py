@@ -41,8 +41,9 @@ def command(*words: object) -> int:
     return int(stop.value.code or 0)
 
 
-def go(folder: Path, **options: object) -> object:
-    return run_pipeline(Job(folder / "job.yaml", folder / "runs"), console=Console(quiet=True), **options)  # type: ignore[arg-type]
+def go(folder: Path, *, target: int | None = None, **options: object) -> object:
+    job = Job(folder / "job.yaml", folder / "runs", target=target)
+    return run_pipeline(job, console=Console(quiet=True), **options)  # type: ignore[arg-type]
 
 
 def test_a_run_that_ends_earlier_needs_less(folder: Path, asked: Asked) -> None:

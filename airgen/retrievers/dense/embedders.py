@@ -180,10 +180,13 @@ class TorchModel(Component):
 
     @property
     def precision(self) -> dict[str, object]:
-        """Return the dtype, unless it is that of the files, and the other arguments for the library, for `describe`."""
+        """Return the dtype, unless it is that of the files, the arguments for the library and the adapter's weights."""
         settings: dict[str, object] = {} if self.settings.dtype == "auto" else {"dtype": self.settings.dtype}
-        more = getattr(self.settings, "model_kwargs", None)
-        return settings | ({"model_kwargs": more} if more else {})
+        arguments = {name: getattr(self.settings, name, None) for name in ("model_kwargs", "tokenizer_kwargs")}
+        settings |= {name: value for name, value in arguments.items() if value}
+        if (adapter := getattr(self.settings, "adapter", None)) is not None:
+            settings["adapter"] = weights_hash(self.place(adapter)) or adapter
+        return settings
 
     def release(self) -> None:
         """Drop the model and free its memory. The next use loads it again."""
