@@ -416,7 +416,9 @@ def test_a_step_of_control_gives_its_models_memory_back(tiny_cross_encoder: Path
         plan: Any = field(default_factory=dict)
         encoding: Any = None
         partly: Any = None
-        store: Any = field(default_factory=lambda: SimpleNamespace(pending=lambda _rows, _fingerprint, parents: list(parents), put=lambda rows: None))
+        store: Any = field(
+            default_factory=lambda: SimpleNamespace(pending=lambda *args: args[-1], put=lambda rows: None)
+        )
         display: Any = field(default_factory=lambda: SimpleNamespace(stage=no_stage))
         stopping: Any = field(default_factory=lambda: SimpleNamespace(is_set=lambda: False))
 
