@@ -1,6 +1,6 @@
 """Decide by Table 2 on the judgments of each query, from an LLM or from re-rankers' votes (paper 2.4)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airgen.control.judgment import OWN, current, own_labels, pairs_of
@@ -65,14 +65,15 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
 
     Judgments requested with an earlier threshold or re-ranker stay on disk, but are not used.
     """
-    judgments = _of_llm(control) if control.settings.judge.members else _by_votes(control)
-    for row in own_labels(control):
+    labels = own_labels(control)
+    judgments = (_of_llm if control.settings.judge.members else _by_votes)(control, labels)
+    for row in labels:
         judgments.setdefault(row.parent, {})[row.id] = row
     return judgments
 
 
-def _of_llm(control: Control) -> dict[str, dict[str, Judgment]]:
-    asked = {(pair.query, pair.id) for pair in pairs_of(control)}
+def _of_llm(control: Control, labels: Sequence[Judgment]) -> dict[str, dict[str, Judgment]]:
+    asked = {(pair.query, pair.id) for pair in pairs_of(control, labels)}
     asked |= {(key, id_) for key, ids in control.sources.items() for id_ in ids}
     rows = control.store.rows_of(Judgment, control.plan["judgment"], control.queries)
     judgments: dict[str, dict[str, Judgment]] = {}
@@ -98,7 +99,7 @@ def _without_vague(control: Control, judgments: Mapping[str, Mapping[str, Judgme
     return kept
 
 
-def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
+def _by_votes(control: Control, labels: Sequence[Judgment]) -> dict[str, dict[str, Judgment]]:
     """Return judgments by votes for the pairs that an LLM would judge, the sources, and every relevant passage.
 
     The sources of a user's own query are the passages labelled as relevant. If there are none, or if the re-rankers do
@@ -106,11 +107,11 @@ def _by_votes(control: Control) -> dict[str, dict[str, Judgment]]:
     """
     cut = control.settings.judge.relevant_from
     known: dict[str, list[str]] = {}
-    for row in own_labels(control):
+    for row in labels:
         if row.level >= cut:
             known.setdefault(row.parent, []).append(row.id)
     pairs: dict[str, set[str]] = {}
-    for pair in pairs_of(control):
+    for pair in pairs_of(control, labels):
         pairs.setdefault(pair.query, set()).add(pair.id)
     judgments: dict[str, dict[str, Judgment]] = {}
     written = {negative.id for lineage in control.accepted.lineages for negative in lineage.every(HardNegative)}

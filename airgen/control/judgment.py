@@ -77,8 +77,8 @@ JUDGMENT = Step("judgment", (Query,), Judgment, 2, work=_work, parts=judgment_pa
 """The judgment of a pair. A query's own document is judged by the same step, before the hard negatives."""
 
 
-def pairs_of(control: Control) -> list[Pair]:
-    """Return the pairs to judge, in the best order for a prefix cache."""
+def pairs_of(control: Control, labels: Sequence[Judgment]) -> list[Pair]:
+    """Return the pairs to judge but for those that the user has labelled, in the best order for a prefix cache."""
     prelabels = prelabels_of(control)
     pairs: list[Pair] = []
     for lineage in control.accepted.lineages:
@@ -86,7 +86,7 @@ def pairs_of(control: Control) -> list[Pair]:
         key = lineage.final.key
         thresholds = control.settings.thresholds
         pairs += pairs_to_judge(key, lineage.passage.id, negatives, prelabels[key], thresholds=thresholds)
-    labelled = {(row.parent, row.id) for row in own_labels(control)}
+    labelled = {(row.parent, row.id) for row in labels}
     pairs = [pair for pair in pairs if (pair.query, pair.id) not in labelled]
     # Calls with the same beginning should follow each other.
     query_first = any(judge_kind(member).QUERY_FIRST for member in control.settings.judge.members[:1])
@@ -190,7 +190,7 @@ def _with_rows(control: Control) -> list[PairToJudge]:
     store, fp = control.store, control.plan["judgment"]
     rows = {row.key: row for row in store.rows_of(Judgment, fp)}
     skips = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
-    every = pairs_of(control)
+    every = pairs_of(control, own_labels(control))
     keys = store.passages_named(control.plan["corpus"], {pair.id for pair in every}, "t.key")
     named = {pair_name(pair.query, pair.id, keys): pair for pair in every}
     pairs = []
