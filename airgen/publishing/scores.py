@@ -300,8 +300,8 @@ def _score_one(results: SystemHits, label: Labels, unknown_documents: int | None
     missing: list[str] = []
     if label.queries is not None:
         missing, queries = sorted(label.queries - sent), len(label.queries)
-    labelled = {query: hits for query, hits in results.hits.items() if query in label.qrels}
-    scores = score(run_from_dict(labelled), label.qrels, head)
+    # All hits, although only those of queries with labels count: the time must not tell which queries have labels.
+    scores = score(run_from_dict(results.hits), label.qrels, head)
     count = len(label.qrels)
     errors = {head: scores.of(head).std(ddof=1) / math.sqrt(count)} if count > 1 else {}
     return DatasetScore(

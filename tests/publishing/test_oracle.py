@@ -1,13 +1,18 @@
 """A scorer that answers strangers tells them scores, and no labels: what can be learned by asking it."""
 
 import dataclasses
+import gc
 import itertools
 import json
 import math
 import random
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +85,38 @@ def test_what_is_counted_does_not_depend_on_labels(labels: list[Labels]) -> None
     assert (empty.missing_count, empty.unknown_queries) == (len(QUERY_IDS), 0)
     stranger = answer({"q9999": {"d000": 1.0}}, labels)
     assert (stranger.missing_count, stranger.unknown_queries) == (len(QUERY_IDS), 1)
+
+
+def calls_of(work: Callable[[], object]) -> Counter[str]:
+    """Count the calls of Python functions, and of functions in C by Python ones: a time without noise."""
+    counts: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, function: Any) -> None:
+        if event in ("call", "c_call"):
+            name = frame.f_code.co_qualname if event == "call" else getattr(function, "__qualname__", "")
+            counts[f"{event} {name}"] += 1
+
+    gc.disable()  # finalizers run at any moment
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return counts
+
+
+def test_the_work_of_the_scorer_does_not_depend_on_labels(labels: list[Labels]) -> None:
+    """A submission of all documents for one query takes as long without labels as with them."""
+    unanswered, relevant = QUERY_IDS[0], QUERY_IDS[-1]
+    hits = {document: float(-place) for place, document in enumerate(DOCUMENT_IDS)}
+    answer({unanswered: hits}, labels)  # what is loaded once
+    counts = [calls_of(lambda query=query: answer({query: hits}, labels)) for query in (unanswered, relevant)]  # type: ignore[misc]
+    assert counts[0] == counts[1] and counts[0].total() > DOCUMENTS
+    found = next(document for document, label in labels[0].qrels[relevant].items() if label)
+    other = next(document for document in DOCUMENT_IDS if document not in labels[0].qrels[relevant])
+    counts = [calls_of(lambda top=top: answer({relevant: {top: 1.0}}, labels)) for top in (found, other)]  # type: ignore[misc]
+    assert counts[0] == counts[1]
 
 
 def test_labels_without_the_ids_of_queries_and_documents(home: Path, tmp_path: Path) -> None:
