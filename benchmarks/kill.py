@@ -157,7 +157,7 @@ PHASES = [
     ),
     Phase(
         "publish",
-        ("publish", "runs/job/dataset", "--repo", "my-org/job", "--private-qrels", "test", "--yes"),
+        ("publish", "runs/job/dataset", "--repo", "my-org/job", "--private-qrels", "test", "--unmasked", "--yes"),
         hub_state,
         ("export",),
     ),
