@@ -11,7 +11,7 @@ from airgen.keys import row_key
 from airgen.records import Decision, HardNegative, Judgment
 from airgen.sequences import batched
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import RowBatch, Step
+from airgen.steps.step import RowBatch, WholeStep, all_parents
 from airgen.steps.votes import FEW, NOT_FOUND, PEOPLES, WAY, first, least_share, relevant, voted
 
 QUERIES = 500  # queries whose decisions are written at once
@@ -143,14 +143,6 @@ def _by_votes(control: Control, labels: Sequence[Judgment]) -> dict[str, dict[st
     return judgments
 
 
-DECISIONS = Step(
-    "decision",
-    (Judgment,),
-    Decision,
-    2,
-    work=_work,
-    parts=_parts,
-    whole=True,
-    label="decisions",
-    always=True,
+DECISIONS = WholeStep(
+    "decision", (Judgment,), Decision, 2, label="decisions", work=_work, parts=_parts, pending=all_parents
 )

@@ -21,7 +21,7 @@ from airgen.sequences import batched
 from airgen.settings import Thresholds
 from airgen.settings.generation import MINED_RANKS
 from airgen.steps.lineage import Lineage
-from airgen.steps.step import Plan, RowBatch, Step
+from airgen.steps.step import Plan, RowBatch, WholeStep, all_parents
 from airgen.store import Store
 
 QUERIES = 500  # queries whose negatives are written at once
@@ -134,14 +134,6 @@ def mine(
     ]
 
 
-MINED = Step(
-    MINED_NAME,
-    (Decision,),
-    HardNegative,
-    2,
-    work=_work,
-    parts=_parts,
-    whole=True,
-    label="mined negatives",
-    always=True,
+MINED = WholeStep(
+    MINED_NAME, (Decision,), HardNegative, 2, label="mined negatives", work=_work, parts=_parts, pending=all_parents
 )

@@ -22,7 +22,7 @@ from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import CorpusReranker, show_corpus
 from airgen.sequences import batched
 from airgen.settings.spec import Spec
-from airgen.steps.step import RowBatch, Step
+from airgen.steps.step import RowBatch, WholeStep
 
 PAIRS = 500  # (query, document) pairs per batch: a minute of a cross-encoder on a CPU, which a stop loses
 
@@ -115,7 +115,7 @@ def _mark(text: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def prelabel_steps(work: QuerySet) -> list[Step]:
+def prelabel_steps(work: QuerySet) -> list[WholeStep]:
     """Return one step for each of the pipeline's re-rankers, in order."""
     return [_step(place, spec) for place, spec in enumerate(work.settings.rerankers)]
 
@@ -126,7 +126,7 @@ def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:
     return {key: [rows[key] for rows in by_step] for key in work.queries}
 
 
-def _step(place: int, spec: Spec) -> Step:
+def _step(place: int, spec: Spec) -> WholeStep:
     def identity(work: QuerySet, reranker: Any) -> dict[str, Any]:
         return {
             "model": dict(reranker.describe()),
@@ -177,15 +177,14 @@ def _step(place: int, spec: Spec) -> Step:
         if read:
             keep_setups(work.embeddings, spec, reranker)
 
-    return Step(
+    return WholeStep(
         f"prelabel:{place}",
         (Recall,),
         Prelabel,
         2,
+        label=f"pre-label {place + 1}",
         work=score,
         parts=parts,
-        whole=True,
-        label=f"pre-label {place + 1}",
         model=lambda work: load_reranker(spec),
         note=lambda reranker: f"texts read by {reranker.name}",
         pieces=pieces,

@@ -27,7 +27,7 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.spec import Spec
-from airgen.steps.step import RowBatch, Step
+from airgen.steps.step import RowBatch, WholeStep
 from airgen.user_code import own_code
 
 
@@ -148,4 +148,4 @@ def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
     yield RowBatch(recall_rows(hits, pending, work.corpus.ids, model_names, fingerprint=work.fingerprint))
 
 
-RECALL = Step("recall", (Query,), Recall, 1, work=_work, parts=_parts, whole=True, model=_model, label="recall")
+RECALL = WholeStep("recall", (Query,), Recall, 1, label="recall", work=_work, parts=_parts, model=_model)

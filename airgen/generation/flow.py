@@ -7,6 +7,7 @@ flow.every                and the hard negatives, which only accepted queries ge
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airgen.errors import AirgenError, SettingsError
 from airgen.generation import needs, own_judgment, query, rewrite
@@ -15,6 +16,7 @@ from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.generation.reference_answer import REFERENCE_ANSWER
 from airgen.generation.scenario import SCENARIO
 from airgen.llms.base import Request
+from airgen.prompts import PromptSet
 from airgen.registry import closest, resolve
 from airgen.settings import Pipeline
 from airgen.steps.step import Step
@@ -71,7 +73,7 @@ class Flow:
             if stage.after not in names:
                 raise SettingsError([f"{where}: it follows {stage.after!r}{closest(stage.after, names)}"])
             part = candidates if any(step.name == stage.after for step in candidates) else accepted
-            stage = replace(stage, code=own_code(target))
+            stage = replace(stage, parts=_with_code(stage, target))
             part.insert([step.name for step in part].index(stage.after) + 1, stage)
         asked = [step.prompt(pipeline) for step in [*candidates, *accepted] if step.prompt is not None]
         asked += [query.TWO_PASSAGES] if pipeline.generation.multi_hop else []
@@ -90,6 +92,13 @@ class Flow:
         stages = (own_judgment.STAGE, *self.every)  # quality control judges all queries, however they were generated
         rules = {stage.name: stage.scripted for stage in stages if stage.scripted is not None}
         return {needs.NEED.name: needs.scripted, **{name: _of_either(rule) for name, rule in rules.items()}}
+
+
+def _with_code(stage: Step, target: str) -> Callable[[Pipeline, PromptSet], dict[str, Any]]:
+    """Return the parts of a third-party stage with the digest of its module."""
+    if not (code := own_code(target)):
+        return stage.parts
+    return lambda pipeline, prompts: stage.parts(pipeline, prompts) | {"code": dict(code)}
 
 
 def _of_either(rule: Callable[[Request], str]) -> Callable[[Request], str]:

@@ -13,7 +13,7 @@ from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import Dropped, Passage
 from airgen.settings import Pipeline
-from airgen.steps.step import RowBatch, Step, Whole
+from airgen.steps.step import RowBatch, Whole, WholeStep, unless_read
 from airgen.store import Store
 
 BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for memory
@@ -86,16 +86,6 @@ def _write(source: CorpusSource, batch: RowBatch) -> None:
     source.store.put_members(source.fingerprint, batch.rows, batch.first)
 
 
-CORPUS = Step(
-    "corpus",
-    (),
-    Passage,
-    1,
-    work=_work,
-    parts=_parts,
-    whole=True,
-    beside=(Dropped,),
-    label="corpus",
-    complete=_complete,
-    write=_write,
+CORPUS = WholeStep(
+    "corpus", (), Passage, 1, label="corpus", work=_work, parts=_parts, pending=unless_read(_complete), write=_write
 )

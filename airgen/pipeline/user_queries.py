@@ -32,7 +32,7 @@ from airgen.settings.base import answer_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import NO_PASSAGE, Lineage
 from airgen.steps.load_lineages import with_rows
-from airgen.steps.step import Plan, RowBatch, Step, Whole
+from airgen.steps.step import Plan, RowBatch, Whole, WholeStep, unless_read
 from airgen.store import Store
 from airgen.tables.labels import rated_pairs
 from airgen.text.escaping import one_line
@@ -157,17 +157,8 @@ def _complete(store: Store, fingerprint: str) -> bool:
     return bool(store.rows(OwnQuery, "t.fingerprint = ?", [fingerprint]))
 
 
-OWN_QUERIES = Step(
-    OWN,
-    (),
-    OwnQuery,
-    1,
-    work=_work,
-    parts=_parts,
-    whole=True,
-    beside=(Judgment,),
-    label="own queries",
-    complete=_complete,
+OWN_QUERIES = WholeStep(
+    OWN, (), OwnQuery, 1, label="own queries", work=_work, parts=_parts, pending=unless_read(_complete)
 )
 
 

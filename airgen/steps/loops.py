@@ -21,7 +21,7 @@ from airgen.interruptible import stop_if_asked
 from airgen.llms.health import Health
 from airgen.retrievers.component import Component
 from airgen.steps.ask import ask_each
-from airgen.steps.step import Parent, Step, Tools, Whole
+from airgen.steps.step import Parent, Step, Tools, Whole, WholeStep
 from airgen.store import Store
 
 P = TypeVar("P", bound=Parent)
@@ -84,7 +84,7 @@ def _unless_stopped(tell: Callable[..., None], *counts: int) -> None:
     tell(*counts)
 
 
-def run_whole(step: Step, whole: W) -> W:
+def run_whole(step: WholeStep, whole: W) -> W:
     """Do the pending work of one step that needs the whole corpus.
 
     Returns:
@@ -96,7 +96,7 @@ def run_whole(step: Step, whole: W) -> W:
     source = not step.reads
     model = step.model(whole)
     fingerprint = whole.plan[step.name] if source else step.fingerprint(whole, model)
-    pending = step.pending(whole, fingerprint)
+    pending = step.pending(whole, step.writes, fingerprint)
     if source and not pending:
         return whole
     total, note = step.pieces(whole, whole.parents), step.note(model)
@@ -110,7 +110,7 @@ def run_whole(step: Step, whole: W) -> W:
             partly=partial(_unless_stopped, partial(bar.partly, note)),
         )
         try:
-            for batch in step.batches(working, model) if pending else ():
+            for batch in step.work(working, model) if pending else ():
                 step.write(working, batch)
                 parents = len({row.parent for row in batch.rows}) if batch.done is None else batch.done
                 bar.partly(note, 0)

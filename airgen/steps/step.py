@@ -1,13 +1,12 @@
-"""The definition of a step: data plus one function. A `Step` holds everything that the rest of airgen needs to know
-about it.
+"""The definition of a step: data plus one function. It holds everything that the rest of airgen needs to know about it.
 
     SCENARIO = Step("scenario", (Character,), Scenario, 1, work=work, settings=("scenarios",), prompt=...)
-    RECALL = Step("recall", (Query,), Recall, 1, work=work, parts=parts, whole=True, model=...)
+    RECALL = WholeStep("recall", (Query,), Recall, 1, work=work, parts=parts, label="recall", model=...)
 
-`work(parent, tools)` returns the rows made from one parent, such as a lineage or a pair to judge. It is pure apart from
-its tools: the same parent and the same answers from the model give the same rows. A step with `whole=True` needs all of
-its parents and the corpus at once, and `work(whole, model)` yields its rows in batches. A source, such as the corpus,
-is a whole step without parents. No step imports another step or the job.
+A `Step` asks about one parent, such as a lineage or a pair to judge: `work(parent, tools)` returns the rows made from
+it. It is pure apart from its tools: the same parent and the same answers from the model give the same rows. A
+`WholeStep` needs all of its parents and the corpus at once, and `work(whole, model)` yields its rows in batches. A
+source, such as the corpus, is a whole step without parents. No step imports another step or the job.
 
 A step's fingerprint is a hash of everything on which its rows depend besides their parents. `airgen.steps.loops` has
 the two loops that run steps: work without a row of this fingerprint is pending.
@@ -17,7 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, cast
+from typing import Any, Literal, Protocol, Self
 
 from airgen.errors import AirgenError
 from airgen.guard import guarded
@@ -116,7 +115,7 @@ class Parent(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Whole:
-    """The input of a step with `whole=True`: all of its parents, and what it needs to read and write.
+    """The input of a `WholeStep`: all of its parents, and what it needs to read and write.
 
     Attributes:
         plan: The fingerprints of finished steps.
@@ -166,7 +165,6 @@ ShownLine = tuple[str, str]
 """A label and a text for `airgen show`."""
 
 Work = Callable[[Any, Tools], Awaitable[list[Row] | Problem]]
-WholeWork = Callable[[Any, Any], Iterator[RowBatch]]
 
 
 @dataclass(frozen=True)
@@ -191,20 +189,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: one arrow in the design.
+    """A step that makes rows from one parent at a time: one arrow in the design.
 
     Args:
         name: Name in the plan, in skips and in calls.
-        reads: Types of the parent row, which is the newest row of the first type that the lineage has. Empty for a
-            source.
+        reads: Types of the parent row, which is the newest row of the first type that the lineage has.
         writes: Type of its rows. For a third-party type, a table is derived from its fields.
         version: Incremented when the work changes, so that it is done again.
         work: Function that makes the rows; see the module. A Problem becomes the skip of its parent.
-        parts: Function that returns what the rows depend on besides their parents: `parts(pipeline, prompts)` or
-            `parts(whole, model)`. If the step has a prompt, the prompt, the LLM, the languages and the number of
-            attempts are added.
-        whole: Whether all parents are processed together.
-
+        parts: Function that returns what the rows depend on besides their parents. If the step has a prompt, the
+            prompt, the LLM, the languages and the number of attempts are added.
         settings: Fields of `generation` on which its rows depend.
         beside: Further types of rows that it may write, which are saved and shown, but not read by other steps.
         ends: Whether a skip in this step ends the lineage.
@@ -216,15 +210,7 @@ class Step:
         show: Function that returns what `airgen show` prints about a lineage: JSON values, and rows of a label and a
             text.
         label: Name in the funnel and in the progress display.
-        after, code: For a third-party step, the step that it follows, and the digest of its module.
-
-        model: Function that loads the model of a whole step, once, for `work` and `parts`. `note` is the text for the
-            progress bar.
-        always: Whether all parents of a whole step are always pending, because what it reads may have grown.
-        complete: Function that returns whether a source was read to its end.
-        pieces: Function that returns how many pieces of work some parents of a whole step are, by default one each: the
-            unit of the progress bar.
-        write: Function that writes a batch of a whole step.
+        after: For a third-party step, the step that it follows.
     """
 
     name: str
@@ -232,9 +218,8 @@ class Step:
     writes: type[Any]
     version: int
     _: KW_ONLY
-    work: Work | WholeWork
-    parts: Callable[..., dict[str, Any]] = lambda *given, **named: {}
-    whole: bool = False
+    work: Work
+    parts: Callable[[Pipeline, PromptSet], dict[str, Any]] = lambda pipeline, prompts: {}
     settings: tuple[str, ...] = ()
     beside: tuple[type[Any], ...] = ()
     ends: bool = True
@@ -246,38 +231,20 @@ class Step:
     show: Callable[[Lineage], tuple[dict[str, Any], list[ShownLine]]] = lambda lineage: ({}, [])
     label: str = ""
     after: str = ""
-    code: Mapping[str, str] = field(default_factory=dict)
-    model: Callable[[Any], Any] = lambda whole: None
-    note: Callable[[Any], str] = lambda model: ""
-    always: bool = False
-    complete: Callable[[Store, str], bool] | None = None
-    pieces: Callable[[Any, Collection[str]], int] = lambda whole, keys: len(keys)
-    write: Callable[[Any, RowBatch], None] = put_rows
 
-    def fingerprint(self, *given: Any, **named: Any) -> str:
-        """Return the hash of everything on which this step's rows depend besides their parents. Takes the arguments of
-        `parts`."""
-        parts = self.parts(*given, **named)
-        if self.whole:  # the part after the colon is the position among several equal steps: prelabel:0
-            return fingerprint(stage=self.name.partition(":")[0], version=self.version, **parts)
-        return fingerprint(stage=self.name, version=self.version, **{**parts, **self._asked(*given)})
-
-    def _asked(self, pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-        """Return what the rows depend on for a step that processes one parent: settings, prompt, LLM, languages and
-        code."""
+    def fingerprint(self, pipeline: Pipeline, prompts: PromptSet) -> str:
+        """Return the hash of everything on which this step's rows depend besides their parents."""
         values = answer_settings(pipeline.generation)
-        asked: dict[str, Any] = {"settings": {name: values[name] for name in self.settings}}
+        parts = self.parts(pipeline, prompts) | {"settings": {name: values[name] for name in self.settings}}
         if self.prompt is not None:
             name = self.prompt(pipeline)
-            asked |= {
+            parts |= {
                 "prompt": stage_prompt(pipeline, prompts, name).fingerprint,
                 "llm": answer_parts(pipeline.llm),
                 "languages": [pipeline.language, pipeline.query_language if name in QUERY_PROMPTS else None],
                 "attempts": ATTEMPTS,
             }
-        if self.code:
-            asked["code"] = dict(self.code)
-        return asked
+        return fingerprint(stage=self.name, version=self.version, **parts)
 
     async def run(self, parent: Parent, tools: Tools) -> list[Row]:
         """Return the rows made from one parent.
@@ -285,7 +252,7 @@ class Step:
         Raises AirgenError for any exception, because the step may be third-party code.
         """
         with guarded(f"stage {self.name}", AirgenError):
-            rows = await cast(Work, self.work)(parent, tools)
+            rows = await self.work(parent, tools)
         if isinstance(rows, Problem):
             return [skip(self.name, parent.parent_key(self.reads), tools, rows)]
         if not isinstance(rows, list) or not all(isinstance(row, Row) for row in rows):
@@ -293,10 +260,6 @@ class Step:
                 f"stage {self.name}: work returned {_kinds(rows)}, but must return a list of rows or a Problem"
             )
         return rows
-
-    def batches(self, whole: Whole, model: Any) -> Iterator[RowBatch]:
-        """Yield the rows of a whole step in batches."""
-        return cast(WholeWork, self.work)(whole, model)
 
     def done(self, parent: Parent) -> bool:
         """Return whether the step has finished a parent, with rows or with a skip."""
@@ -306,15 +269,67 @@ class Step:
         """Return whether a lineage ended in this step."""
         return self.ends and self.name in parent.skips
 
-    def pending(self, whole: Whole, fingerprint: str) -> list[str]:
-        """Return the keys of a whole step's parents that have no row of this fingerprint."""
-        if self.complete is not None:
-            return [] if self.complete(whole.store, fingerprint) else list(whole.parents)
-        return list(whole.parents) if self.always else whole.store.pending(self.writes, fingerprint, whole.parents)
-
     def asks(self, pipeline: Pipeline) -> bool:
         """Return whether this step asks its prompt at all under the pipeline's settings."""
         return self.cost is not None and self.cost.pieces(Expected(pipeline, 1.0, 1.0)) > 0
+
+
+Pending = Callable[[Any, type[Any], str], Sequence[str]]
+"""The keys of the parents of a whole step that it must still process, given `whole`, the type of its rows and its
+fingerprint."""
+
+
+def without_rows(whole: Whole, kind: type[Any], fingerprint: str) -> Sequence[str]:
+    """Return the parents that have no row of this type and fingerprint."""
+    return whole.store.pending(kind, fingerprint, whole.parents)
+
+
+def all_parents(whole: Whole, kind: type[Any], fingerprint: str) -> Sequence[str]:
+    """Return all parents, for a step that reads what may have grown."""
+    return list(whole.parents)
+
+
+def unless_read(complete: Callable[[Store, str], bool]) -> Pending:
+    """Return the pending work of a source, which is all or nothing: `complete` says whether it was read to its end."""
+    return lambda whole, kind, fingerprint: [] if complete(whole.store, fingerprint) else list(whole.parents)
+
+
+@dataclass(frozen=True)
+class WholeStep:
+    """A step that needs all of its parents and the corpus at once.
+
+    Args:
+        name, reads, writes, version: As of a `Step`. `reads` is empty for a source.
+        label: Name in the progress display.
+        work: Function that yields the rows in batches, given `whole` and the model.
+        parts: Function that returns what the rows depend on besides their parents, given `whole` and the model.
+        model: Function that loads the model, once, for `work` and `parts`.
+        note: Function that returns the text for the progress bar, given the model.
+        pending: Function that returns the parents that must still be processed. Default: those without a row.
+        pieces: Function that returns how many pieces of work some parents are, by default one each: the unit of the
+            progress bar.
+        write: Function that writes a batch.
+    """
+
+    name: str
+    reads: tuple[type[Any], ...]
+    writes: type[Any]
+    version: int
+    _: KW_ONLY
+    label: str
+    work: Callable[[Any, Any], Iterator[RowBatch]]
+    parts: Callable[..., dict[str, Any]] = lambda *given, **named: {}
+    model: Callable[[Any], Any] = lambda whole: None
+    note: Callable[[Any], str] = lambda model: ""
+    pending: Pending = without_rows
+    pieces: Callable[[Any, Collection[str]], int] = lambda whole, keys: len(keys)
+    write: Callable[[Any, RowBatch], None] = put_rows
+
+    def fingerprint(self, *given: Any, **named: Any) -> str:
+        """Return the hash of everything on which this step's rows depend besides their parents. Takes the arguments of
+        `parts`: `whole` and the model, or those of a source."""
+        # The part after the colon is the position among several equal steps: prelabel:0.
+        return fingerprint(stage=self.name.partition(":")[0], version=self.version, **self.parts(*given, **named))
 
 
 QUERY_PROMPTS = frozenset(

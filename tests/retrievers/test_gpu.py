@@ -39,7 +39,7 @@ from airgen.retrievers.sparse import SparseEncoder, SpartaEncoder
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.spec import build, identity_of, read_spec
 from airgen.steps.loops import run_whole
-from airgen.steps.step import RowBatch, Step
+from airgen.steps.step import RowBatch, WholeStep
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",
@@ -405,7 +405,7 @@ def test_a_step_of_control_gives_its_models_memory_back(tiny_cross_encoder: Path
         if work.fails:
             raise ModelError("no")
 
-    step = Step("prelabel:0", (Recall,), Prelabel, 2, work=score, whole=True, model=lambda work: reranker)
+    step = WholeStep("prelabel:0", (Recall,), Prelabel, 2, label="", work=score, model=lambda work: reranker)
 
     @dataclass(frozen=True)
     class Work:

@@ -16,7 +16,7 @@ from airgen.records import Character, Judgment, Recall, Row, Scenario, Skip
 from airgen.steps.lineage import R
 from airgen.steps.loops import run_whole, walk, walk_each
 from airgen.steps.progress import Display
-from airgen.steps.step import Problem, RowBatch, Step, Whole, make_row
+from airgen.steps.step import Problem, RowBatch, Step, Whole, WholeStep, make_row, unless_read
 from airgen.store import Store
 
 
@@ -131,14 +131,13 @@ def _two_at_a_time(names: Names, model: Any) -> Iterator[RowBatch]:
         yield RowBatch([Recall(f"{key}/{names.fingerprint}", key, names.fingerprint, 0, "m", [], []) for key in some])
 
 
-RECALLS = Step(
+RECALLS = WholeStep(
     "recall:1",
     (Judgment,),
     Recall,
     3,
     work=_two_at_a_time,
     parts=lambda names, model: {"model": model},
-    whole=True,
     label="recall",
     model=lambda names: "m",
 )
@@ -205,7 +204,9 @@ def test_a_source_is_read_again_until_it_says_that_it_is_complete(store: Store, 
             raise OSError("the disk is full")
         ended[0] = True
 
-    source = Step("corpus", (), Recall, 1, work=work, whole=True, label="corpus", complete=lambda store, fp: ended[0])
+    source = WholeStep(
+        "corpus", (), Recall, 1, label="corpus", work=work, pending=unless_read(lambda store, fp: ended[0])
+    )
     whole = Whole(store=store, display=Display(tmp_path / "s.json", Console(quiet=True)), plan={"corpus": "known"})
     with pytest.raises(OSError, match="full"):
         run_whole(source, whole)
