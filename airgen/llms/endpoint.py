@@ -1,7 +1,7 @@
 """An LLM endpoint: its URL, and the interpretation of its server's responses.
 
     endpoint = Endpoint("https://api.openai.com/v1", *settings.access())
-    status, headers, content = await endpoint.post("/chat/completions", body)
+    status, headers, content = await endpoint.chat(body)
     raise endpoint.failure(status, headers, content, "gpt-4o-mini")
 
 The key is removed from all text that a server returns, including answers.
@@ -69,9 +69,9 @@ class Endpoint:
             self.base_url, self._headers, self._query, self.client, largest_file=LARGEST_FILE
         )
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Received:
-        """Send `body` as JSON. Raises the same errors as `call`."""
-        return await self.call(lambda api: self._package.post(api, path, body))
+    async def chat(self, body: Mapping[str, Any]) -> Received:
+        """Ask for a chat completion. Raises the same errors as `call`."""
+        return await self.call(lambda api: self._package.chat(api, body))
 
     async def call(self, work: "Callable[[AsyncOpenAI], Awaitable[Any]]") -> Received:
         """Call a method of the package, and return the status, headers and content of the response.

@@ -214,7 +214,7 @@ class OpenAIBackend(LearningBackend):
         room, endpoint = request.room, self._endpoint
         while True:
             body = self.dialect.body(request, room)
-            received = await endpoint.post("/chat/completions", body)
+            received = await endpoint.chat(body)
             status, message = _refusal(received)
             if status == 200:
                 self._accepted.add(_form_of(request, body))
@@ -275,7 +275,7 @@ class OpenAIBackend(LearningBackend):
             body = self.dialect.with_concessions(concessions).body(request, room)
             if body in refused:
                 return None, ""
-            received = await self._endpoint.post("/chat/completions", body)
+            received = await self._endpoint.chat(body)
             status, words = _refusal(received)
             if status == 200:
                 return received, ""
