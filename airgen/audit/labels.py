@@ -177,18 +177,12 @@ def score_labels(source: Job | Path, answers: Sequence[Path], folder: Path, spli
     drawn, earlier = load_sample(folder / "sample.json"), earlier_samples(folder)
     read = [given.answers_of(path, drawn, earlier) for path in answers]
     items = audited_items(source, split)
-    sample, gone = _as_it_is_now(drawn, items)
+    sample, moved = _as_it_is_now(drawn, items)
     if not sample.items:
         raise DatasetError(
             f"{folder}: none of the {len(drawn.items)} pairs in the sample still has a label: draw a new sample "
             f"with `airgen audit sample`"
         )
-    numbers = {(item.query, item.document): number for number, item in enumerate(sample.items, 1)}
-    moved = {
-        number: numbers[pair]
-        for number, item in enumerate(drawn.items, 1)
-        if (pair := (item.query, item.document)) in numbers
-    }
     people = [
         {moved[number]: level for number, level in person.answers.items() if number in moved} for person, _ in read
     ]
@@ -197,7 +191,7 @@ def score_labels(source: Job | Path, answers: Sequence[Path], folder: Path, spli
     result = dataclasses.replace(
         given.score(sample, people),
         chosen_by_hand=given.chosen_pairs(items, others, sample.relevant_from),
-        gone=gone,
+        gone=len(drawn.items) - len(moved),
         of_other_pairs=lost + sum(count for _, count in read),
     )
     if isinstance(source, Job):
@@ -316,15 +310,19 @@ def _labels_of(answers: Sequence[Path], folder: Path) -> list[PersonsLabel]:
     ]
 
 
-def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[AuditSample, int]:
-    """Return the sample with the current labels, and the number of pairs that no longer have one."""
+def _as_it_is_now(sample: AuditSample, items: Sequence[AuditItem]) -> tuple[AuditSample, dict[int, int]]:
+    """Return the sample with the current labels, without pairs that have none any more, and the new number of each pair
+    by its number in the sample. A pair whose ids have changed is known by its texts."""
     now = {(item.query, item.document): item for item in items}
-    same = [
-        item for item in sample.items if (new := now.get((item.query, item.document))) and given.same_texts(item, new)
-    ]
-    left = [now[item.query, item.document] for item in same]
+    by_texts = {item.texts: item for item in items if item.texts}
+    left, moved = list[AuditItem](), dict[int, int]()
+    for number, item in enumerate(sample.items, 1):
+        current = now.get((item.query, item.document)) or by_texts.get(item.texts)
+        if current is not None and given.same_texts(item, current):
+            left.append(current)
+            moved[number] = len(left)
     populations = Counter(item.stratum for item in items)
-    return dataclasses.replace(sample, items=tuple(left), populations=populations), len(sample.items) - len(left)
+    return dataclasses.replace(sample, items=tuple(left), populations=populations), moved
 
 
 def people_who_answered(answers: Sequence[Path], sample: AuditSample) -> list[given.PersonsAnswers]:

@@ -127,13 +127,17 @@ class Change:
 
 def note_text(note: Any) -> str:
     """Describe the note in a manifest as text; "" for anything else."""
-    if not isinstance(note, dict) or not note.get("labels"):
+    if not isinstance(note, dict):
         return ""
+    others = note.get("of other texts, left out")
+    old = f"{others:,} are of texts that are gone or changed, and do not count" if isinstance(others, int) else ""
+    if not note.get("labels"):
+        return old and f"people's labels: {old}"
     names = ("now relevant", "now not relevant", "new", "confirmed")
     parts = [f"{note[name]:,} {name}" for name in names if isinstance(note.get(name), int) and note[name]]
     fallen = note.get("queries without a relevant passage")
     dropped = f"; {fallen:,} queries have no relevant passage any more" if isinstance(fallen, int) and fallen else ""
-    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{dropped}"
+    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{dropped}" + (old and f"; {old}")
 
 
 def override(

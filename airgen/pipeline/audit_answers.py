@@ -7,12 +7,15 @@ An answer belongs to the texts of a query and a passage. It becomes invalid if o
 only the model's label changes.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.human_labels import PersonsLabel, pair_mark, read_labels
+from airgen.dataset.human_labels import PersonsLabel, newer, pair_mark, read_labels
 from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.keys import file_sha256
+from airgen.records import Decision
 from airgen.steps.accepted import Accepted
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan
@@ -32,21 +35,46 @@ def labels_in_force(
 ) -> tuple[list[PersonsLabel], int]:
     """Return people's labels whose texts are unchanged, and the number of the others.
 
-    A label whose query or passage no longer exists is one of the others. Raises DatasetError if the file is damaged.
+    The texts identify a label whose ids have changed. A label whose query or passage no longer exists is one of the
+    others. Raises DatasetError if the file is damaged.
     """
     labels = read_labels(directory / LABELS)
     if not labels:
         return [], 0
     queries = {ids.query(lineage): lineage.final.text for lineage in accepted.lineages}
     texts = document_texts(store, plan, accepted=accepted, ids=ids, wanted={label.document for label in labels})
-    valid = [
-        label
-        for label in labels
-        if label.query in queries
-        and label.document in texts
-        and label.mark in ("", pair_mark(queries[label.query], *texts[label.document]))
-    ]
+    valid, unknown = list[PersonsLabel](), dict[str, PersonsLabel]()
+    for label in labels:
+        if label.query not in queries or label.document not in texts:
+            unknown[label.mark] = label
+        elif label.mark in ("", pair_mark(queries[label.query], *texts[label.document])):
+            valid.append(label)
+    unknown.pop("", None)
+    renamed = _renamed(unknown, store, plan, accepted=accepted, ids=ids) if unknown else []
+    valid = newer(renamed, valid)
     return valid, len(labels) - len(valid)
+
+
+def _renamed(
+    labels: Mapping[str, PersonsLabel], store: Store, plan: Plan, accepted: Accepted, ids: PublicIds
+) -> list[PersonsLabel]:
+    """Return labels by the mark of their texts with the present ids of these texts, if the pair was judged."""
+    judged = dict[str, list[Decision]]()
+    for row in store.rows_of(Decision, plan.get("decision", ""), accepted.keys):
+        judged.setdefault(row.parent, []).append(row)
+    wanted = {row.id for rows in judged.values() for row in rows}
+    texts = store.passages_named(plan["corpus"], wanted, "t.title, t.text") | {
+        row.id: (row.title, row.text) for lineage in accepted.lineages for row in lineage.hard_negatives
+    }
+    pairs = {
+        pair_mark(lineage.final.text, *texts[row.id]): (ids.query(lineage), ids.document(row.id))
+        for lineage in accepted.lineages
+        for row in judged.get(lineage.final.key, ())
+        if row.id in texts
+    }
+    return [
+        replace(label, query=pairs[mark][0], document=pairs[mark][1]) for mark, label in labels.items() if mark in pairs
+    ]
 
 
 def document_texts(

@@ -132,10 +132,10 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
     mined = {} if without else mined_by_query(store, plan, [lineage.final.key for lineage in lineages])
     tokenizer = load_tokenizer(job.corpus.tokenizer, pipeline.language)
     qrels = list(_qrels(answered, labels, mined=mined, gone=gone, ids=ids, sure=sure))
-    uses, notes, people = list[ModelUse](), dict[str, Any](), list[PersonsLabel]()
+    uses, notes, people, old = list[ModelUse](), dict[str, Any](), list[PersonsLabel](), 0
     if not without:
         people, old = labels_in_force(job.directory, store, plan=plan, accepted=accepted, ids=ids)
-    if people:
+    if people or old:
         absent, before = {ids.document(id_) for id_ in gone}, len(rows)
         qrels, rows, change = override(qrels, rows, people, pipeline.control.judge.relevant_from, absent=absent)
         left = {row.id for row in rows}

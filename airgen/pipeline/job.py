@@ -78,10 +78,11 @@ class JobSecret:
     def seed(self, pipeline: Pipeline) -> int | str:
         """Return the seed for the order of samples; with secret labels, it depends on the secret.
 
-        Raises DatasetError if samples were drawn with a lost secret.
+        The draw of the user's own queries tells nothing of their labels, so a secret does not change it, and labels can
+        be withheld later. Raises DatasetError if samples were drawn with a lost secret.
         """
         self._drawn_with = None
-        if not pipeline.export.secret:
+        if not pipeline.export.secret or (pipeline.queries is not None and pipeline.seed != "secret"):
             return pipeline.seed
         drawn, named, secret = self.directory / "work.duckdb", self.directory / NAME_FILE, self._find()
         if drawn.is_file() and named.is_file():
@@ -276,6 +277,23 @@ class Job:
                 if kind not in TABLES:
                     store.ensure_table(kind)
         return store
+
+    def check_draw(self, store: Store) -> None:
+        """Raise UsageError if queries were generated with the other value of `export.secret`, which draws others."""
+        pipeline = self.pipeline
+        if pipeline.queries is not None or pipeline.seed == "secret":
+            return
+        secret = not pipeline.export.secret
+        if secret and not (self.directory / SECRET_FILE).is_file():
+            return
+        export = pipeline.export.model_copy(update={"secret": secret})
+        other = JobSecret(self.directory).seed(pipeline.model_copy(update={"export": export}))
+        if store.query("SELECT 1 FROM sample WHERE fingerprint = ? LIMIT 1", [sample_fingerprint(pipeline, other)]):
+            raise UsageError(
+                f"{self.path}: the queries in {self.directory} were drawn with export.secret: {str(secret).lower()}; "
+                "the other value draws others, which cost as much again: set it back, or choose another `name` for a "
+                "new job"
+            )
 
     def about(self, finished: bool) -> dict[str, str | int]:
         """Return the contents of the status file about the job, except its progress."""

@@ -99,10 +99,10 @@ def label_pipeline(
 
 
 def _ids(queries: Path, labels: Sequence[Path] | None) -> dict[str, Any]:
-    """Return the settings for the ids of the dataset. The user's own ids are kept, and equal files give equal samples.
-    In a FAQ, however, a query has the id of its answer, which would reveal the labels, so the ids are new."""
+    """Return the settings for the ids of the dataset. The user's own ids are kept. In a FAQ, however, a query has the
+    id of its answer, which would reveal the labels, so the ids are new."""
     same = any(path.resolve() == queries.resolve() for path in labels or ())
-    return {"ids": "opaque"} if same else {"ids": "original", "secret": False}
+    return {"ids": "opaque" if same else "original"}
 
 
 def _has_begun(database: Path) -> bool:

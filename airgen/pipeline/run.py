@@ -113,6 +113,7 @@ def run_job(
         with job.open_store() as store:
             if store.replaced:
                 display.say(f"{store.path}: its creation was interrupted, and nothing was in it, so it was made again")
+            job.check_draw(store)
             store_sources(job, store, display)
             if until == "corpus":
                 return RunResult(job.directory, note="stopped after the corpus, as asked")

@@ -27,10 +27,12 @@ class PublicIds:
         """Return a query's id. It depends on the key of the final text, so it does not change when the target is
         raised.
 
-        With `ids: original`, a user's own query keeps the id in its file.
+        With `ids: original`, a user's own query keeps the id in its file. The other ids of own queries follow from
+        their public texts alone, so that they stay the same if labels are withheld later.
         """
-        if lineage.own is not None and lineage.own.id and self.pipeline.export.ids == "original":
-            return lineage.own.id
+        if lineage.own is not None:
+            original = lineage.own.id if self.pipeline.export.ids == "original" else ""
+            return original or "q" + lineage.final.key[:_LENGTH]
         return "q" + self._made("query", lineage.final.key)
 
     def sample(self, lineage: Lineage) -> str:

@@ -17,7 +17,7 @@ from airgen.dataset.content import check_id, fitting_id
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.secret import Secret, new_secret
 from airgen.dataset.verify import verify
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.generation.sample import NEAR
 from airgen.keys import fingerprint
@@ -119,6 +119,16 @@ def test_without_a_secret_the_seed_alone_decides_until_one_is_asked_for(folder: 
     job = begun(folder, "runs", 42)
     assert drawn(job) == drawn(begun(folder, "runs", 42)) != number(42)
     assert job.secret.keep().name == (job.directory / "secret.name").read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize(("before", "after"), [("false", "true"), ("true", "false")])
+def test_a_job_with_queries_draws_no_others_for_another_secrecy(run: Run, before: str, after: str) -> None:
+    def changes(secret: str) -> dict[str, str]:
+        return {"target: 12": f"target: 3\nexport: {{secret: {secret}}}"}
+
+    run(changes=changes(before), until="hard_negative")
+    with pytest.raises(UsageError, match=rf"drawn with export.secret: {before}; .* set it back, or choose another"):
+        run(changes=changes(after))
 
 
 def test_the_secret_of_a_drawing_is_lost(folder: Path, run: Run) -> None:

@@ -17,6 +17,7 @@ from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 
 from airgen.audit.labels import audited_items
 from airgen.dataset.beir import BeirDataset
+from airgen.dataset.human_labels import NOTE, PersonsLabel, pair_mark, write_labels
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, DatasetError, SettingsError
@@ -197,6 +198,36 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
     assert run_quietly(job).already_done
+
+
+def test_labels_are_withheld_later_without_other_queries_ids_or_answers(go: Go, asked: list[str]) -> None:
+    job = go({"target": 4, "export": {"secret": False, "splits": {"test": 1}}})
+    before = BeirDataset.open(job.dataset)
+    items, calls = audited_items(job), len(asked)
+    level = {item.document: 0 if item.relevant else 3 for item in items[:2]}
+    marked = [PersonsLabel(item.query, item.document, level[item.document], "", item.texts) for item in items[:2]]
+    write_labels(job.directory / "people.jsonl", marked)
+    (job.directory / "secret.key").unlink(missing_ok=True)
+    job = go({"target": 4, "export": {"splits": {"dev": 1, "test": 1}}})
+    after = BeirDataset.open(job.dataset)
+    assert len(asked) == calls and load_manifest(job.dataset).secret
+    assert {row.text: key for key, row in after.queries().items()} == {
+        row.text: key for key, row in before.queries().items()
+    }
+    note = load_manifest(job.dataset).notes[NOTE]
+    # The passages have other public ids now, so the texts say which pair a person has answered.
+    assert not {item.document for item in audited_items(job)} & set(level) and note["labels"] == 2
+    assert "of other texts, left out" not in note
+
+
+def test_answers_to_texts_that_are_gone_are_counted(go: Go) -> None:
+    job = go()
+    item = audited_items(job)[0]
+    other = pair_mark(item.query_text, item.title, "another text")
+    kept = PersonsLabel(item.query, item.document, 3, "", item.texts)
+    write_labels(job.directory / "people.jsonl", [kept, PersonsLabel("q-gone", "d-gone", 3, "", other)])
+    said = run_quietly(go()).study().text()
+    assert "1 are of texts that are gone or changed, and do not count" in said
 
 
 def test_labels_that_exist_count_and_only_the_rest_is_judged(go: Go, home: Path, asked: list[str]) -> None:
