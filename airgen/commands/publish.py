@@ -30,7 +30,10 @@ def publish(
     dataset: DatasetOrSuite,
     repo: Annotated[
         str, opt("Public repository. For a suite: its page, and the prefix of its datasets.", metavar="ORG/NAME")
-    ],
+    ] = "",
+    to: Annotated[
+        Place | None, opt("Write what the Hub would get to this folder instead, a folder per repository.", "--to")
+    ] = None,
     private_qrels: Annotated[
         Sequence[str],
         opt("Upload this split's labels to the private repository ORG/qrels-NAME.", metavar="SPLIT"),
@@ -44,7 +47,7 @@ def publish(
     permission: Annotated[str, opt("The rights holder's permission, if the licence does not allow publication.")] = "",
     unmasked: Annotated[bool, opt("Publish although names of persons and other personal data stay.")] = False,
 ) -> Outcome[Rows[Upload] | Rows[Published]]:
-    """Publish a dataset or a suite on the Hugging Face Hub. After a failure, run the command again to continue.
+    """Publish a dataset or a suite on the Hugging Face Hub, or in a folder. After a failure, run the command again.
 
     Every dataset is checked before anything is uploaded. Tags are created last, so a tagged version is always complete.
     The endpoint and the token are read from the environment variables HF_ENDPOINT and HF_TOKEN.
@@ -55,18 +58,24 @@ def publish(
         The uploads that were made or, without --yes, that would be made, one per repository.
 
     Raises:
+        UsageError: Neither --repo nor --to is given, or both --to and --yes.
         DatasetError: A dataset cannot be published, or its version has been published with other files.
     """
     from airgen.dataset.manifest import load_manifest
     from airgen.publishing.hub import Hub
-    from airgen.publishing.publish import plan
+    from airgen.publishing.publish import name_of, plan, write_folders
     from airgen.publishing.publish import publish as carry_out
     from airgen.publishing.suites import dataset_folders
     from airgen.publishing.withhold import secrecy_problems, warnings_of
     from airgen.report.report import make_report
 
+    if not repo and to is None:
+        raise UsageError("give --repo ORG/NAME for the Hub, or --to FOLDER for a folder")
+    if yes and to is not None:
+        raise UsageError("--to writes a folder and --yes uploads: give one of them")
     home, tell = Path(dataset), partial(echo, err=True)
     folders = dataset_folders(home)
+    repo = repo or f"folder/{name_of(home)}"
     for folder in folders.values():
         masked = load_manifest(folder).info.personal_data or "its manifest does not say which personal data is masked"
         tell(f"{folder}: {masked}" if len(folders) > 1 else masked)
@@ -88,6 +97,7 @@ def publish(
             parts = sorted(path.parent for path in Path(work).rglob("public/manifest.json"))  # every layout has this
             written = make_report(parts, Path(report), public=True, private=())
             tell(f"{written} the report of the public data")
+        folders_written = write_folders(uploads, Path(to)) if to is not None else ()
         if yes:
             sent = carry_out(uploads, Hub(say=tell), say=tell)
     if yes:
@@ -106,6 +116,9 @@ def publish(
         for line in (f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes", *_files(upload))
     ]
     shown = [{**asdict(upload), "directory": None} for upload in uploads]  # the folder does not exist any more
+    if to is not None:
+        shown = [{**row, "directory": str(folder)} for row, folder in zip(shown, folders_written, strict=True)]
+        return Outcome(Rows(uploads), [*lines, *(f"written to {folder}" for folder in folders_written)], json=shown)
     return Outcome(Rows(uploads), [*lines, "Nothing was uploaded. Add --yes to publish."], json=shown)
 
 

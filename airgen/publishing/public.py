@@ -103,10 +103,14 @@ def public_files(manifest: Manifest, withhold: Sequence[str]) -> list[str]:
     return [name for name in manifest.files if name in _TABLES or labelled_split(name) in public]
 
 
+def _is_public(field: str) -> bool:
+    return field in QUERY_FIELDS or field.startswith(FILTER)
+
+
 def public_metadata(metadata: Mapping[str, Any], withhold: Sequence[str]) -> dict[str, Any]:
     """Return the public metadata of a query if labels are private."""
     # A filter is part of the query: without it, the query cannot be searched as intended.
-    public = {name: value for name, value in metadata.items() if name in QUERY_FIELDS or name.startswith(FILTER)}
+    public = {name: value for name, value in metadata.items() if _is_public(name)}
     if ANSWERED in public and public.get("split") in withhold:
         public[ANSWERED] = None
     return public
@@ -135,7 +139,7 @@ def public_manifest(manifest: Manifest, withhold: Sequence[str], pair: str, perm
     return dataclasses.replace(
         public,
         statistics=dataclasses.replace(public.statistics, splits=splits),
-        query_fields={name: kind for name, kind in public.query_fields.items() if name in QUERY_FIELDS},
+        query_fields={name: kind for name, kind in public.query_fields.items() if _is_public(name)},
         funnel=(),
         audit=audit or None,
         notes={name: value for name, value in notes.items() if name in _NOTES},

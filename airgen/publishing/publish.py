@@ -13,6 +13,7 @@ ORG/NAME is the page of a suite, with suite.json, and is sent last.
 """
 
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,9 +22,9 @@ from typing import Literal
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.card import air_bench_cards, air_bench_group, merged_card
 from airgen.dataset.content import check_redistribution
-from airgen.dataset.files import write_text
+from airgen.dataset.files import building, write_text
 from airgen.dataset.layouts import write_air_bench_data, write_air_bench_labels
-from airgen.dataset.manifest import Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
+from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.json_values import read_json, write_json
@@ -163,7 +164,7 @@ def plan(
         check_repository(upload.repo)
     if repo in {upload.repo for upload in uploads}:
         raise DatasetError(f"{repo} would be the page of the suite and hold a dataset: choose another --repo")
-    name = page if alone else str(read_json(home / SUITE).get("name", home.name))
+    name = page if alone else name_of(home)
     version = next(iter(manifests.values())).info.version
     _write_page(work / "page", name, version=version, public=public, places=places)
     uploads.sort(key=lambda upload: (not upload.private, upload.repo))
@@ -171,6 +172,11 @@ def plan(
         *uploads,
         Upload(repo=repo, private=False, directory=work / "page", version=version, withheld=tuple(private_qrels)),
     ]
+
+
+def name_of(home: Path) -> str:
+    """Return the name of a dataset or of a suite."""
+    return load_manifest(home).info.name if is_dataset(home) else str(read_json(home / SUITE).get("name", home.name))
 
 
 def check_repository(repo: str) -> None:
@@ -223,6 +229,31 @@ def publish(uploads: Sequence[Upload], hub: Hub, *, say: Callable[[str], None] =
     for published, upload in zip(sent, uploads, strict=True):
         hub.tag(published.repo, upload.version, published.revision)
     return sent
+
+
+def write_folders(uploads: Sequence[Upload], out: Path) -> list[Path]:
+    """Write to `out` the folders that the Hub's repositories would be, and return them. Only their owner can open those
+    of private labels.
+
+    Raises DatasetError if one of them exists and has other files, or this version with other data.
+    """
+    folders = [out / upload.repo.partition("/")[2] for upload in uploads]
+    for upload, folder in zip(uploads, folders, strict=True):
+        manifest = folder / MANIFEST
+        if manifest.is_file() and upload.files.get(MANIFEST) != file_sha256(manifest):
+            there = load_manifest(folder)
+            if there.info.version == upload.version:
+                raise DatasetError(
+                    f"{folder}: has version {upload.version} with other data: published versions never change, so "
+                    "raise the version, or choose another folder"
+                )
+    for upload, folder in zip(uploads, folders, strict=True):
+        marker = MANIFEST if MANIFEST in upload.files else _CARD
+        with building(folder, marker) as directory:
+            shutil.copytree(upload.directory, directory, dirs_exist_ok=True)
+            if upload.private:
+                directory.chmod(0o700)
+    return folders
 
 
 def _send(upload: Upload, hub: Hub, say: Callable[[str], None]) -> Published:

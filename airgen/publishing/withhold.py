@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import typed_rows
-from airgen.dataset.content import MEAN_OVERLAP, NAMED_OVERLAP, OVERLAP, TITLE_OVERLAP, WORDING
+from airgen.dataset.content import FILTER, MEAN_OVERLAP, NAMED_OVERLAP, OVERLAP, TITLE_OVERLAP, WORDING
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
@@ -41,8 +41,12 @@ from airgen.publishing.public import (
     same_numbers,
 )
 
+Row = Mapping[str, Any]
+
 DOCUMENTS = "private/documents.jsonl"
 """The file in a private repository with the ids of all documents that a submission may contain."""
+
+_DOCUMENT_FIELDS = frozenset({"_id", "title", "text"})
 
 _WORDS = re.compile(r"[^\s\"'`,;:()\[\]{}|<>]+")
 
@@ -73,19 +77,41 @@ def public_part(dataset: Path, out: Path, withhold: Sequence[str], *, permission
     with building(out, durable=False) as directory:
         _copy(dataset, directory, files)
         if withhold:
-            lines = []
-            for row in read_rows(path := directory / "queries.jsonl"):
-                metadata = public_metadata(row["metadata"], withhold)
-                public_row = {"_id": row["_id"], "text": row["text"], "metadata": metadata}
-                lines.append(encode_row(public_row, f"query {row['_id']!r}"))
-            path.unlink()  # it is a link to the file of the whole dataset
-            files["queries.jsonl"] = FileEntry(*write_text(path, "".join(lines)))
+            _leave_out_fields(dataset, directory, files, withhold)
         if public.pipeline_yaml:
             files["pipeline.yaml"] = FileEntry(*write_text(directory / "pipeline.yaml", public.pipeline_yaml))
         sealed = seal(directory, dataclasses.replace(public, files=dict(sorted(files.items()))))
         if leak := next(_leaks(dataset, directory, withhold), None):
             raise DatasetError(f"not published: {leak}")
     return sealed
+
+
+def _leave_out_fields(dataset: Path, directory: Path, files: dict[str, FileEntry], withhold: Sequence[str]) -> None:
+    """Write the queries and documents again without fields that are not public, since labels may follow from them.
+
+    Of a document, the metadata by which queries are filtered remain.
+    """
+
+    def write(name: str, kind: str, rows: Iterable[dict[str, Any]]) -> None:
+        lines = [encode_row(row, f"{kind} {row['_id']!r}") for row in rows]
+        (directory / name).unlink()  # it is a link to the file of the whole dataset
+        files[name] = FileEntry(*write_text(directory / name, "".join(lines)))
+
+    queries = [
+        {"_id": row["_id"], "text": row["text"], "metadata": public_metadata(row["metadata"], withhold)}
+        for row in read_rows(dataset / "queries.jsonl")
+    ]
+    write("queries.jsonl", "query", queries)
+    filters = {name.removeprefix(FILTER) for row in queries for name in row["metadata"] if name.startswith(FILTER)}
+    corpus = dataset / "corpus.jsonl"
+    if any(row.keys() - _DOCUMENT_FIELDS for row in read_rows(corpus)):
+        write(corpus.name, "document", (_public_document(row, filters) for row in read_rows(corpus)))
+
+
+def _public_document(row: Row, filters: Collection[str]) -> dict[str, Any]:
+    public = {name: value for name, value in row.items() if name in _DOCUMENT_FIELDS}
+    metadata = {name: value for name, value in (row.get("metadata") or {}).items() if name in filters}
+    return {**public, "metadata": metadata} if metadata else public
 
 
 def labels_part(dataset: Path, out: Path, withhold: Sequence[str]) -> Manifest:
@@ -183,11 +209,6 @@ def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str
             f"{len(leaking_ids)} of {len(relevant)} withheld queries have the id of a passage, "
             f"such as {leaking_ids[0]!r}, which tells what answers them: {OPAQUE}"
         )
-    if withhold:
-        for row in read_rows(public / "corpus.jsonl"):
-            if row.keys() - {"_id", "title", "text"}:
-                yield f"the document {row['_id']!r} has other fields than _id, title and text: export it again"
-                break
     for row in read_rows(public / "queries.jsonl"):
         values = {str(value) for value in row["metadata"].values()}
         for document in sorted(judged.get(row["_id"], set()) & values):
@@ -200,8 +221,6 @@ def _leaks(dataset: Path, public: Path, withhold: Sequence[str]) -> Iterator[str
         for query in sorted(words & judged.keys()):
             yield f"{name} mentions the query {query!r}, whose labels must stay private"
 
-
-Row = Mapping[str, Any]
 
 _FEWEST_GENERATED = 20  # number of generated passages below which a share is meaningless
 _DEVIATIONS, _DIFFERENCE = 5.0, 0.1
@@ -291,7 +310,8 @@ def secrecy_problems(dataset: Path) -> list[DatasetProblem]:
         return []
     if not manifest.secret:
         what = "its ids and splits do not depend on a secret, so anyone with the corpus can derive its labels"
-        return [DatasetProblem("not-secret", "manifest.json", f"{what}: export it again", "warning")]
+        how = "remove `secret: false` from export in the pipeline, and run it again"
+        return [DatasetProblem("not-secret", "manifest.json", f"{what}: {how}", "warning")]
     try:
         generated = {str(id_) for _, row in typed_rows(dataset / _LINEAGE, {}) for id_ in row.get("negatives") or ()}
         marks = marks_of_generated(read_rows(dataset / "corpus.jsonl"), generated) if generated else ()
@@ -351,6 +371,9 @@ def warnings_of(dataset: Path, withhold: Sequence[str]) -> list[DatasetProblem]:
     for name in sorted(manifest.query_fields.keys() - QUERY_FIELDS - airgens):
         message = f"metadata.{name} is left out beside private labels: it may follow from them"
         warnings.append(DatasetProblem("fields", "queries.jsonl", message, "warning"))
+    if any("metadata" in row for row in read_rows(dataset / "corpus.jsonl")):
+        message = "metadata of documents is left out beside private labels, except what queries filter by"
+        warnings.append(DatasetProblem("fields", "corpus.jsonl", message, "warning"))
     return warnings
 
 

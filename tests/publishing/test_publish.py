@@ -24,7 +24,7 @@ from airgen.dataset.derive import derive
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
-from airgen.errors import DatasetError
+from airgen.errors import DatasetError, UsageError
 from airgen.publishing.publish import Published, plan, publish
 from airgen.publishing.suites import SUITE, key_of
 
@@ -240,6 +240,24 @@ def test_the_command_uses_the_environment_and_starts_dry(server: FakeHub, datase
     assert "it/s]" not in wet.stderr and "%|" not in wet.stderr  # no bars on a pipe: their threads hang if it closes
     assert GOOD_TOKEN not in wet.stdout + wet.stderr + dry.stdout
     assert_nothing_private_arrived(server, dataset)
+
+
+def test_a_folder_gets_what_the_hub_would(dataset: Path, tmp_path: Path) -> None:
+    words = ("publish", dataset, "--private-qrels", "test", "--to", tmp_path / "out")
+    said = call(*words)
+    public, private = tmp_path / "out" / "weather-notes", tmp_path / "out" / "qrels-weather-notes"
+    assert f"written to {public}" in said and f"written to {private}" in said
+    uploads = plan(dataset, REPO, tmp_path / "work", private_qrels=["test"])
+    assert [local_files(private), local_files(public)] == [local_files(upload.directory) for upload in uploads]
+    assert private.stat().st_mode & 0o777 == 0o700
+    assert [verify(public), verify(private)] == [[], []]
+    assert not any("test" in path.name for path in (public / "qrels").rglob("*"))
+    call(*words)  # the same again changes nothing
+    write_dataset(dataset, make_content(n_documents=13))
+    with pytest.raises(DatasetError, match="published versions never change"):
+        call(*words)
+    with pytest.raises(UsageError, match="--to FOLDER"):
+        call("publish", dataset)
 
 
 # -- a suite ----------------------------------------------------------------------------------------------------------

@@ -143,6 +143,23 @@ def test_what_follows_from_labels_is_on_no_list(tmp_path: Path) -> None:
     assert "metadata.hint is left out" in str(withhold.warnings_of(home, ["test"])[0])
 
 
+@pytest.mark.parametrize(("filters", "kept"), [({}, None), ({"filter.area": "snow"}, {"area": "snow"})])
+def test_metadata_of_documents_stay_beside_the_labels(
+    tmp_path: Path, filters: dict[str, str], kept: dict[str, str] | None
+) -> None:
+    metadata = {"area": "snow", "author": "Ann"}
+    corpus = [dataclasses.replace(row, metadata=metadata) for row in make_content().corpus]
+    queries = [dataclasses.replace(row, metadata={"type": "claim", **filters}) for row in make_content().queries]
+    home = written(tmp_path / "d", corpus=corpus, queries=queries)
+    public_part(home, tmp_path / "p", ["test"])
+    lines = [json.loads(line) for line in (tmp_path / "p" / "corpus.jsonl").read_text().split("\n")[:-1]]
+    assert [row.get("metadata") for row in lines] == [kept] * 12 and lines[0]["text"]
+    assert verify(tmp_path / "p") == []
+    assert "metadata of documents is left out" in " ".join(map(str, withhold.warnings_of(home, ["test"])))
+    public_part(home, tmp_path / "all", [])
+    assert "Ann" in (tmp_path / "all" / "corpus.jsonl").read_text()
+
+
 def test_that_nothing_answers_a_query_is_a_label(tmp_path: Path) -> None:
     content, nothing = make_content(), ("q-01", "q-02")
     rows = [dataclasses.replace(row, metadata={"answered": row.id not in nothing}) for row in content.queries]
@@ -397,7 +414,7 @@ SECRET_HEX = bytes(range(32)).hex()
     ("make", "kind", "file", "severity", "words"),
     [
         (written, "", "", "", ""),
-        (lambda out: written(out, secret=None), "not-secret", "manifest.json", "warning", "its labels: export it"),
+        (lambda out: written(out, secret=None), "not-secret", "manifest.json", "warning", "its labels: remove `secret"),
         (without_secret, "lost-secret", "private/secret.key", "error", "is missing: restore secret.key of the job"),
         (with_text("private/secret.key", "00" * 32 + "\n"), "lost-secret", "private/secret.key", "error",
          "is not the secret that this"),
