@@ -38,7 +38,7 @@ _MARK_BYTES = 1 << 20  # bytes of marks that recognise most new requests without
 _HEADERS = 3 * 4096  # bytes of the headers of a DuckDB file, before the first row
 _MAGIC = slice(8, 12)  # where a DuckDB file says DUCK
 
-SCHEMA = 6  # increase this with every change of a row type of `TABLES`, or of a table below
+SCHEMA = 7  # increase this with every change of a row type of `TABLES`, or of a table below
 
 _OTHER_TABLES = f"""
 CREATE TABLE schema_number (number BIGINT NOT NULL);

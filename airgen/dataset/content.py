@@ -93,6 +93,11 @@ OVERLAP, NAMED_OVERLAP, TITLE_OVERLAP, MEAN_OVERLAP = "overlap", "overlap_names"
 # In the metadata of queries: the name of the wording of its need that was chosen.
 WORDING = "wording"
 
+RESERVED = frozenset(
+    {"split", "count", "judged", "words", ANSWERED, OVERLAP, NAMED_OVERLAP, TITLE_OVERLAP, MEAN_OVERLAP, WORDING}
+)
+"""Names in the metadata of a query that airgen writes, and the user's own may not have."""
+
 WORDINGS_FILE = "wordings.jsonl"
 """The wordings of each query's need, which share its labels."""
 

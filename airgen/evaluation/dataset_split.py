@@ -122,7 +122,7 @@ def _value_set(value: Any) -> set[str]:
     return {str(item) for item in (value if isinstance(value, list) else [value])}
 
 
-def _commonest(values: Sequence[str]) -> str:
+def commonest(values: Sequence[str]) -> str:
     """Return the most frequent value, `several` if two are equally frequent, or "" if there are no values."""
     ranked = Counter(values).most_common(2)
     if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
@@ -133,7 +133,7 @@ def _commonest(values: Sequence[str]) -> str:
 _MOST_VALUES = 20  # of an attribute of relevant passages
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -275,8 +275,8 @@ class DatasetSplit:
         for query, labels in self.qrels.labels.items():
             rows = [self.corpus.metadata[places[key]] for key, label in labels.items() if label > 0 and key in places]
             for name in dict.fromkeys(name for row in rows for name in row):
-                values = [value for row in rows if (value := _shown(row.get(name)))]
-                if best := _commonest(values):
+                values = [value for row in rows if (value := shown_value(row.get(name)))]
+                if best := commonest(values):
                     attributes.setdefault(f"metadata.{name}", {})[query] = best
         return {name: _common(values) for name, values in attributes.items()}
 

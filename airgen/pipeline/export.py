@@ -22,6 +22,7 @@ from airgen.dataset.content import (
     MEAN_OVERLAP,
     NAMED_OVERLAP,
     OVERLAP,
+    RESERVED,
     TITLE_OVERLAP,
     WORDING,
     AnswerRow,
@@ -313,7 +314,11 @@ def _generated(
 def _metadata(passage: Passage) -> dict[str, Any] | None:
     """Return the metadata of a passage that the corpus YAML names. A generated document has its source's."""
     metadata = metadata_of(passage.metadata)
-    return {name: plain_text(value) if isinstance(value, str) else value for name, value in metadata.items()} or None
+    return {name: _text_of(value) for name, value in metadata.items()} or None
+
+
+def _text_of(value: Any) -> Any:
+    return plain_text(value) if isinstance(value, str) else value
 
 
 def _parents(store: Store, plan: Plan, gone: Set[str], ids: PublicIds) -> Iterator[ParentRow]:
@@ -403,6 +408,21 @@ def _worded(job: Job, store: Store, plan: Plan, lineages: Sequence[Lineage], lab
     return {key: replace(row, chosen=name) for key, row, name in zip(keys, worded, chosen, strict=True)}
 
 
+def _kept_columns(lineages: Sequence[Lineage]) -> dict[str, dict[str, Any]]:
+    """Return {column of the user's queries: {key of a query: value}}. A column with values of several types is text."""
+    columns: dict[str, dict[str, Any]] = {}
+    for lineage in lineages:
+        for name, value in json.loads((lineage.own and lineage.own.metadata) or "{}").items():
+            if name not in RESERVED:
+                columns.setdefault(plain_text(name), {})[lineage.final.key] = _text_of(value)
+    return {
+        name: values
+        if len(set(map(type, values.values()))) == 1
+        else {key: str(value) for key, value in values.items()}
+        for name, values in columns.items()
+    }
+
+
 def _query_rows(
     ids: PublicIds,
     lineages: Sequence[Lineage],
@@ -413,12 +433,14 @@ def _query_rows(
     original: bool,
 ) -> Iterator[QueryRow]:
     splits = ids.splits(lineages)
+    columns = _kept_columns(lineages)
     for lineage in lineages:
         split, wording = splits[lineage.final.key], worded[lineage.final.key]
         if lineage.own is not None:
             judged = labels.get(lineage.final.key, ())
             answered = any(row.action == "add_positive" for row in judged)
-            facts = {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
+            facts = {name: values.get(lineage.final.key) for name, values in columns.items()}
+            facts |= {"count": lineage.own.count, ANSWERED: answered, "judged": len(judged)}
             wanted = json.loads(lineage.own.filter or "{}")
             facts |= {f"{FILTER}{name}": value for name, value in wanted.items()} | wording.about
             yield QueryRow(ids.query(lineage), plain_text(lineage.own.text), split, facts)

@@ -158,7 +158,7 @@ def _complete(store: Store, fingerprint: str) -> bool:
 
 
 OWN_QUERIES = WholeStep(
-    OWN, (), OwnQuery, 1, label="own queries", work=_work, parts=_parts, pending=unless_read(_complete)
+    OWN, (), OwnQuery, 2, label="own queries", work=_work, parts=_parts, pending=unless_read(_complete)
 )
 
 
@@ -198,7 +198,26 @@ def _read(
         reasons = Counter(reason for _, reason in left_out)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         raise DatasetError(f"{path}: no query is left of {len(lines):,} lines ({why})")
-    return _joined(cleaned, settings, language), left_out
+    groups = _joined(cleaned, settings, language)
+    _clean_metadata(groups, corpus, language)
+    return groups, left_out
+
+
+def _clean_metadata(groups: Sequence[_Group], corpus: CorpusSettings, language: str) -> None:
+    """Treat personal data and offensive words in the metadata as in queries: they are masked, or the value is left
+    out."""
+    steps, cleaned = list(_steps(corpus, language)), dict[str, str]()
+    for group in groups if steps else ():
+        values = dict(group.line.metadata)
+        for name, value in group.line.metadata.items():
+            if not isinstance(value, str):
+                continue
+            if value not in cleaned:
+                item = Item(Document("", value))
+                kept = all(step(item).keep for step in steps)
+                cleaned[value] = normalise_line(item.document.text) if kept else ""
+            values[name] = cleaned[value]
+        group.line = replace(group.line, metadata={name: value for name, value in values.items() if value != ""})
 
 
 def _cleaned(
@@ -313,6 +332,7 @@ def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: s
             lines=group.lines,
             line=group.line.line,
             filter=_filter_text(group.line),
+            metadata=json.dumps(group.line.metadata, ensure_ascii=False) if group.line.metadata else "",
         )
         for place, group in enumerate(ordered)
     ]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import filter_of
-from airgen.dataset.content import check_id
-from airgen.errors import DatasetError
+from airgen.dataset.content import FILTER, RESERVED, check_id
+from airgen.errors import DatasetError, UsageError
 from airgen.settings import QueriesSettings
 from airgen.tables import Choice, Role, TableColumn, choose, folded, whole_number
 from airgen.tables.cells import id_text
@@ -25,6 +25,8 @@ from airgen.text.escaping import one_line
 
 Row = Mapping[str, Any]
 MAX_LINES = 2_000_000
+_MOST_VALUES = 50  # different values of a column that is kept as metadata
+_LONGEST_VALUE = 100  # characters
 _TEXTS = names("query", "search", "any text")
 _IDS = names("id", "query id", "number")
 _MEMBERS = ("queries", "judgmentRatings", "tests", "testcases", "goldens", "examples", "samples", "rows", "data")
@@ -108,7 +110,7 @@ class Line:
     """A query in the file. `id` is empty if the file has no ids, and `count` is the frequency of the query.
 
     `filter` has the required metadata values of its passages: from `filter.NAME` columns, or from a `filter` object in
-    the row or its `metadata`.
+    the row or its `metadata`. `metadata` has the values of the other columns that are kept.
     """
 
     line: int
@@ -116,6 +118,7 @@ class Line:
     id: str = ""
     count: int = 1
     filter: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,9 @@ def _table_lines(settings: QueriesSettings, table: UserTable) -> tuple[list[Line
     if all(INNER in row for _, row in table.rows) and not settings.column:
         raise DatasetError(f"{table.name}: contains labels or scores of pairs, and no queries")
     named = {"query": settings.column, "id": settings.id_column, "count": settings.count_column}
-    choice = choose(table.columns(), ROLES, named=named, where=table.name)
+    columns = table.columns()
+    choice = choose(columns, ROLES, named=named, where=table.name)
+    kept = _kept_columns(settings, table, [column for column in columns if column.name not in choice.columns.values()])
     lines = [
         Line(
             line=number,
@@ -191,11 +196,45 @@ def _table_lines(settings: QueriesSettings, table: UserTable) -> tuple[list[Line
             id=id_text(_plain(row, choice["id"], at)),
             count=_count(row, choice, at),
             filter=_filter(row, at),
+            metadata={name: value for name in kept if (value := _scalar(row.get(name))) not in (None, "")},
         )
         for number, row in table.rows
         for at in [table.where(number)]
     ]
-    return lines, "; ".join([choice.line(), *table.notes]), choice["count"] is not None
+    return lines, "; ".join([choice.line(kept), *table.notes]), choice["count"] is not None
+
+
+def _kept_columns(settings: QueriesSettings, table: UserTable, columns: Sequence[TableColumn]) -> list[str]:
+    """Return the columns to keep as metadata: those in the settings, or those that say what kind of query it is, which
+    have few different values. Ids of users and sessions have many.
+
+    Raises UsageError for a column that the table does not have.
+    """
+    names = [column.name for column in columns if not column.name.startswith(FILTER)]
+    if settings.metadata is not None:
+        if unknown := [name for name in settings.metadata if name not in names]:
+            known = ", ".join(names) or "none"
+            raise UsageError(
+                f"{table.name}: queries.metadata: {unknown[0]!r} is not one of its other columns ({known})"
+            )
+        return settings.metadata
+    few = []
+    for column in columns:
+        values = {_scalar(row.get(column.name)) for _, row in table.rows} - {None, ""}
+        repeated = 1 < len(values) <= min(_MOST_VALUES, len(table.rows) // 2)
+        short = all(len(str(value)) <= _LONGEST_VALUE for value in values)
+        if repeated and short and column.plain and not column.invented and column.name in names:
+            few.append(column.name)
+    return [name for name in few if name not in RESERVED]
+
+
+def _scalar(value: Any) -> str | int | float | bool | None:
+    """Return a value as metadata; None for a list or an object, and for a number that JSON cannot hold."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool | int):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def _plain(row: Row, column: str | None, where: str) -> Any:

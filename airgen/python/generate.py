@@ -220,7 +220,8 @@ def _below(path: str | Path, folder: Path) -> str:
 def _query_row(line: Line, own: OwnLines) -> dict[str, Any]:
     """Return the row of a query in JSON Lines, without its id."""
     count = {"count": line.count} if own.counted else {}
-    return {"query": line.text, **count, **{f"{FILTER}{name}": value for name, value in line.filter.items()}}
+    wanted = {f"{FILTER}{name}": value for name, value in line.filter.items()}
+    return {"query": line.text, **count, **line.metadata, **wanted}
 
 
 def _are_sources(labels: Any) -> bool:

@@ -12,14 +12,14 @@ from typing import Any
 
 from airgen.audit.sample import address_of
 from airgen.dataset.beir import BeirQuery, typed_rows
-from airgen.dataset.content import ANSWERED
+from airgen.dataset.content import ANSWERED, RESERVED, WORDING
 from airgen.errors import DatasetError, StoreError
-from airgen.evaluation.dataset_split import LINEAGE
+from airgen.evaluation.dataset_split import LINEAGE, commonest, shown_value
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
 from airgen.report.best_lines import BestLines
-from airgen.report.query_tables import asked_of, queries_table, systems_on_query, tags_of
+from airgen.report.query_tables import asked_of, is_positive, queries_table, systems_on_query, tags_of
 from airgen.report.report_files import Pack
 from airgen.report.source import ReportSource, SystemRanks
 from airgen.sql_connections import on_disk
@@ -70,7 +70,7 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
 
 BLOCK = 32
 _HIT_CHARACTERS = 400  # characters of a document without a label
-_COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "attributes")
+_COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "count", "attributes")
 _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
 _KNOWN |= {"answer", "hard_negatives", "labels"}
 
@@ -183,7 +183,8 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
             "why": why,
             "attributes": {name: query[name] for name in ("type", "length", "information") if name in query}
             | ({"style": rewrites[-1]["style"]} if rewrites else {})
-            | (_answered(source.queries[value["id"]]) if value["id"] in source.queries else {}),
+            | (_published(source.queries[value["id"]]) if value["id"] in source.queries else {}),
+            "count": None if lineage.own is None else lineage.own.count,
             "sources": [public.document(row["id"]) for row in documents],
             "character": value.get("character"),
             "scenario": value.get("scenario"),
@@ -206,7 +207,6 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
     for key, query in source.queries.items():
         split = source.split_of.get(key, "")
         row = lineage.get(key, {})
-        attributes = {name: value for name, value in query.metadata.items() if name not in ("split", ANSWERED)}
         hidden = split in source.withheld
         life: Life = {
             "id": key,
@@ -214,8 +214,8 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
             "split": split,
             "outcome": "kept",
             "why": "its labels are private" if hidden else "",
-            "attributes": {name: value for name, value in attributes.items() if isinstance(value, str | int | float)}
-            | ({} if hidden else _answered(query)),
+            "attributes": _published(query, hidden=hidden),
+            "count": query.metadata.get("count"),
             "sources": [row[name] for name in ("positive", "second") if name in row],
             "character": {"chosen": row["character"], "options": []} if row.get("character") else None,
             "scenario": {"chosen": row["scenario"], "options": []} if row.get("scenario") else None,
@@ -233,10 +233,15 @@ def _of_dataset(source: ReportSource) -> Iterator[Life]:
         yield life
 
 
-def _answered(query: BeirQuery) -> dict[str, str]:
-    """Return whether the query has an answer, if the dataset records it."""
-    answered = query.metadata.get(ANSWERED)
-    return {ANSWERED: "yes" if answered else "no"} if isinstance(answered, bool) else {}
+def _published(query: BeirQuery, *, hidden: bool = False) -> dict[str, Any]:
+    """Return the metadata of a query that its filters and tags show; `hidden` if its labels are withheld."""
+    shown = {
+        name: value
+        for name, value in query.metadata.items()
+        if name not in RESERVED - {WORDING} and isinstance(value, str | int | float) and not isinstance(value, bool)
+    }
+    answered = None if hidden else query.metadata.get(ANSWERED)
+    return shown | ({ANSWERED: "yes" if answered else "no"} if isinstance(answered, bool) else {})
 
 
 def _complete(
@@ -244,6 +249,7 @@ def _complete(
 ) -> Iterator[Life]:
     """Yield the lives with labels, systems and the texts of all documents to which they refer."""
     wanted: set[str] = set()
+    metadata: dict[str, Mapping[str, Any]] = {}
     for life in every:
         labels = source.labels(life["split"]).get(life["id"], {})
         people = source.peoples(life["split"]).get(life["id"], {}) if labels else {}
@@ -256,11 +262,13 @@ def _complete(
         life["ranked"] = _ranked(systems, life["split"], life["id"]) if labels else []
         life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         wanted |= set(_documents(life))
-    _put(texts, _texts(source, wanted, store))
+    _put(texts, _texts(source, wanted, store, metadata))
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     for life in every:
         headline = headlines.get(life["split"]) or headlines.get("all")
         life["headline"] = headline
+        if life["split"] not in source.withheld:
+            life["attributes"] |= _of_relevant(life, metadata)
         life["docs"] = _shown(texts, _documents(life), BestLines(life["text"], source.stopwords, source.language))
         life |= {"tags": tags_of(life), "asked": asked_of(life["attributes"])}
         life["systems"] = systems_on_query(life["ranked"], life["labels"], life["docs"], headline or "Score")
@@ -289,10 +297,24 @@ def _documents(life: Life) -> dict[str, int]:
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
 
 
-def _texts(source: ReportSource, wanted: set[str], store: Store | None) -> Iterator[Text]:
+def _of_relevant(life: Life, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the most frequent metadata of the relevant documents, as `airgen evaluate --by` does."""
+    rows = [metadata[label["id"]] for label in life["labels"] if is_positive(label) and label["id"] in metadata]
+    return {
+        f"metadata.{name}": value
+        for name in dict.fromkeys(name for row in rows for name in row)
+        if (value := commonest([shown for row in rows if (shown := shown_value(row.get(name)))]))
+    }
+
+
+def _texts(
+    source: ReportSource, wanted: set[str], store: Store | None, metadata: dict[str, Mapping[str, Any]]
+) -> Iterator[Text]:
+    """Yield the texts of the wanted documents, and add their metadata to `metadata`."""
     if source.dataset is not None:
         for row in source.dataset.passages():
             if row.id in wanted:
+                metadata[row.id] = row.metadata
                 yield row.id, row.title, row.text, address_of(row.id, *row.metadata.values())
     elif source.job is not None and store is not None:
         public, plan = source.job.ids, source.job.plan(store)

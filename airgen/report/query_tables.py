@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from airgen.report.page_table import Filter, Link, PageColumn, Picture, page_table
-from airgen.study import Column, Table
+from airgen.study import Column, Table, shown
 
 Row = Mapping[str, Any]
 
@@ -82,8 +82,17 @@ def queries_table(key: str, rows: Sequence[Row]) -> dict[str, Any]:
         wide("Split", lambda row: row["split"] or None, 64),
         wide("Pos.", lambda row: row["positives"], 64, ",", "Documents that are relevant"),
         wide("Neg.", lambda row: row["negatives"], 64, ",", "Documents that are labelled not relevant"),
+        wide("Searches", lambda row: row["count"], 88, ",", "How often people searched for it"),
         wide("Score", lambda row: row["score"], 80, ".3f", "Mean score of the systems (low: difficult)"),
     ]
+    known_columns = [column for column in optional if any(column.value(row) is not None for row in rows)]
+    figures = [column for column in known_columns if column.title in ("Score", "Searches")]
+
+    def below(row: Row) -> str:
+        return " · ".join(
+            f"{column.title.lower()} {shown(column.value(row), column.form, column.missing)}" for column in figures
+        )
+
     columns: list[Column] = [
         PageColumn(
             "Query",
@@ -91,8 +100,9 @@ def queries_table(key: str, rows: Sequence[Row]) -> dict[str, Any]:
             left=True,
             role="main",
             link=Link((key, "query"), lambda row: row["id"]),
+            below=below if figures else None,
         ),
-        *(column for column in optional if any(column.value(row) is not None for row in rows)),
+        *known_columns,
     ]
     if any(row["outcome"] != "kept" for row in rows):
         columns.append(

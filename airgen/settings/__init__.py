@@ -106,6 +106,9 @@ class QueriesSettings(Settings):
     column: str = ""  # the column of the query's text
     id_column: str = ""
     count_column: str = ""  # the column of the number of times that the query was asked
+    metadata: list[str] | None = (
+        None  # columns to keep, for `--by` and the report; null: those with few different values
+    )
     duplicates: Literal["near", "exact", "keep"] = "near"  # which repeated queries are merged; their counts add up
     other_language: Literal["skip", "keep"] = "skip"  # what to do with queries in a language other than `language`
     draw_by: Literal["count", "equal"] = "count"  # draws `target` queries by how often they were asked, or equally

@@ -179,11 +179,13 @@ class Choice:
     def __getitem__(self, role: str) -> str | None:
         return self.columns[role]
 
-    def line(self) -> str:
-        """Describe the roles and the unused columns on one line."""
+    def line(self, kept: Sequence[str] = ()) -> str:
+        """Describe the roles and the unused columns on one line. The columns in `kept` have no role, but are kept."""
         used = [f"{role} = {one_line(repr(name), 60)}" for role, name in self.columns.items() if name is not None]
-        unused = [name for name in self.known if name not in self.columns.values()]
-        return ", ".join(used) + (f" (not used: {list_columns(unused, 6)})" if unused else "")
+        unused = [name for name in self.known if name not in {*self.columns.values(), *kept}]
+        rest = [f"kept as metadata: {list_columns(kept, 6)}"] * bool(kept)
+        rest += [f"not used: {list_columns(unused, 6)}"] * bool(unused)
+        return ", ".join(used) + (f" ({'; '.join(rest)})" if rest else "")
 
 
 def columns_of(

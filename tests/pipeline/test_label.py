@@ -14,6 +14,7 @@ from child import kill_at_line
 from command_line import call
 from http_double import answering
 from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
+from report_reader import choices, column, read_report
 
 from airgen.audit.labels import audited_items
 from airgen.dataset.beir import BeirDataset
@@ -26,6 +27,7 @@ from airgen.pipeline import Job
 from airgen.pipeline.label_pipeline import label_pipeline
 from airgen.pipeline.user_queries import read_labels
 from airgen.pipeline.user_query_files import Line, read_queries
+from airgen.report.report import make_report
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count
@@ -198,6 +200,26 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
     assert run_quietly(job).already_done
+
+
+def test_columns_of_a_log_break_down_scores_and_filter_the_report(home: Path, go: Go) -> None:
+    areas = {"bridges": "Roads", "yeast": "ann@example.org", "violins": "Music", "quantum": "Music"}
+    rows = [line.split(",") for line in LOG.splitlines()[1:] if not line.startswith(('"', " "))]
+    lines = [f"{text},{count},{areas.get(text.split()[0], 'Roads')}" for text, count in rows]
+    (home / "log.csv").write_text("\n".join(["query,count,area", *lines]) + "\n", encoding="utf-8")
+    job = go({"queries.duplicates": "near"})
+    queries = BeirDataset.open(job.dataset).queries()
+    areas_of = {row.text.split()[0]: row.metadata["area"] for row in queries.values()}
+    assert areas_of == {"bridges": "Roads", "yeast": "<EMAIL>", "violins": "Music", "quantum": "Music"}
+    (home / "systems.yaml").write_text("systems: [{name: bm25, kind: bm25}]\n")
+    words = ("evaluate", job.dataset, "--systems", home / "systems.yaml", "--split", "test", "--by", "area")
+    said = call(*words, "--out", home / "results")
+    assert "Roads" in said and "<EMAIL>" in said
+    table = read_report(make_report([job], home / "page"))["d0/queries"]["table"]
+    searches = column(table, "Searches")
+    assert sorted(searches["texts"]) == ["1", "1", "16", "5"] and searches["number"]
+    assert set(choices(table, "area")) == {"<EMAIL>", "Music", "Roads"}
+    assert table["columns"][0]["below"][0].startswith("searches ")  # on a phone
 
 
 def test_labels_are_withheld_later_without_other_queries_ids_or_answers(go: Go, asked: list[str]) -> None:

@@ -101,6 +101,33 @@ def test_how_often_a_query_was_asked(tmp_path: Path, text: str, counts: list[int
     assert about in own.about
 
 
+AREAS = """query,area,session,note,clicks
+ferry,Boats,s1,from a customer who could not find it at all,3
+luggage,Bags,s2,none,
+liner,Boats,s3,none,3
+trunk,Bags,s4,none,2
+"""
+
+
+@pytest.mark.parametrize(
+    ("named", "metadata", "about"),
+    [
+        (None, {"area": "Boats", "note": "from a customer who could not find it at all", "clicks": "3"}, "'session'"),
+        (["area"], {"area": "Boats"}, "(kept as metadata: 'area'; not used: 'session', 'note', 'clicks')"),
+        ([], {}, "(not used: 'area', 'session', 'note', 'clicks')"),
+    ],
+)
+def test_columns_that_say_what_kind_of_query_it_is_are_kept(
+    tmp_path: Path, named: list[str] | None, metadata: dict[str, str], about: str
+) -> None:
+    (tmp_path / "log.csv").write_text(AREAS)
+    own = read_queries(QueriesSettings(file="log.csv", metadata=named), tmp_path / "log.csv", "en")
+    assert own.lines[0].metadata == metadata and about in own.about
+    assert own.lines[1].metadata.get("clicks") is None  # an empty cell is no value
+    with pytest.raises(UsageError, match="queries.metadata: 'areas' is not one of its other columns"):
+        read_queries(QueriesSettings(file="log.csv", metadata=["areas"]), tmp_path / "log.csv", "en")
+
+
 def test_a_line_of_a_log_is_a_query_whatever_stands_in_it(tmp_path: Path) -> None:
     queries = ['"ferry', "[draft] plan", "{x: 1}", "a, b", "id\tquery", 'say "no"', "", "query"]
     (tmp_path / "log.txt").write_text("\n".join(queries) + "\n")
