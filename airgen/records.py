@@ -188,7 +188,7 @@ class OwnQuery(Row):
 
     `ordinal` is its position in the order in which queries are drawn. `id` is the id in the file, or empty. `count` is
     how often it was asked, `lines` is how many lines of the file have this text, and `line` is the first of them.
-    `filter` is a JSON object of the values that its passages must have, or empty, and `metadata` one of the kept columns.
+    `filter` is a JSON object of the values that its passages must have, or empty, and `metadata` one of kept columns.
     """
 
     text: str

@@ -243,7 +243,7 @@ def apply_answers(source: Job | Path, answers: Sequence[Path], folder: Path, spl
         return Applied(out, manifest.info.version, newer_.info.version, change.as_note())
     if not source.finished():
         raise DatasetError(
-            f"{source.path}: the job is not finished: run it to its end first with `airgen run {source.path}`"
+            f"{source.path}: the job is not finished: run it to its end first with `airgen run {source.words}`"
         )
     path = source.directory / LABELS
     before, saved_labels = load_manifest(source.dataset).info.version, read_labels(path)

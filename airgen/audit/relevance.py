@@ -279,10 +279,12 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKind
     if pipeline.queries is not None:
         raise DatasetError(
             f"{job.path}: the queries are your own, and this audit is for generated ones: check their labels with "
-            f"`airgen audit sample {job.path} 50`"
+            f"`airgen audit sample {job.words} 50`"
         )
     if "decision" not in plan:
-        raise DatasetError(f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.path}`")
+        raise DatasetError(
+            f"{job.path}: the job is not finished: run it to its end first with `airgen run {job.words}`"
+        )
     generated = {negative.id for lineage in accepted.lineages for negative in lineage.hard_negatives}
 
     def order(lineage: Lineage) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,7 +93,8 @@ def audit_sample(
     lines = [
         f"{len(drawn.items)} pairs of {sum(drawn.populations.values())}: open {folder / 'audit.html'}"
         + f", or fill in the levels of {folder / 'audit.csv'}",
-        f"then: airgen audit score {what} audit-answers.json{of_split}" + (f" --out {out}" if out else ""),
+        f"then: airgen audit score {_words(what, job)} audit-answers.json{of_split}"
+        + (f" --out {shlex.quote(str(out))}" if out else ""),
     ]
     return Outcome(Drawn(folder, len(drawn.items), {"strata": dict(drawn.populations)}), lines)
 
@@ -143,11 +145,16 @@ def audit_score(
     lines.append(f"written to {place}")
     if applied is not None:
         lines.append(f"{applied.dataset}: {applied.as_text()}")
-        again = f"airgen run {what}" if job is not None else f"airgen evaluate {applied.dataset}"
+        again = f"airgen run {job.words}" if job is not None else f"airgen evaluate {shlex.quote(str(applied.dataset))}"
         lines.append(f"scores with these labels: {again}")
     elif result.overall.agreed < result.overall.count:
         lines.append("the labels are unchanged: add --apply to replace labels with people's answers")
     return Outcome(replace(result, applied=applied), Study("", [card, *map(Plain, lines)]))
+
+
+def _words(what: Place, job: Job | None) -> str:
+    """Return the words by which a command finds the job or dataset."""
+    return shlex.quote(str(what)) if job is None else job.words
 
 
 def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | None, Path]:
@@ -217,10 +224,16 @@ def audit_systems(
     sample = draw_systems(
         dataset, split_of, runs=runs, count=count, out=folder, groups=groups, judge=probabilities, seed=seed
     )
-    extra = [f"--results {results}"] * bool(results) + [f"--split {split}"] * bool(split)
-    extra += [f"--out {out}"] if out else []
+    extra = [
+        word
+        for name, value in (("--results", results), ("--split", split), ("--out", out))
+        if value
+        for word in (name, str(value))
+    ]
     drawn = f"{sample.shown} of {len(sample.pairs)} pairs that the systems rank differently"
-    again = " ".join(["airgen audit systems", str(dataset), *systems, *extra, "--answers audit-answers.json"])
+    again = shlex.join(
+        ["airgen", "audit", "systems", str(dataset), *systems, *extra, "--answers", "audit-answers.json"]
+    )
     value = Drawn(folder, sample.shown, {"key": sample.key, "differ": len(sample.pairs)})
     return Outcome(value, [f"{drawn}: open {folder / 'audit.html'}", f"then: {again}"])
 
@@ -266,7 +279,7 @@ def audit_relevance(
         elif set_it and audit.word is not None and audit.word != audit.now:
             set_relevance(job.path, audit.word)
             by_llm = ", with the judge's other prompt" if asks_again(job.pipeline) else ", without an LLM"
-            lines.append(f"{job.path} says {audit.word} now; labels are made again{by_llm}: airgen run {job.path}")
+            lines.append(f"{job.path} says {audit.word} now; labels are made again{by_llm}: airgen run {job.words}")
         return Outcome(audit, lines, error=error)
     if set_it:
         raise UsageError("--set needs --answers: the file saved by the page")
@@ -275,7 +288,8 @@ def audit_relevance(
     few = "" if drawn == queries else f" (not {queries}: the other queries do not retrieve their sources)"
     lines = [
         f"{len(sample.items)} passages of {drawn} queries{few}: open {folder / 'audit.html'}",
-        f"then: airgen audit relevance {pipeline}{f' --out {out}' if out else ''} --answers audit-answers.json",
+        f"then: airgen audit relevance {job.words}{f' --out {shlex.quote(str(out))}' if out else ''} "
+        "--answers audit-answers.json",
     ]
     return Outcome(Drawn(folder, len(sample.items), {"key": sample.key, "queries": drawn}), lines)
 

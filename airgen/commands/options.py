@@ -64,7 +64,7 @@ def dataset_of(given: Place) -> Path:
     except AirgenError:
         return fetched_collection(path) or path  # the reader of the dataset reports what is wrong
     if not job.dataset.is_dir():
-        raise UsageError(f"{given}: this job has no dataset yet: run `airgen run {job.path}`")
+        raise UsageError(f"{given}: this job has no dataset yet: run `airgen run {job.words}`")
     return job.dataset
 
 

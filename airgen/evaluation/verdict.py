@@ -3,6 +3,7 @@
 advise(results, more="raise `target`").sentence      # names the systems, the difference and its interval
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ class Advice:
         why: Why it may be used.
         open: The best two systems, if it is unclear which is better.
         unjudged: The systems of which most hits are unjudged.
+        pair: The best two systems that can be chosen, seen from the better one; None without two.
+        decided: Whether the first of them is better than all others.
+        alone: Whether they are the only two.
     """
 
     sentence: str
@@ -37,6 +41,14 @@ class Advice:
     why: str = ""
     open: SystemPair | None = None
     unjudged: tuple[str, ...] = ()
+    pair: SystemPair | None = None
+    decided: bool = False
+    alone: bool = False
+
+    @property
+    def p(self) -> float:
+        """Return the p-value of the pair, corrected for other pairs if there are any."""
+        return math.nan if self.pair is None else self.pair.fisher if self.alone else self.pair.fisher_holm
 
 
 def advise(results: Sequence[Result], *, more: str, passages: int | None = None) -> Advice:
@@ -100,6 +112,9 @@ def advise(results: Sequence[Result], *, more: str, passages: int | None = None)
         why=f"{_figures(pair, headline)} against {second}, on {queries:,} queries" if use else "",
         open=pair if comparison.together[0] else None,
         unjudged=unjudged,
+        pair=pair,
+        decided=not comparison.together[0] and queries >= FEWEST,
+        alone=len(chosen) == 2,
     )
 
 

@@ -63,7 +63,9 @@ def _verdict(job: Job, results: Sequence[Result], passages: int | None, audit: M
     if own is not None and own.labels:  # existing labels come from people
         unchecked = ""
     elif has_answers(job.directory):
-        unchecked = f". The labels have changed since people checked them: airgen audit score {job.path} ANSWERS"
+        unchecked = (
+            f". The labels have changed since people checked them: airgen audit score {job.words} audit-answers.json"
+        )
     else:
-        unchecked = f". No person has checked the labels yet: airgen audit sample {job.path} 40"
+        unchecked = f". No person has checked the labels yet: airgen audit sample {job.words} 40"
     return terminal_text(f"Verdict: {whole_verdict(text, audit, unchecked, last_checked(job.directory))}")

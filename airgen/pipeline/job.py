@@ -14,6 +14,7 @@ runs/.embeddings/   vectors by content and model, shared by all jobs in the fold
 import contextlib
 import functools
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
 from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.keys import fingerprint
-from airgen.paths import RUNS, is_alive
+from airgen.paths import RUNS, beside, is_alive
 from airgen.pipeline.audit_answers import labels_digest
 from airgen.pipeline.store_corpus import CORPUS
 from airgen.pipeline.user_queries import OWN_QUERIES, own_accepted
@@ -181,6 +182,12 @@ class Job:
             fingerprints[OWN] = OWN_QUERIES.fingerprint(pipeline, self.corpus, self.folder, plan=fingerprints)
         fingerprints.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
         return fingerprints
+
+    @property
+    def words(self) -> str:
+        """The words by which a command finds this job: its file and, unless it is the default, the folder of jobs."""
+        default = self.runs.resolve() == (beside(self.path) / RUNS).resolve()
+        return shlex.join([str(self.path), *([] if default else ["--runs", str(self.runs)])])
 
     @property
     def folder(self) -> Path:

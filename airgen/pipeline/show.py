@@ -350,7 +350,7 @@ def read_report(job: Job) -> dict[str, Any]:
     path = job.directory / "work.duckdb"
     status = read_status(job.directory / STATUS) or {}
     if not path.exists():
-        raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
+        raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.words}`")
     report: dict[str, Any] = {
         "directory": str(job.directory),
         "finished": job.finished(),

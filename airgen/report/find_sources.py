@@ -99,7 +99,7 @@ def _job(path: Path, runs: Path | None) -> Job:
 def _of_job(job: Job) -> ReportSource:
     known = (job.directory / "work.duckdb").is_file() or (job.dataset / MANIFEST).is_file()
     if not known and not job.running:
-        raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.path}`")
+        raise StoreError(f"{job.directory}: this pipeline has not been run yet: run `airgen run {job.words}`")
     source = ReportSource("", job.pipeline.name, job=job, home=job.directory)
     if (job.dataset / MANIFEST).is_file():
         source.dataset = BeirDataset.open(job.dataset)

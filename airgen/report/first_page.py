@@ -1,5 +1,6 @@
-"""The first page of the report: what to do next, and how the results were made.
+"""The first page of the report: the answer in words, what to do next, and how the results were made.
 
+    answers(board, labels, todo)   # which system is better, by how much, how sure that is, what to do
     next_steps(source, boards)     # a table: what, why, and the command
     made_by(source)                # a table: when, by which command, with which models, on which machine
 
@@ -24,30 +25,72 @@ from airgen.study import Table, columns
 _SHOWN_MODELS = 6  # models on the first page; the section on models lists all
 
 
+_MEASURES = {
+    "nDCG": "1 means that the relevant passages come first, 0 that none is among the first {top}",
+    "Recall": "the share of the relevant passages that are among the first {top}",
+}
+
+
+def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None) -> list[list[str]]:
+    """Answer in words what somebody asks who has to choose: [question, answer, explanation].
+
+    Args:
+        board: The systems; None without any.
+        labels: What people found about the labels, and whether this is bad.
+        todo: What to do next, most urgent first.
+
+    Returns:
+        No rows if there are not two systems that can be chosen.
+    """
+    advice = None if board is None else board.advice
+    if board is None or advice is None or advice.pair is None:
+        return []
+    pair, queries, scores = advice.pair, board.results[0].queries, {each.name: each.score for each in board.results}
+    name, _, top = board.headline.partition("@")
+    meaning = _MEASURES.get(name, "").format(top=top)
+    which = "Which is better?" if advice.alone else "Which is the best?"
+    who = pair.first if advice.decided else f"It is unclear whether {pair.first} or {pair.second} is better"
+    rows = [[which, f"{who}.", "" if advice.alone or not advice.decided else f"The second is {pair.second}."]]
+    change = f"{scores[pair.first]:.3f} for {pair.first}, {scores[pair.second]:.3f} for {pair.second}"
+    range_ = f"with other queries of this kind, the difference may be from {pair.low:+.3f} to {pair.high:+.3f}"
+    explained = f"{board.headline}: {meaning}; {range_}." if meaning else f"{range_[0].upper()}{range_[1:]}."
+    rows.append(["By how much?", f"{board.headline} {pair.difference:+.3f}: {change}.", explained])
+    p = advice.p
+    chance = "less than once in 1,000 times" if p < 0.001 else f"about {max(1, round(100 * p))} times in 100"
+    by_chance = f"If the two were equally good, {queries:,} queries would differ as much by chance {chance}."
+    text, bad = labels
+    doubts = [text.partition(":")[0]] if bad else []
+    doubts += [f"most of the first ten hits of {', '.join(advice.unjudged)} have no label"] if advice.unjudged else []
+    sure = "Sure enough to choose." if advice.decided and not doubts else "Not sure enough to choose."
+    more = f" Also, {'; '.join(doubts)}." if doubts else ""
+    checked = "" if bad or not text else f" {text[0].upper()}{text[1:]}."
+    rows.append(["How sure is that?", sure, f"{by_chance}{more}{checked}"])
+    if todo is not None:
+        step, why, _ = todo.rows[0]
+        rows.append(["What to do?", f"{step}.", f"{why[0].upper()}{why[1:]}."])
+    elif advice.use:
+        rows.append(["What to do?", f"Use {advice.use}.", ""])
+    return rows
+
+
 def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
     """Return at most four recommendations, most urgent first, or None."""
     if source.public:
         return None
     job, manifest = source.job, source.manifest
-    path = job.path if job is not None else source.dataset.path if source.dataset is not None else ""
-    name = shlex.quote(str(path)) if path else ""
+    path = source.dataset.path if source.dataset is not None else ""
+    name = job.words if job is not None else shlex.quote(str(path)) if path else ""
     board = next((board for board in boards if board.comparison is not None and len(board.results) > 1), None)
     audit = None if manifest is None else manifest.audit
     rows: list[tuple[str, str, str]] = []
-    text, bad = labels_of(audit)
+    text, bad = labels_in_words(source)
     if job is not None and source.state in ("running", "stopped"):
         rows.append(("Finish the job", f"it is {source.state}", f"airgen run {name}"))
-    if bad:
-        correction = (
-            "Correct the labels",
-            text.partition(":")[0],
-            f"airgen audit score {name} audit-answers.json --apply",
-        )
-        rows.append(correction)
-    elif job is not None and not audit and (was := labels_of(last_checked(job.directory)))[1]:
-        why = f"before the labels last changed, {was[0].partition(':')[0]}"
-        rows.append(("Check the labels again", why, f"airgen audit sample {name} 40"))
-        bad = True
+    if bad and audit:
+        correct = f"airgen audit score {name} audit-answers.json --apply"
+        rows.append(("Correct the labels", text.partition(":")[0], correct))
+    elif bad:
+        rows.append(("Check the labels again", text.partition(":")[0], f"airgen audit sample {name} 40"))
     elif not audit and manifest is not None and manifest.provenance and not brought_labels(job):
         again = job is not None and has_answers(job.directory)
         why = "people have checked labels, but not these" if again else "no person has checked the labels yet"
@@ -74,8 +117,9 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
             names = ", ".join(advice.unjudged[:3])
             why = f"more than half of the top ten hits of {names} are unjudged"
             chosen = shlex.join([part for name in advice.unjudged for part in ("--run", str(runs[name]))])
-            judge = shlex.join(["airgen", "audit", "holes", str(job.dataset), "--pipeline", str(job.path)])
-            rows.append(("Judge the unjudged hits", why, f"{judge} {chosen}"))
+            of_split = [] if board.split == "test" else ["--split", board.split]
+            judge = ["airgen", "audit", "holes", str(job.dataset), *of_split, "--pipeline", str(job.path)]
+            rows.append(("Judge the unjudged hits", why, f"{shlex.join(judge)} {chosen}"))
         few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
         if advice.open is None and queries < ENOUGH and more:
             rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {name} --target {more}"))
@@ -96,6 +140,24 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
         return None
     command = PageColumn("command", itemgetter(2), left=True, role="code")
     return Table(rows[:4], [*columns("next", "because", left=(1,)), command])
+
+
+def commands_of(source: ReportSource) -> dict[str, str]:
+    """Return the commands that other sections of the page advise; none in a public report."""
+    if source.public or source.dataset is None:
+        return {}
+    dataset = shlex.quote(str(source.dataset.path))
+    sample = source.job.words if source.job is not None else dataset
+    return {"sample": f"airgen audit sample {sample} 40", "diversity": f"airgen study diversity {dataset}"}
+
+
+def labels_in_words(source: ReportSource) -> tuple[str, bool]:
+    """Return what people found about the labels, and whether this is bad, also if the labels have changed since."""
+    audit = None if source.manifest is None else source.manifest.audit
+    if not audit and source.job is not None and not source.public:
+        text, bad = labels_of(last_checked(source.job.directory))
+        return (f"before the labels last changed, {text}", True) if bad else ("", False)
+    return labels_of(audit)
 
 
 def brought_labels(job: Job | None) -> bool:
@@ -120,7 +182,7 @@ def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:
         ]:
             rows.append(("Systems scored", _date(max(ran))))
         if job is not None:
-            rows.append(("Command", f"airgen run {job.path}"))
+            rows.append(("Command", f"airgen run {job.words}"))
     models: dict[str, list[str]] = {}
     for use in uses:
         models.setdefault(use.model, []).append(use.role)

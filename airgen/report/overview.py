@@ -22,7 +22,7 @@ from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job
 from airgen.records import Rewrite
-from airgen.report.first_page import brought_labels, made_by, next_steps
+from airgen.report.first_page import answers, brought_labels, commands_of, labels_in_words, made_by, next_steps
 from airgen.report.overview_tables import (
     costs_table,
     funnel_table,
@@ -100,6 +100,9 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
         "costs": costs_table(overview_["stages"]),
         "models": models_table(overview_["models"]),
     }
+    board = next((board for board in boards if board.comparison is not None and len(board.results) > 1), None)
+    overview_["commands"] = commands_of(source)
+    overview_["answers"] = answers(board, labels_in_words(source), todo)
     overview_["people"] = "" if source.withheld or manifest is None else note_text(manifest.notes.get(NOTE))
     overview_["coverage"] = _coverage(coverage, source)
     overview_["diversity"] = _diversity(source)

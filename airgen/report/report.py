@@ -3,6 +3,7 @@
 The value of a part is written to `data/KEY/NAME.js`, which a single page reads.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -41,7 +42,7 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
     """Return the data for the audit's pages, or None for a source without a finished dataset."""
     if source.dataset is None:
         return None
-    place = source.dataset.path if source.job is None else source.job.path
+    place = shlex.quote(str(source.dataset.path)) if source.job is None else source.job.words
     try:
         sample = audit_sample(source)
     except DatasetError as error:
@@ -69,7 +70,8 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
         "items": shown,
         "file": str(audit_folder(source) / ANSWERS),
         "draw": f"airgen audit sample {place} 100",
-        "score": f"airgen audit score {place}",
+        "score": f"airgen audit score {place} {ANSWERS}",
+        "score_kept": f"airgen audit score {place} {shlex.quote(str(audit_folder(source) / ANSWERS))}",
     }
 
 

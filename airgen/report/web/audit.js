@@ -116,9 +116,9 @@ function auditFoot(audit) {
   return [
     el("p", { class: "quiet small" }, sample.items.length ? `${count(given)} of ${count(sample.items.length)} pairs of the sample are answered.`
       : "No sample has been drawn, so answers are saved but not counted.", others > 0 && ` ${count(others)} other answers are saved but not counted, because the pairs are not in the sample or their label was visible.`),
-    !sample.items.length ? el("p", { class: "quiet small" }, "Draw one with ", el("code", {}, sample.draw)) : audit.live ? el("p", { class: "quiet small" }, "Answers are saved to ", el("code", {}, sample.file), ". Then: ", el("code", {}, `${sample.score} ${sample.file}`))
+    !sample.items.length ? el("p", { class: "quiet small" }, "Draw one with ", el("code", {}, sample.draw)) : audit.live ? el("p", { class: "quiet small" }, "Answers are saved to ", el("code", {}, sample.file), ". Then: ", el("code", {}, sample.score_kept))
       : el("p", { class: "small" }, el("button", { type: "button", on: { click: () => saveFile(audit) } }, "Save answers"), " ",
-        el("span", { class: "quiet" }, "then: ", el("code", {}, `${sample.score} audit-answers.json`))),
+        el("span", { class: "quiet" }, "then: ", el("code", {}, sample.score))),
   ];
 }
 

@@ -12,12 +12,12 @@
     const systems = new Set(Object.values(dataset.systems || {}).flat());
     const shown = (value) => (value === null || value === undefined ? null : count(value));
     return figures.facts([
-      ["passages", shown(facts.passages ?? dataset.passages)],
+      ["passages that are searched", shown(facts.passages ?? dataset.passages)],
       ["queries", shown(sum("queries") ?? dataset.counts.queries), facts.target && `of ${count(facts.target)} wanted`],
-      ["positives", shown(sum("positives"))],
-      [facts.generated ? "hard negatives" : "labelled not relevant", shown(sum("negatives"))],
-      ["systems", systems.size ? count(systems.size) : null],
-      ["spent", about.money && about.stages.length ? money(about.money.spent) : null],
+      ["relevant passages of all queries (positives)", shown(sum("positives"))],
+      [facts.generated ? "passages that only look relevant (hard negatives)" : "passages judged not relevant", shown(sum("negatives"))],
+      ["systems compared", systems.size ? count(systems.size) : null],
+      ["spent on language models", about.money && about.stages.length ? money(about.money.spent) : null],
     ]);
   }
 
@@ -42,7 +42,7 @@
           el("summary", {}, `${rest.length} other reasons`), rest.map(([why, number]) => el("div", {}, `${count(number)} ${why}`))) : null));
     });
     return [
-      el("p", { class: "lead" }, "Pale bars show what entered a stage, solid bars what left it. Samples and queries share one scale.",
+      el("p", { class: "lead" }, "The funnel: how many items of each kind entered a stage and left it, and why the others did not. Pale bars show what entered a stage, solid bars what left it. Samples and queries share one scale.",
         steps.some((one) => one.left > one.entered) ? " Where more left than entered, a mark shows what entered." : "", soFar ? " The job is not finished; these are the results so far." : ""),
       el("ol", { class: "funnel" }, rows),
       figures.takes("From samples to labels", () => figures.barsDrawing("From samples to labels", steps.map((one) => {
@@ -97,11 +97,16 @@
     const found = await get(`${dataset.key}/overview`);
     const { facts, tables: made } = found;
     const words = [facts.task === "long-doc" ? "Long-Doc" : facts.task && facts.task.toUpperCase(), facts.domain, facts.language].filter(Boolean);
+    const facing = figuresOf(found, facts, dataset);
     main.append(el("header", { class: "intro" },
       el("h1", {}, foreign(dataset.name)),
       el("p", { class: "quiet" }, words.join(" · "), dataset.state === "running" || dataset.state === "stopped" ? el("span", { class: `tag ${dataset.state}` }, dataset.state) : null),
-      facts.description ? foreign(facts.description, "p") : null, figuresOf(found, facts, dataset)));
+      facts.description ? foreign(facts.description, "p") : null, found.answers.length ? null : facing));
     put(main, [...(dataset.notes || []), ...found.notes].map((one) => notice(one)));
+    if (found.answers.length) {
+      put(main, figures.section("answers", "In short", el("dl", { class: "about answers" }, found.answers.map(([question, answer, why]) => [
+        el("dt", {}, question), el("dd", {}, el("strong", {}, foreign(answer)), why && el("small", { class: "quiet", dir: "auto" }, ` ${why}`))]))));
+    }
     if (found.people) put(main, notice(`${found.people}.`, "info"));
     if (made.next) put(main, figures.section("next", "What to do next", drawnTable(made.next)));
     if (dataset.has.includes("systems")) {
@@ -111,6 +116,7 @@
         scoreAgainstTime(board))));
     }
     put(main, [
+      found.answers.length && figures.section("data", "What it was measured on", facing),
       made.made_by && figures.section("made", "How it was made", drawnTable(made.made_by)),
       figures.section("funnel", found.funnel.length ? "From samples to labels" : "Labels", funnel(found.funnel, found.so_far, made.funnel), made.splits && drawnTable(made.splits)),
       figures.section("coverage", "What the queries cover", coverage(found, dataset)),

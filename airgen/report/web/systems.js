@@ -112,7 +112,7 @@ function scoreAgainstTime(board, heading = "h3") {
       parts.push(el("h3", {}, "Audit by people"), el("dl", { class: "about" }, Object.entries(what).map(([name, value]) => [
         el("dt", {}, foreign(name)), el("dd", {}, foreign(typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${typeof each === "object" ? JSON.stringify(each) : each}`).join(", ") : value))])));
     }
-    if (about.unchecked) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels; run airgen audit sample."));
+    if (about.unchecked) parts.push(el("p", { class: "lead" }, "No person has checked a sample of these labels", about.commands.sample && [": ", el("code", {}, about.commands.sample)], "."));
     return parts;
   }
 
@@ -129,7 +129,7 @@ function scoreAgainstTime(board, heading = "h3") {
     const found = about.diversity;
     if (!found) return [];
     if (found.note) return [notice(found.note)];
-    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, too many to count words here: run airgen study diversity on the dataset.`)];
+    if (found.large) return [el("p", { class: "lead" }, `The corpus has ${count(found.large)} passages, too many to count words here`, about.commands.diversity && [": ", el("code", {}, about.commands.diversity)], ".")];
     const { query_words: asked, passage_words: read, overlap, duplicates, length_classes: classes } = found;
     const total = Object.values(classes).reduce((sum, one) => sum + one, 0) || 1;
     return [figures.facts([["words per query", score(asked.mean, 1), `median ${asked.median}, 5–95 % ${Math.round(asked.low)}–${Math.round(asked.high)}`],
