@@ -31,7 +31,8 @@ function show() {
   const done = Object.keys(given.answers).length;
   const stop = data.batch && done && done % data.batch === 0 ? ". You can save here and ask airgen what they say." : "";
   at("bar").value = done;
-  at("progress").textContent = (place + 1) + " of " + data.items.length + ", " + done + " answered" + stop;
+  const all = done === data.items.length ? ". You are finished: save the answers, and give the file to whoever asked you." : stop;
+  at("progress").textContent = (place + 1) + " of " + data.items.length + ", " + done + " answered" + all;
   for (const button of document.querySelectorAll(".level")) {
     const level = given.answers[place + 1] === null ? "x" : String(given.answers[place + 1]);
     button.setAttribute("aria-pressed", String(level === button.dataset.level));

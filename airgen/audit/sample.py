@@ -44,6 +44,21 @@ GRADED = "How relevant is the document to the query?"
 SUBJECT = "Is the document about what the query asks about?"
 
 
+_MEANINGS = {
+    QUESTION: "Yes: somebody who asks this is helped by the document, or by a part of it. No: it is only about "
+    "something similar, however many of the words it has.",
+    SUBJECT: "Yes: the document is about what the query asks about, whether it answers the query or not. No: it only "
+    "shares words with it.",
+    GRADED: "Relevant: it answers the query. Somewhat relevant: it answers a part of it. Superficially relevant: it is "
+    "about something similar, but answers nothing. Not relevant: neither.",
+}
+
+
+def meaning_of(question: str) -> str:
+    """Return what the answers to a question mean, in a few sentences; "" for another question."""
+    return _MEANINGS.get(question, "")
+
+
 def yes_or_no(relevant_from: int) -> dict[int, str]:
     """Return the levels for a job with binary labels."""
     return {0: "no", relevant_from: "yes"}
@@ -262,6 +277,7 @@ def question_page(
 <h1>{title}</h1>
 {f"<p>{html_text(note)}</p>" if note else ""}
 <div class="along"><progress id="bar" max="{len(items)}" value="0" aria-label="answered"></progress>
+<button type="button" id="save">Save answers</button>
 <span id="progress" role="status" aria-live="polite"></span></div>
 <section aria-label="query"><h2>Query</h2><p id="query" class="foreign"></p></section>
 <section aria-label="document"><h2>Document</h2><h3 id="title" class="foreign"></h3><p id="source"></p>
@@ -271,12 +287,12 @@ def question_page(
 <div id="levels">
 {buttons}
 </div>
+{f'<p class="meaning">{html_text(meaning)}</p>' if (meaning := meaning_of(question)) else ""}
 <label class="why">Why, in a sentence (optional) <input id="why" type="text" maxlength="500" dir="auto"></label>
 </section>
 <p class="controls">
 <button type="button" id="back">← Back</button>
 <button type="button" id="next">Next →</button>
-<button type="button" id="save">Save answers</button>
 <label>Continue from a saved file <input type="file" id="open" accept="application/json"></label>
 </p>
 <p>Press {pressed}, <kbd>x</kbd> if you cannot say, <kbd>w</kbd> to write why and <kbd>Enter</kbd> to leave that,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
-from airgen.audit.sample import ANSWERS, QUESTION, AuditSample, four_levels, keys_of, load_sample
+from airgen.audit.sample import ANSWERS, QUESTION, AuditSample, four_levels, keys_of, load_sample, meaning_of
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
 from airgen.pipeline.job import Job
@@ -67,6 +67,7 @@ def audit_part(source: ReportSource) -> dict[str, Any] | None:
         "levels": {str(level): words for level, words in levels.items()},
         "keys": keys,
         "question": QUESTION if sample is None else sample.question,
+        "meaning": meaning_of(QUESTION if sample is None else sample.question),
         "items": shown,
         "file": str(audit_folder(source) / ANSWERS),
         "draw": f"airgen audit sample {place} 100",

@@ -25,7 +25,19 @@ from airgen.audit.answers import (
     score,
 )
 from airgen.audit.labels import audited_items, score_labels
-from airgen.audit.sample import KINDS, AuditItem, AuditSample, draw, load_sample, question_page, write_sample
+from airgen.audit.sample import (
+    GRADED,
+    KINDS,
+    QUESTION,
+    AuditItem,
+    AuditSample,
+    draw,
+    four_levels,
+    load_sample,
+    question_page,
+    write_sample,
+    yes_or_no,
+)
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.pipeline import Job
@@ -234,6 +246,27 @@ def test_the_page_works_in_a_real_browser(browse: Any, tmp_path: Path) -> None:
     other.set_input_files("#open", tmp_path / "answers.json")
     other.get_by_text("1 of 3, 2 answered").wait_for()
     assert other.get_by_role("button", name="3 relevant", exact=True).get_attribute("aria-pressed") == "true"
+    other.keyboard.press("ArrowRight")
+    other.keyboard.press("x")
+    other.keyboard.press("x")
+    assert "You are finished: save the answers" in str(other.text_content("#progress"))
+
+
+@pytest.mark.parametrize(("question", "words"), [(QUESTION, "Yes: somebody who asks this"), (GRADED, "Somewhat")])
+def test_a_phone_shows_the_save_button_and_what_the_answers_mean(
+    browse: Any, tmp_path: Path, question: str, words: str
+) -> None:
+    item = AuditItem("q", "d", "positive", 3, True, "a query", "a title", "a long text " * 900)
+    levels = four_levels() if question == GRADED else yes_or_no(2)
+    text = question_page("toy", "k", (item,), question=question, levels=levels)
+    (tmp_path / "audit.html").write_text(text, encoding="utf-8")
+    page = browse(tmp_path / "audit.html")
+    page.set_viewport_size({"width": 390, "height": 780})
+    for place in (0, 2000, 10**6):
+        page.evaluate(f"scrollTo(0, {place})")
+        box = page.locator("#save").bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 780 and box["x"] + box["width"] <= 390
+    assert words in page.inner_text(".meaning")
 
 
 def test_a_job_from_the_sample_to_the_card(run: Run, done: Run, folder: Path) -> None:

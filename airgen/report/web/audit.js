@@ -109,7 +109,7 @@ function levelsOf(audit) {
   return el("p", { class: "levels quiet small" }, auditKeys(audit).map((key, place) => [place ? "; " : "", el("b", {}, key), ` ${levelWords(audit, key)}`]));
 }
 
-function auditFoot(audit) {
+function auditFoot(audit, button = true) {
   const { sample } = audit;
   const given = Object.keys(audit.saved.answers).length;
   const others = audit.saved.others.length;
@@ -117,8 +117,8 @@ function auditFoot(audit) {
     el("p", { class: "quiet small" }, sample.items.length ? `${count(given)} of ${count(sample.items.length)} pairs of the sample are answered.`
       : "No sample has been drawn, so answers are saved but not counted.", others > 0 && ` ${count(others)} other answers are saved but not counted, because the pairs are not in the sample or their label was visible.`),
     !sample.items.length ? el("p", { class: "quiet small" }, "Draw one with ", el("code", {}, sample.draw)) : audit.live ? el("p", { class: "quiet small" }, "Answers are saved to ", el("code", {}, sample.file), ". Then: ", el("code", {}, sample.score_kept))
-      : el("p", { class: "small" }, el("button", { type: "button", on: { click: () => saveFile(audit) } }, "Save answers"), " ",
-        el("span", { class: "quiet" }, "then: ", el("code", {}, sample.score))),
+      : el("p", { class: "small" }, button && el("button", { type: "button", on: { click: () => saveFile(audit) } }, "Save answers"), " ",
+        el("span", { class: "quiet" }, button ? "then: " : "After saving: ", el("code", {}, sample.score))),
   ];
 }
 
@@ -146,12 +146,13 @@ airgenPage("audit", {
     if (!(place >= 0 && place < items.length)) place = Math.max(0, first);
     const said = el("span", { class: "quiet", role: "status", "aria-live": "polite" });
     const done = el("span", { class: "quiet" });
+    const save = el("button", { type: "button", class: "small", on: { click: () => saveFile(audit) } }, "Save answers");
     const along = el("progress", { max: items.length, value: 0, "aria-label": "Answered" });
     const card = el("div", { class: "auditing" });
     const foot = el("div", {});
     const step = (by) => { place = Math.min(Math.max(place + by, 0), items.length - 1); remember({ n: place + 1 }); show(); };
     put(main, el("p", { class: "keys" }, "Press ", pressed(audit), "or ", el("kbd", {}, "x"), " if you are unsure, ", el("kbd", {}, "w"), " to write a reason, ",
-      el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", said, " ", done), card, foot);
+      el("kbd", {}, "←"), " and ", el("kbd", {}, "→"), " to move."), el("p", { class: "along" }, along, " ", audit.live ? null : save, " ", said, " ", done), card, foot);
 
     /* Where the focus is within the card, to find the same button in the next one. */
     function focused() {
@@ -171,19 +172,20 @@ airgenPage("audit", {
       const given = Object.keys(audit.saved.answers).length;
       along.value = given;
       said.textContent = `${place + 1} of ${items.length}`;
-      done.textContent = `${given} answered`;
+      done.textContent = `${given} answered${given < items.length ? "" : audit.live ? ". You are finished." : ". You are finished: save the answers."}`;
       card.replaceChildren();
       put(card, item.text ? foreign(item.text, "h2", { class: "auditquery" }) : notice("This query is no longer in the dataset: draw a new sample."),
         audit.seen.has(item.query) && notice("You have seen the labels on the page of this query, so your answer will not be counted.", "info"),
         item.title && foreign(item.title, "h3"), sourceLine(item.source), el("div", { class: "foreign text", dir: "auto" }, marked(item.body, item.text, params.dataset)),
-        el("h3", { class: "question" }, audit.sample.question), levelsOf(audit), bar,
+        el("h3", { class: "question" }, audit.sample.question),
+        audit.sample.meaning && el("p", { class: "quiet small" }, audit.sample.meaning), levelsOf(audit), bar,
         el("p", { class: "steps" }, el("button", { type: "button", disabled: place === 0, on: { click: () => step(-1) } }, "← Back"), " ",
           el("button", { type: "button", disabled: place + 1 === items.length, on: { click: () => step(1) } }, "Next →")));
       card.bar = bar;
       card.step = step;
       refocus();
       foot.replaceChildren();
-      put(foot, auditFoot(audit));
+      put(foot, auditFoot(audit, false));
     }
     show();
   },
