@@ -183,5 +183,8 @@ def test_help_prints_a_page_or_where_a_word_is() -> None:
     page = "09-llms-and-money"
     assert f"{page}: Which LLM\n    | `openai` | any endpoint" in found and f"{page}: Ollama" not in found
     assert json.loads(call("show", "guide", "ollama", "--json")) == found.rstrip("\n")
+    assert "03-evaluating: " in call("help", "area", "break", "scores") or "06-your" in call(
+        "help", "product", "scores"
+    )
     with pytest.raises(UsageError, match="no page of the guide mentions 'xyzzy'"):
         call("help", "xyzzy")

@@ -145,6 +145,19 @@ def _section(pages: Mapping[str, str], wanted: str) -> str:
     return sections[0] if len(sections) == 1 else ""
 
 
+def _with_all(pages: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
+    """Return {page: section: line} for the sections that have all the words, with the line that has most of them."""
+    sought = [word.casefold() for part in words for word in part.split()]
+    matches = {}
+    for stem, text in pages.items():
+        for section in re.split(r"^(?=#)", text, flags=re.MULTILINE):
+            if stem != "settings" and all(word in section.casefold() for word in sought):
+                heading, *lines = section.strip().splitlines()
+                best = max(lines, key=lambda line: sum(word in line.casefold() for word in sought), default=heading)
+                matches[f"{stem}: {heading.strip('# ')}"] = f"    {one_line(best, 160)}"
+    return matches
+
+
 @command
 def show_guide(
     words: Annotated[
@@ -178,6 +191,7 @@ def show_guide(
             heading = line.strip("# ") if line.startswith("#") and not code else heading
             if re.search(sought, line, re.IGNORECASE) and stem != "settings":
                 matches.setdefault(f"{stem}: {heading}", f"    {one_line(line, 160)}")
+    matches = matches or _with_all(pages, words)
     if not matches:
         raise UsageError(f"no page of the guide mentions {wanted!r}; list the pages with airgen help")
     text = "\n".join(line for place in matches.items() for line in place)

@@ -97,14 +97,17 @@ class Change:
     """The effect of people's labels.
 
     `confirmed` labels agree with the previous ones, `now_relevant` and `now_not_relevant` contradict them, and `new`
-    labels are for pairs without a label. `fallen` are the queries that no longer have a relevant passage.
+    labels are for pairs without a label, of which `new_relevant` are relevant: the others counted as not relevant
+    before. `fallen` are the queries that no longer have a relevant passage, and `risen` those that have a first one.
     """
 
     confirmed: int = 0
     now_relevant: int = 0
     now_not_relevant: int = 0
     new: int = 0
+    new_relevant: int = 0
     fallen: tuple[str, ...] = ()
+    risen: tuple[str, ...] = ()
     digest: str = ""
 
     @property
@@ -120,6 +123,8 @@ class Change:
             "now relevant": self.now_relevant,
             "now not relevant": self.now_not_relevant,
             "new": self.new,
+            "new and relevant": self.new_relevant,
+            "queries with a first relevant passage": len(self.risen),
             "queries without a relevant passage": len(self.fallen),
             "digest": self.digest,
         }
@@ -133,11 +138,21 @@ def note_text(note: Any) -> str:
     old = f"{others:,} are of texts that are gone or changed, and do not count" if isinstance(others, int) else ""
     if not note.get("labels"):
         return old and f"people's labels: {old}"
-    names = ("now relevant", "now not relevant", "new", "confirmed")
-    parts = [f"{note[name]:,} {name}" for name in names if isinstance(note.get(name), int) and note[name]]
-    fallen = note.get("queries without a relevant passage")
-    dropped = f"; {fallen:,} queries have no relevant passage any more" if isinstance(fallen, int) and fallen else ""
-    return f"{note['labels']:,} labels are people's: {', '.join(parts)}{dropped}" + (old and f"; {old}")
+
+    def number(name: str) -> int:
+        value = note.get(name)
+        return value if isinstance(value, int) else 0
+
+    names = ("confirmed", "now relevant", "now not relevant")
+    parts = [f"{number(name):,} {name}" for name in names if number(name)]
+    if new := number("new"):
+        parts.append(f"{new:,} of pairs without a label ({number('new and relevant'):,} relevant)")
+    changes = [", ".join(parts)]
+    if fallen := number("queries without a relevant passage"):
+        changes.append(f"{fallen:,} queries have no relevant passage any more")
+    if risen := number("queries with a first relevant passage"):
+        changes.append(f"{risen:,} queries have one for the first time")
+    return f"{note['labels']:,} labels are people's: " + "; ".join([*changes, *([old] if old else [])])
 
 
 def override(
@@ -162,7 +177,8 @@ def override(
     """
     known = {row.id for row in queries}
     by_pair = {(row.query, row.document): row for row in rows}
-    counts = dict.fromkeys(("confirmed", "now_relevant", "now_not_relevant", "new"), 0)
+    counts = dict.fromkeys(("confirmed", "now_relevant", "now_not_relevant", "new", "new_relevant"), 0)
+    had_answer = {row.query for row in rows if row.score}
     sure = max((row.score for row in rows), default=0) or 1  # what a person calls relevant is as certain as a source
     used = [label for label in labels if label.query in known and label.document not in absent]
     for label in used:
@@ -171,9 +187,11 @@ def override(
         by_pair[pair] = QrelRow(label.query, label.document, relevant * sure, level=label.level, by=PEOPLE)
         same = before is not None and (before.score > 0) == relevant
         counts["new" if before is None else "confirmed" if same else f"now_{'not_' * (not relevant)}relevant"] += 1
+        counts["new_relevant"] += before is None and relevant
     answered = {row.query for row in by_pair.values() if row.score}
     named = {label.query for label in used}
     fallen = [row.id for row in queries if row.id in named and row.id not in answered]
+    risen = tuple(row.id for row in queries if row.id in answered - had_answer)
     marked = {row.id for row in queries if ANSWERED in row.metadata}
     gone = set(fallen)
     answerable = []
@@ -185,4 +203,4 @@ def override(
         answerable.append(row)
     left = [row for row in by_pair.values() if row.query not in gone]
     digest = content_key(sorted([label.query, label.document, label.level] for label in used))[:16]
-    return left, answerable, Change(**counts, fallen=tuple(fallen), digest=digest)
+    return left, answerable, Change(**counts, fallen=tuple(fallen), risen=risen, digest=digest)

@@ -65,6 +65,11 @@ def load_secret(path: Path) -> Secret:
     """Read a secret from a file. Raises DatasetError, without showing the content, if it is not 64 hex digits."""
     try:
         return Secret(bytes.fromhex(path.read_text(encoding="ascii").strip()))
+    except PermissionError as error:
+        raise DatasetError(
+            f"{path} cannot be read: {error.strerror}: it is only for {_owner(path)}, who can share the report with "
+            "you, or let a group work on the job (chmod g+r)"
+        ) from error
     except OSError as error:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError:
@@ -72,6 +77,13 @@ def load_secret(path: Path) -> Secret:
             f"{path} does not hold {2 * _SECRET_BYTES} hex digits: put the file back from a copy or from the private "
             "repository"
         ) from None
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except (OSError, KeyError, NotImplementedError):  # the user has no name, or the system no owners
+        return "its owner"
 
 
 def write_secret(path: Path, secret: Secret) -> None:

@@ -7,6 +7,7 @@ document's score and label are the maximum over its chunks.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,10 @@ class IdLookup:
         self._known = set(ids)
         self._example = min(self._known, default="")
         self._name = str(dataset.info.get("name") or "") if dataset else ""
-        self._secret = secret_of(dataset.path) if dataset else None
+        self._secret = None
+        if dataset is not None:
+            with suppress(DatasetError):  # somebody else's, which only translates original ids
+                self._secret = secret_of(dataset.path)
         made_with = str(dataset.manifest.get("secret") or "") if dataset else ""
         self._lost = bool(made_with) and (self._secret is None or self._secret.name != made_with)
 

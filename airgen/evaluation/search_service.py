@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import regex
 from pydantic import Field, field_validator, model_validator
 
-from airgen.errors import DatasetError
+from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.document_level import Level, PageLookup
 from airgen.evaluation.result import without_secrets
@@ -26,9 +26,11 @@ from airgen.settings.http import Address, Headers, ServiceAccess
 from airgen.settings.spec import Part, build
 
 _LONGEST_ID = 4096  # characters
+_CHECK_HITS, _CHECK_SECONDS = 10, 10.0  # of the query that a check sends
 _REFUSED = frozenset({400, 413, 416, 422})  # statuses of services that are asked for too many hits
 _USUAL_LIMITS = (100, 10)  # of hits; fewer than the last one say nothing
-_PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}")
+_PAGES = ("{offset}", "{page}")
+_PLACEHOLDERS = ("{query}", "{k}", "{vector}", "{filter}", *_PAGES)
 
 
 class HttpSystem(ServiceAccess):
@@ -36,7 +38,9 @@ class HttpSystem(ServiceAccess):
 
     Attributes:
         body: The JSON request with placeholders, or the parameters for GET. `{filter}` is the query's filter, an
-            object. If neither body nor url contains `{query}` or `{vector}`, `query_field` and `size_field` are added.
+            object. With `{offset}` (the number of hits so far) or `{page}` (from 1), further pages are requested until
+            there are enough hits. If neither body nor url contains `{query}` or `{vector}`, `query_field` and
+            `size_field` are added.
         hits_path: Dotted path to the list of hits. A hit may be just an id.
         id_path, score_path: Dotted paths within a hit. Without `score_path`, hits are ranked by their order.
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
@@ -90,8 +94,8 @@ class HttpSystem(ServiceAccess):
         fields = self.model_fields_set & {"query_field", "size_field"}
         if self.is_template and fields:
             raise ValueError(f"body is a template, so {' and '.join(sorted(fields))} would not be used: remove it")
-        if used == {"{k}"}:
-            raise ValueError("body or url has {k}, but neither {query} nor {vector}: add one of them")
+        if used and not used & {"{query}", "{vector}", "{filter}"}:
+            raise ValueError(f"body or url has {min(used)}, but neither {{query}} nor {{vector}}: add one of them")
         if ("{vector}" in used) != (self.embedder is not None):
             raise ValueError("{vector} in body and `embedder` belong together: the embedder makes the query's vector")
         return self
@@ -101,6 +105,11 @@ class HttpSystem(ServiceAccess):
         """Return whether body or url contains a placeholder for the query."""
         return _holds([self.url, self.body], "{query}") or _holds([self.url, self.body], "{vector}")
 
+    @property
+    def has_pages(self) -> bool:
+        """Return whether body or url says how to ask for further pages of hits."""
+        return any(_holds([self.url, self.body], name) for name in _PAGES)
+
 
 class SearchService:
     """A client for a search service. `ids` (or `pages` for hits that are pages) maps the ids of hits."""
@@ -108,7 +117,8 @@ class SearchService:
     def __init__(self, options: HttpSystem, ids: IdLookup, pages: Callable[[], PageLookup] | None = None) -> None:
         self._options, self._returned = options, ReturnedHits(ids, pages, options.best, options.level)
         self._repeated = "joined_hits" if options.id_pattern else "repeated_hits"
-        self._most: int | None = None  # hits that the service allows, once it has refused more
+        self._most: int | None = None  # hits that the service allows at once, after it has refused more
+        self._last: int | None = None  # hits after which the service refused a further page
         self._embedder: Embedder | None = build("embedder", options.embedder) if options.embedder else None
 
     @cached_property
@@ -134,8 +144,9 @@ class SearchService:
         counts = Counter(answers_without_hits=len(without), empty_queries=len(queries) - len(sent))
         returned = {key: hits for (key, _), hits in zip(sent, answers, strict=True) if not isinstance(hits, _NoHits)}
         results, irregular = self._returned.results(queries, returned, k, self._repeated)
-        if self._most is not None and self._most < k * self._options.oversample:
-            counts[MOST_HITS] = self._most
+        most = self._last if self._options.has_pages else self._most
+        if most is not None and most < k * self._options.oversample:
+            counts[MOST_HITS] = most
         if self.unknown and self._options.unknown_ids == "error":
             raise DatasetError(f"{self.unknown}: {self.advice}")
         return results, +(counts + irregular)
@@ -163,17 +174,13 @@ class SearchService:
     def _hits(self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> "Hits | _NoHits":
         options, where = self._options, self._where(query_id)
         try:
-            value = self._allowed_answer(text, k * options.oversample, wanted)
+            items = self._items(self._allowed_answer(text, k * options.oversample, wanted), where)
+            if options.has_pages:
+                items = self._further_pages(items, text, k * options.oversample, wanted, where)
         except HttpFailure as failure:
             raise DatasetError(f"{where}: the service {failure}") from None
-        try:
-            items = _follow(value, options.hits_path, where, "hits_path")
         except _NoHits as missing:
             return missing
-        if not isinstance(items, list):
-            raise DatasetError(
-                f"{where}: hits_path {options.hits_path!r} leads to {type(items).__name__}, not to a list"
-            )
         hits = []
         for rank, hit in enumerate(items):
             bare = isinstance(hit, str | int)
@@ -183,6 +190,37 @@ class SearchService:
                 score = _follow(hit, options.score_path, where, "score_path")
             hits.append(([self._matched(id_, where)], finite_score(score, where)))
         return hits
+
+    def _items(self, value: Any, where: str) -> list[Any]:
+        items = _follow(value, self._options.hits_path, where, "hits_path")
+        if not isinstance(items, list):
+            raise DatasetError(
+                f"{where}: hits_path {self._options.hits_path!r} leads to {type(items).__name__}, not to a list"
+            )
+        return items
+
+    def _further_pages(
+        self, items: list[Any], text: str, k: int, wanted: Mapping[str, Any] | None, where: str
+    ) -> list[Any]:
+        """Return k hits, or as many as there are: a page without new hits or a refusal is the end."""
+        seen, page = set(map(repr, items)), 1
+        while items and len(items) < k:
+            page += 1
+            try:
+                answer = self._answer(text, min(k, self._most or k), wanted, offset=len(items), page=page)
+                new = [hit for hit in self._items(answer, where) if repr(hit) not in seen]
+            except _NoHits:
+                break
+            except HttpFailure as failure:
+                if failure.status not in _REFUSED:
+                    raise
+                self._last = min(len(items), self._last or len(items))
+                break
+            if not new:
+                break
+            seen.update(map(repr, new))
+            items = [*items, *new]
+        return items[:k]
 
     def _allowed_answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
         """Return the answer with k hits, or with as many as the service allows, which its refusal may say.
@@ -210,10 +248,11 @@ class SearchService:
         options = self._options
         return _holds([options.url, options.body], "{k}") if options.is_template else options.size_field is not None
 
-    def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None) -> Any:
+    def _answer(self, text: str, k: int, wanted: Mapping[str, Any] | None, *, offset: int = 0, page: int = 1) -> Any:
         options = self._options
         vector = self._embedder.encode([text], "query")[0].tolist() if self._embedder else []
         values = {"{query}": text, "{k}": k, "{vector}": vector, "{filter}": dict(wanted or {})}
+        values |= {"{offset}": offset, "{page}": page}
         fields = _filled(options.body, values)
         if not options.is_template:
             fields[options.query_field] = text
@@ -240,6 +279,17 @@ class SearchService:
         if not match or match[1] is None:
             raise DatasetError(f"{where}: id_pattern {pattern!r} does not match the id {id_[:100]!r}")
         return str(match[1])
+
+
+def problem_of(options: HttpSystem, query: str) -> str:
+    """Send a service one query, and return what is wrong with it or its settings, or ""."""
+    quick = {"retries": 0, "timeout_seconds": min(options.timeout_seconds, _CHECK_SECONDS)}
+    service = SearchService(options.model_copy(update=quick), IdLookup([]))
+    try:
+        service._hits(query, query, _CHECK_HITS, None)
+    except AirgenError as error:
+        return str(error)
+    return ""
 
 
 class _NoHits(DatasetError):

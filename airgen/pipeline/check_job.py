@@ -24,7 +24,7 @@ from airgen.pipeline.estimate import (
 )
 from airgen.pipeline.job import Job
 from airgen.pipeline.local_model_time import LocalWork, load_of_machine, local_work, price_and_time
-from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, profile_words, unprobed
+from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, profile_words, unanswered, unprobed
 from airgen.settings import RELEVANCE
 from airgen.settings.model_size import reading_words
 from airgen.settings.suite import published_sizes
@@ -122,9 +122,10 @@ def check_job(
         budget: Budget in US dollars, in place of the pipeline's.
         probe: Probe each LLM that has not been probed yet.
         stages: Show the calls, tokens and cost of each stage.
-        measure: Run the local models on a few passages to measure their speed.
+        measure: Run the local models on a few passages to measure their speed, and send each search service one query.
     """
     problems = preflight(job, budget_usd=budget)
+    problems += unanswered(job) if measure else []
     warnings = [*advice(job), *downloads(job, problems)]
     probed: list[str] = []
     if probe and not problems:

@@ -59,7 +59,7 @@ def funnel_table(steps: Sequence[FunnelStep], most: int = 4) -> Table:
     """Return the funnel as a table, with the `most` frequent reasons of each step."""
 
     def reasons(step: FunnelStep) -> str:
-        words = [f"{count:,} {reason}" for reason, count in step.reasons.items()]
+        words = [f"{count:,} {reason}" for reason, count in _sorted(step.reasons).items()]
         more = [f"{len(words) - most} other reasons"] if len(words) > most else []
         return "; ".join([*words[:most], *more])
 
@@ -89,7 +89,7 @@ def fewer_than_asked(manifest: Manifest) -> list[str]:
         lines.append(f"{queries:,} of the {target:,} queries asked for ({'; '.join(why)})")
     labels = steps.get(BROUGHT_LABELS)
     if labels is not None and labels.left < labels.entered:
-        why = [f"{count:,} {reason}" for reason, count in labels.reasons.items()]
+        why = [f"{count:,} {reason}" for reason, count in _sorted(labels.reasons).items()]
         lines.append(f"{labels.left:,} of the {labels.entered:,} labels given are used ({'; '.join(why)})")
     return lines
 

@@ -203,16 +203,18 @@ class Job:
     @property
     def systems(self) -> Sequence[SystemSettings]:
         """The systems to evaluate. Raises SettingsError with every problem in their YAML."""
-        path = self.systems_file
-        return () if path is None else self._systems_in(path)
+        name = self.pipeline.evaluate.systems
+        return () if name is None else self.systems_in(name)
 
     @property
     def recall_systems(self) -> Sequence[SystemSettings] | None:
         """The systems whose hits join the recall; None without any. Raises SettingsError as `systems` does."""
         name = self.pipeline.control.systems
-        return None if name is None else self._systems_in(find_yaml("pipelines", name, self.path.parent))
+        return None if name is None else self.systems_in(name)
 
-    def _systems_in(self, path: Path) -> Sequence[SystemSettings]:
+    def systems_in(self, name: str) -> Sequence[SystemSettings]:
+        """Return the systems of a YAML that the pipeline names. Raises SettingsError with every problem in it."""
+        path = find_yaml("pipelines", name, self.path.parent)
         if path not in self._systems:
             self._systems[path] = load_systems(path)
         return self._systems[path]

@@ -7,18 +7,21 @@ rehearse(job, display)           # every local model is loaded and used once
 probe_models(job, display.say)   # each LLM that has not been probed answers a few questions
 """
 
+import asyncio
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from airgen import models
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
+from airgen.evaluation.search_service import HttpSystem, problem_of
 from airgen.evaluation.systems import RerankSystem, SystemSettings, labelling_models, made_labels, missing_needs
 from airgen.generation.sample import PARTNERS
 from airgen.guard import guarded
@@ -32,6 +35,7 @@ from airgen.registry import missing_extras, names
 from airgen.retrievers import Component, Corpus
 from airgen.retrievers.protocols import CorpusReranker
 from airgen.settings import LlmSettings, Pipeline
+from airgen.settings.http import unset_variables
 from airgen.settings.model_size import size_of
 from airgen.settings.needs import hub_models, needs
 from airgen.settings.spec import Spec, held_specs
@@ -39,6 +43,9 @@ from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.judge import YesNo, judge_kind
 from airgen.steps.progress import Display
 
+T = TypeVar("T")
+
+_SILENT_SECONDS = 30  # without an answer to a probe, after which a line says so
 FREE_BYTES = 1 << 30  # bytes that a small job writes, with a margin
 QUERY, PASSAGE = "how do bees find flowers", "Bees find flowers by colour and by scent."
 _TEXTS = (PASSAGE, "Lighthouses warn ships of rocks.")
@@ -97,6 +104,19 @@ def _away(spec: Spec) -> list[str]:
     """Return a line for each Hub model that is not on this machine and cannot be downloaded."""
     problems = {name: models.on_hub(name).problem for name in hub_models(spec)}
     return [f"the model {name}: {problem}" for name, problem in problems.items() if problem]
+
+
+def unanswered(job: Job) -> list[str]:
+    """Send each search service of a job one query, and return a line for each that cannot be used."""
+    lines = list[str]()
+    for file in filter(None, (job.pipeline.control.systems, job.pipeline.evaluate.systems)):
+        with contextlib.suppress(AirgenError):  # `preflight` says so
+            for system in job.systems_in(file):
+                options = system.options
+                if isinstance(options, HttpSystem) and options.embedder is None and not unset_variables(options):
+                    problem = problem_of(options, QUERY)
+                    lines += [f"{Path(file).name}: system {system.name}: {problem}"] if problem else []
+    return list(dict.fromkeys(lines))
 
 
 def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
@@ -347,8 +367,11 @@ def probe_models(
             )
             async with engine:
                 for where, llm in new.items():
+                    batch = ", live, before the first batch" if getattr(llm, "mode", "") == "batch" else ""
+                    say(f"{llm.model}: a few short questions first{batch}, to learn what it accepts and how fast it is")
                     tried = known[where].tried + 1 if where in known else 0
-                    profile = await probe(engine, llm, logprobs=_wants_logprobs(job.pipeline, llm), tried=tried)
+                    asked = probe(engine, llm, logprobs=_wants_logprobs(job.pipeline, llm), tried=tried)
+                    profile = await _with_signs_of_life(asked, f"{llm.model}: still no answer after", say)
                     profile = replace(profile, known=engine.backend(where).known())
                     save_profile(job.directory, llm, profile)
                     say(f"{llm.model}: {profile.about()}")
@@ -356,6 +379,20 @@ def probe_models(
     if new:
         run_to_end(main())
     return read_profiles(job.directory, job.pipeline.llms.values())
+
+
+async def _with_signs_of_life(work: Coroutine[Any, Any, T], words: str, say: Callable[[str], object]) -> T:
+    """Return what the work returns, and say every half minute how many seconds it has taken so far."""
+    task, waited = asyncio.ensure_future(work), 0
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_SILENT_SECONDS)
+            waited += _SILENT_SECONDS
+            if not task.done():
+                say(f"{words} {waited} s")
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def _wants_logprobs(pipeline: Pipeline, llm: LlmSettings) -> bool:

@@ -238,7 +238,10 @@ class Submission:
         try:
             archive = zipfile.ZipFile(self.path)
         except _DAMAGE as error:
-            raise DatasetError(f"{self.path}: cannot be read as a zip: {error}") from error
+            raise DatasetError(
+                f"{self.path}: cannot be read as a zip: {error}; pack a run file with `airgen publish submit`, or "
+                "score it without a leaderboard with `airgen evaluate measures`"
+            ) from error
         with archive:
             yield archive
 

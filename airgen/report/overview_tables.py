@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 def reasons_text(reasons: Mapping[str, int], between: str = " ") -> str:
     """Format counted reasons, most frequent first: `9 length: too short; 2 other language`."""
-    ordered = sorted(reasons.items(), key=lambda item: -item[1])
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return "; ".join(f"{count:,}{between}{reason}" for reason, count in ordered)
 
 

@@ -18,6 +18,7 @@ from airgen.evaluation.dataset_split import LINEAGE, commonest, shown_value
 from airgen.evaluation.result import read_scores
 from airgen.pipeline.job import Job
 from airgen.pipeline.show import lives
+from airgen.records import OwnQuery
 from airgen.report.best_lines import BestLines
 from airgen.report.query_tables import asked_of, is_positive, queries_table, systems_on_query, tags_of
 from airgen.report.report_files import Pack
@@ -72,7 +73,7 @@ BLOCK = 32
 _HIT_CHARACTERS = 400  # characters of a document without a label
 _COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "count", "attributes")
 _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
-_KNOWN |= {"answer", "hard_negatives", "labels"}
+_KNOWN |= {"answer", "hard_negatives", "labels", "own"}
 
 Life = dict[str, Any]
 Systems = Mapping[str, list[tuple[str, dict[str, float], dict[str, SystemRanks]]]]
@@ -194,9 +195,17 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
             "answer": value.get("answer"),
             "skips": value["skips"],
             "more": {name: part for name, part in value.items() if name not in _KNOWN},
+            "log": "" if lineage.own is None else _in_the_log(lineage.own),
             "made": [public.document(row["id"]) for row in generated],
             "labels": labels,
         }
+
+
+def _in_the_log(own: OwnQuery) -> str:
+    """Return where a query is in the user's file, and how often it was searched for."""
+    lines = f", and {own.lines - 1:,} more with the same words" if own.lines > 1 else ""
+    times = f"; searched for {own.count:,} times" if own.count > 1 else ""
+    return f"line {own.line:,}{lines}{times}"
 
 
 def _of_dataset(source: ReportSource) -> Iterator[Life]:

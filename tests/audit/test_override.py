@@ -13,7 +13,7 @@ from job_maker import WORDS, Run
 from airgen.audit.labels import apply_answers, draw_labels, score_labels
 from airgen.audit.sample import AuditSample
 from airgen.dataset.content import ANSWERED, QrelRow, QueryRow
-from airgen.dataset.human_labels import CONFIRMED, NOTE, PersonsLabel, override, read_labels, write_labels
+from airgen.dataset.human_labels import CONFIRMED, NOTE, PersonsLabel, note_text, override, read_labels, write_labels
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
@@ -38,12 +38,19 @@ def test_what_people_change_by_hand() -> None:
     ]  # fmt: skip
     assert [row.id for row in left] == ["q1", "q3"]  # q2 has lost its only relevant passage
     assert (change.confirmed, change.now_relevant, change.now_not_relevant, change.new) == (1, 1, 1, 1)
-    assert change.fallen == ("q2",) and change.labels == 4
+    assert change.fallen == ("q2",) and change.labels == 4 and change.new_relevant == 0
+    assert note_text(change.as_note()) == (
+        "4 labels are people's: 1 confirmed, 1 now relevant, 1 now not relevant, 1 of pairs without a label "
+        "(0 relevant); 1 queries have no relevant passage any more"
+    )
     # Where queries are marked with whether anything answers them, the mark changes, and the query stays.
     found, left, _ = override(rows[2:3], queries("q2", answered=True), people, 2)
     assert (found, left[0].metadata[ANSWERED]) == ([], False)
     found, left, _ = override([], queries("q1", answered=False), people[1:2], 2)
     assert (found[0].score, left[0].metadata[ANSWERED]) == (1, True)
+    _, _, change = override([], queries("q1", answered=False), people[1:2], 2)
+    assert (change.risen, change.new_relevant) == (("q1",), 1)
+    assert note_text(change.as_note()).endswith("; 1 queries have one for the first time")
 
 
 def test_what_people_find_relevant_is_as_certain_as_a_source() -> None:

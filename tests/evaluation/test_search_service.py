@@ -184,6 +184,7 @@ def test_what_cannot_be_understood_is_said(server, dataset, tmp_path, mode, sett
     [
         ({"body": {"q": "{query}"}, "query_field": "q"}, "query_field would not be used"),
         ({"body": {"size": "{k}"}}, "add one of them"),
+        ({"body": {"from": "{offset}"}}, "add one of them"),
         ({"body": {"v": "{vector}"}}, "`embedder` belong together"),
         ({"embedder": "all-minilm-l6-v2-int8"}, "`embedder` belong together"),
         ({"id_pattern": "^doc-"}, "has no group"),
@@ -202,6 +203,47 @@ def test_settings_that_cannot_work(tmp_path, wrong, words):
         load_systems(path)
     assert words in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "limit", "window", "found", "requests"),
+    [
+        ("offset", 3, 100, 12, 4),  # three hits at once
+        ("page", 5, 100, 12, 3),
+        ("offset", 100, 100, 12, 1),  # all at once, and none are left
+        ("offset", 3, 7, 6, 3),  # the window ends after the second page
+    ],
+)
+def test_further_pages_of_hits_are_asked_for(
+    dataset, tmp_path, place, limit, window, found, requests
+):  # the service has 12 hits for every query
+    asked = []
+
+    def answer(request):
+        body = request.json()
+        asked.append(body)
+        first = body["at"] if place == "offset" else (body["at"] - 1) * min(limit, body["n"])
+        if first + min(body["n"], limit) > window:
+            return 400, "the window is too large"
+        every = [{"id": f"x{rank}", "score": 20.0 - rank} for rank in range(12)]
+        return 200, {"hits": every[first : first + min(limit, body["n"])]}
+
+    with answering(answer) as url:
+        body = {"q": "{query}", "n": "{k}", "at": f"{{{place}}}"}
+        options = SystemSettings.model_validate({"name": "s", "kind": "http", "url": url, "body": body}).options
+        service = SearchService(options, IdLookup([f"x{rank}" for rank in range(12)]))
+        results, counts = service.search({"q1": "what do cats eat"}, 12)
+    assert [len(results["q1"]), len(asked)] == [found, requests]
+    assert counts == ({"hits_at_most_for_a_query": found} if found < 12 else {})
+
+
+def test_a_service_that_ignores_the_page_is_asked_twice(tmp_path):
+    asked = []
+    with answering(lambda request: (asked.append(1), (200, {"hits": ["x1", "x2"]}))[1]) as url:
+        settings = {"url": f"{url}?q={{query}}&p={{page}}", "method": "GET", "score_path": None}
+        options = SystemSettings.model_validate({"name": "s", "kind": "http", **settings}).options
+        results, _ = SearchService(options, IdLookup(["x1", "x2"])).search({"q1": "cats"}, 10)
+    assert len(results["q1"]) == len(asked) == 2
 
 
 def test_a_template_and_headers(server, dataset, tmp_path, monkeypatch):

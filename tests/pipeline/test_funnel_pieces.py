@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 from job_maker import CORPUS, LEXICAL, Run
 
+from airgen.dataset.content import FunnelStep
+from airgen.pipeline.funnel import funnel_table
+from airgen.study import Study
+
 JOB = LEXICAL
 
 
@@ -24,4 +28,6 @@ def test_pieces_are_counted_beside_the_documents(run: Run, folder: Path) -> None
     assert dict(corpus.reasons) == {"reader: missing text": 1}
     assert (pieces.stage, pieces.entered, pieces.left) == ("pieces of documents left out", 118, 0)
     assert dict(pieces.reasons) == {"navigation": 59, "words of a drawing": 59}
+    unsorted = FunnelStep("labels", 9, 2, {"a": 1, "b": 4, "c": 2})
+    assert "4 b; 2 c; 1 a" in Study("", [funnel_table([unsorted])]).text()  # as read from a manifest
     assert "\npieces of documents left out " in result.study().text()

@@ -14,7 +14,7 @@ from child import kill_at_line
 from command_line import call
 from http_double import answering
 from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
-from report_reader import choices, column, read_report
+from report_reader import choices, column, lives, read_report
 
 from airgen.audit.labels import audited_items
 from airgen.dataset.beir import BeirDataset
@@ -215,9 +215,14 @@ def test_columns_of_a_log_break_down_scores_and_filter_the_report(home: Path, go
     words = ("evaluate", job.dataset, "--systems", home / "systems.yaml", "--split", "test", "--by", "area")
     said = call(*words, "--out", home / "results")
     assert "Roads" in said and "<EMAIL>" in said
-    table = read_report(make_report([job], home / "page"))["d0/queries"]["table"]
+    report = read_report(make_report([job], home / "page"))
+    table = report["d0/queries"]["table"]
     searches = column(table, "Searches")
     assert sorted(searches["texts"]) == ["1", "1", "16", "5"] and searches["number"]
+    assert "line 2, and 2 more with the same words; searched for 16 times" in {
+        life["log"] for life in lives(report).values()
+    }
+    assert all(life["more"] == {} for life in lives(report).values())
     assert set(choices(table, "area")) == {"<EMAIL>", "Music", "Roads"}
     assert table["columns"][0]["below"][0].startswith("searches ")  # on a phone
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpus_maker import prose
+from http_double import Asked, answering
 from job_maker import LEXICAL
 from rich.console import Console
 
@@ -55,6 +56,23 @@ def test_models_of_pools_and_rerankers(
     assert [line.partition(": ")[2] for line in found] == [
         f"the model {one} is not on this machine: airgen fetch {one}" for one in missing
     ]
+
+
+def test_a_check_sends_each_service_one_query(folder: Path) -> None:
+    asked: list[str] = []
+
+    def answer(request: Asked) -> tuple[int, object]:
+        asked.append(request.json()["query"])
+        return (401, "who are you?") if request.path == "/closed" else (200, {"hits": [{"id": "x", "score": 1}]})
+
+    with answering(answer) as url:
+        systems = [{"name": name, "kind": "http", "url": f"{url}/{name}"} for name in ("open", "closed")]
+        (folder / "systems.yaml").write_text(json.dumps({"systems": [*systems, {"name": "bm25", "kind": "bm25"}]}))
+        found = job(folder, {**WORDS, "systems": "systems.yaml"}, evaluate={"systems": "systems.yaml"})
+        problems = check_job(found).problems
+        assert [line for line in problems if "system closed" in line] == problems and len(problems) == 1
+        assert problems[0].startswith("systems.yaml: system closed: http://127.0.0.1") and "401" in problems[0]
+        assert preflight(found) == [] and len(asked) == 4  # the recall and the evaluation name the file
 
 
 def test_a_corpus_that_is_not_here_is_said_with_all_else_and_the_bytes_of_both(

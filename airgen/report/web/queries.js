@@ -280,6 +280,7 @@ function textOf(value) {
 function madeOf(life, about) {
   const steps = [];
   const step = (name, ...inside) => steps.push(el("li", {}, el("h3", {}, name), el("div", {}, inside)));
+  if (life.log) step("Your file", el("p", {}, life.log));
   life.sources.forEach((id, place) => step(life.sources.length > 1 ? `Document ${place + 1}` : "Document", titleOf(life, id)));
   for (const name of ["character", "scenario"]) {
     const one = life[name];
