@@ -107,7 +107,8 @@ def init(
             f"{out.resolve()} is inside the documents, so airgen's files would be read as documents: run "
             f"`cd {here.parent} && airgen init {here.name}`, or choose a folder outside with --out"
         )
-    survey_result = survey(place)
+    with progress_bar(f"reading a sample of {place.name}", "{task.elapsed:,.0f} s"):
+        survey_result = survey(place)
     machine = Machine.here(survey_result.language)
     name = name or name_of(Path(urlsplit(address).hostname or "" if address else place))
     texts = starter_files(

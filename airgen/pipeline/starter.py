@@ -118,7 +118,7 @@ class Machine:
         torch = "torch with a GPU" if self.gpu else "torch without a GPU" if "torch" in self.packages else "no torch"
         small = "small encoders are fetched" if self.small else "no small encoders"
         key = f"a key in {KEY}" if self.key else f"no key in {KEY}"
-        local = f"{LOCAL_MODEL} is fetched" if self.local_model else "no local LLM"
+        local = f"{LOCAL_MODEL} is {'' if self.local_model else 'not '}fetched"
         return f"{torch}, {small}, {key}, {local}"
 
 

@@ -194,6 +194,9 @@ def _read(
     lines = own.lines
     say(f"queries of {path.name}: {own.about}")
     cleaned, left_out = _cleaned(lines, settings, language, corpus)
+    as_written = {line.line: normalise_line(line.text) for line in lines if len(line.text) <= 2 * settings.max_length}
+    if masked := sum(as_written[line.line] != line.text for line in cleaned):
+        say(f"queries of {path.name}: personal data is masked in {masked:,}")
     if not cleaned:
         reasons = Counter(reason for _, reason in left_out)
         why = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())

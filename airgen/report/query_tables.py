@@ -82,7 +82,7 @@ def queries_table(key: str, rows: Sequence[Row]) -> dict[str, Any]:
         wide("Split", lambda row: row["split"] or None, 64),
         wide("Pos.", lambda row: row["positives"], 64, ",", "Documents that are relevant"),
         wide("Neg.", lambda row: row["negatives"], 64, ",", "Documents that are labelled not relevant"),
-        wide("Searches", lambda row: row["count"], 88, ",", "How often people searched for it"),
+        wide("Searches", lambda row: row.get("count"), 88, ",", "How often people searched for it"),
         wide("Score", lambda row: row["score"], 80, ".3f", "Mean score of the systems (low: difficult)"),
     ]
     known_columns = [column for column in optional if any(column.value(row) is not None for row in rows)]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from beir_folder import data_files
 from child import kill_at_line
-from command_line import call
+from command_line import call, invoke
 from http_double import answering
 from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 from report_reader import choices, column, lives, read_report
@@ -200,6 +200,12 @@ def test_a_log_becomes_a_dataset(go: Go) -> None:
     assert {item.relevant for item in items} == {True, False}
     assert "Its queries were not generated" in (job.dataset / "README.md").read_text()
     assert run_quietly(job).already_done
+
+
+def test_the_run_says_in_how_many_queries_personal_data_is_masked(home: Path) -> None:
+    job_of(home / "own.yaml", BASE, home / "runs")
+    said = invoke("run", home / "own.yaml", "--runs", home / "runs", "--until", "corpus").output
+    assert "queries of log.csv: personal data is masked in 1" in said
 
 
 def test_columns_of_a_log_break_down_scores_and_filter_the_report(home: Path, go: Go) -> None:
