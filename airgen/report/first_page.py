@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from airgen.evaluation.verdict import ENOUGH, labels_of
+from airgen.evaluation.verdict import ENOUGH, Advice, labels_of
 from airgen.pipeline.audit_answers import has_answers, last_checked
 from airgen.pipeline.job import Job
 from airgen.report.page_table import PageColumn
@@ -40,11 +40,14 @@ def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None) -
         todo: What to do next, most urgent first.
 
     Returns:
-        No rows if there are not two systems that can be chosen.
+        No rows without two systems.
     """
     advice = None if board is None else board.advice
-    if board is None or advice is None or advice.pair is None:
+    if board is None or advice is None:
         return []
+    if advice.pair is None:
+        sentence = f"{advice.sentence[0].upper()}{advice.sentence[1:]}."
+        return [["Which is better?", "These scores cannot tell.", sentence], *_to_do(advice, todo)]
     pair, queries, scores = advice.pair, board.results[0].queries, {each.name: each.score for each in board.results}
     name, _, top = board.headline.partition("@")
     meaning = _MEASURES.get(name, "").format(top=top)
@@ -65,12 +68,14 @@ def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None) -
     more = f" Also, {'; '.join(doubts)}." if doubts else ""
     checked = "" if bad or not text else f" {text[0].upper()}{text[1:]}."
     rows.append(["How sure is that?", sure, f"{by_chance}{more}{checked}"])
+    return [*rows, *_to_do(advice, todo)]
+
+
+def _to_do(advice: Advice, todo: Table | None) -> list[list[str]]:
     if todo is not None:
         step, why, _ = todo.rows[0]
-        rows.append(["What to do?", f"{step}.", f"{why[0].upper()}{why[1:]}."])
-    elif advice.use:
-        rows.append(["What to do?", f"Use {advice.use}.", ""])
-    return rows
+        return [["What to do?", f"{step}.", f"{why[0].upper()}{why[1:]}."]]
+    return [["What to do?", f"Use {advice.use}.", ""]] if advice.use else []
 
 
 def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:

@@ -15,7 +15,7 @@ from report_reader import read_report
 
 from airgen.audit.sample import load_sample
 from airgen.evaluation import verdict
-from airgen.evaluation.verdict import advise
+from airgen.evaluation.verdict import Advice, advise
 from airgen.report.first_page import answers
 from airgen.report.report import make_report
 from airgen.study import Table, columns
@@ -71,6 +71,12 @@ def test_the_answer_says_if_nothing_can_be_said(board: Any) -> None:
     assert "people confirm 20 of 41 labels" in words["How sure is that?"]
     three = said(answers(board(0.1, other=0.05), ("", False), None))
     assert three["Which is the best?"] == "hybrid. The second is other." and three["What to do?"] == "Use hybrid."
+    alone = board(0.1)
+    alone.advice = Advice("hybrid is the only one of 2 systems that can be chosen by these 80 queries")
+    first, todo = answers(alone, ("", False), TODO)
+    assert (
+        first[1:] == ["These scores cannot tell.", f"H{alone.advice.sentence[1:]}."] and todo[1] == "Check 40 labels."
+    )
     assert answers(None, ("", False), None) == []
 
 
