@@ -4,7 +4,7 @@
     found = await retrying_async(ask, 5, is_temporary, first=30, longest=300)  # a coroutine function
 
 Only the queue of LLM calls differs (`airgen.llms.call_queue`): a pausing call gives back its slot and its reserved
-budget.
+budget, so the queue itself waits, for `spread_pause` seconds.
 """
 
 from __future__ import annotations
@@ -77,6 +77,20 @@ async def retrying_async(
         tries, passes, first=first, longest=longest, requested_wait=requested_wait, say=lambda error, pause: None
     )
     return await AsyncRetrying(**options)(tried)
+
+
+def spread_pause(attempt: int, first: float, longest: float) -> float:
+    """Return how many seconds one of many calls that fail together pauses after an attempt, counted from 1.
+
+    It is half to one and a half times as long as `first`, which doubles with each attempt up to `longest`, so that the
+    calls do not return together.
+    """
+    from tenacity import RetryCallState, wait_exponential, wait_random_exponential
+
+    state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]  # a wait looks only at the attempt's number
+    state.attempt_number = attempt
+    spread = wait_random_exponential(multiplier=first, max=longest)
+    return (wait_exponential(multiplier=first / 2, max=longest / 2) + spread)(state)
 
 
 def _options(

@@ -23,6 +23,7 @@ from airgen.llms.health import DOWN, Health
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
 from airgen.records import Answer, Payment, Reservation, storable
+from airgen.retrying import spread_pause
 
 COMMIT_GROUP = 32  # answers that may wait for their commit, in addition to the calls in flight, which a kill can lose
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says
@@ -31,6 +32,7 @@ MAX_ROOM_RAISES = 8
 MAX_TIMEOUT_RETRIES = 2  # timeouts are slow, and may have been paid for
 MAX_UNREACHED_RETRIES = 2  # while no server has ever answered: the address is probably wrong, and the user waits
 MAX_REFUSAL_RETRIES = 30  # after HTTP 429
+LONGEST_PAUSE = 30.0  # seconds, before a share of chance
 SILENT_SECONDS = 10.0  # seconds without a call because of limits, after which the user is informed
 MAX_HELD_SECONDS = 3600.0  # seconds without an answer because of limits, after which the run stops
 
@@ -368,7 +370,7 @@ class CallQueue:
             self._queue(call)
             return
         call.stage.waiting += 1
-        pause = min(30.0, self._limits.backoff * 2 ** (call.attempts - 1)) * (0.5 + self._random.random())
+        pause = spread_pause(call.attempts, first=self._limits.backoff, longest=LONGEST_PAUSE)
         timer = asyncio.get_running_loop().call_later(max(pause, error.after or 0.0), self._end_pause, call)
         self._paused[call.order] = (timer, call)
 

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from simulation import Simulated, failing, now, outcomes_of, requests, set_clock, simulated
 
 from airgen.errors import AirgenError, LlmError, Stopped
-from airgen.keys import rng
 from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry
 from airgen.llms.call_queue import Call, CallQueue, Connection, Shared
 from airgen.llms.chat import chat_reply, most_prompt_tokens, with_usage
@@ -296,10 +296,6 @@ async def test_after_an_hour_of_waits_without_an_answer_the_run_stops(
 @simulated
 async def test_pauses_double_up_to_half_a_minute_with_a_random_share(backoff: float, after: float | None) -> None:
     backend = Simulated(behave=failing(Retry("http_500", after)))
-    times, jitter, clock = [], rng("jitter"), 0.002  # the time of the look-up
-    for number in range(6):
-        times.append(clock)
-        clock += 0.05 + max(min(30.0, backoff * 2**number) * (0.5 + jitter.random()), after or 0.0)
     found: list[float] = []
     plain = backend.send
 
@@ -309,8 +305,14 @@ async def test_pauses_double_up_to_half_a_minute_with_a_random_share(backoff: fl
 
     backend.send = send  # type: ignore[method-assign]
     (answer,), engine = await outcomes_of(backend, 1, backoff=backoff)
-    assert found == pytest.approx(times, abs=1e-6)
-    assert answer.seconds == pytest.approx(times[-1] + 0.05 - times[0])
+    assert len(found) == 6 and found[0] == pytest.approx(0.002, abs=1e-6)  # the time of the look-up
+    shares = set()
+    for number, (sent, again) in enumerate(pairwise(found)):
+        pause, whole = again - sent - 0.05, min(30.0, backoff * 2**number)
+        assert max(0.5 * whole, after or 0.0) - 1e-5 <= pause <= max(1.5 * whole, after or 0.0) + 1e-5
+        shares.add(round(pause / whole, 6))
+    assert len(shares) == 5 or after
+    assert answer.seconds == pytest.approx(found[-1] + 0.05 - found[0])
     assert engine.usage()["query"].retries == {"http_500": 5}
 
 
