@@ -1,6 +1,7 @@
 """Check the pipelines of a suite and estimate the cost of each and of all. Nothing is downloaded: if a corpus is not on
 this machine, the estimate uses its published figures."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from airgen.corpus.needs import missing
 from airgen.errors import AirgenError
 from airgen.pipeline.estimate import Estimate, StageEstimate, estimate, known_sum, token_sums
 from airgen.pipeline.job import Job
+from airgen.pipeline.local_model_time import candidates_per_query
 from airgen.pipeline.preflight import advice, preflight
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import validate
@@ -128,8 +130,8 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
                 line for line in str(error).splitlines() if line not in suite_estimate.problems
             )
         suite_estimate.warnings.update([*(priced.warnings if priced else []), *advice(job)])
-        top, voters = pipeline.control.recall.top_k, len(pipeline.control.rerankers)
-        pairs = pipeline.target * voters * (min(top, known.passages) if known else top)
+        candidates = candidates_per_query(pipeline.control, known.passages if known else math.inf)
+        pairs = pipeline.target * len(pipeline.control.rerankers) * candidates
         passages, tokens = (known.passages, known.passages * known.tokens) if known else (None, None)
         row = DatasetEstimate(
             name=name,
@@ -137,7 +139,7 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
             published=published is not None,
             passages=passages,
             embedded=tokens,
-            reranked=pairs,
+            reranked=round(pairs),
             estimate=priced,
         )
         suite_estimate.datasets.append(row)

@@ -23,6 +23,7 @@ from airgen.records import Passage
 from airgen.retrievers import Component
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.retrievers.model_setup import setups_of
+from airgen.settings import ControlSettings
 from airgen.settings.needs import located
 from airgen.settings.spec import Spec, part_fields
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH
@@ -76,10 +77,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
         yield LocalWork(kind, name, round(read), None if speed is None else speed * read, setups)
 
     control, generation = job.pipeline.control, job.pipeline.generation
-    retrievers = (not control.recall.pools_only) + len(control.pools)
-    depth = min(control.recall.top_k, count)
-    candidates = min(count, depth * (1 + NEW * (retrievers - 1)))
-    pairs = queries * candidates
+    pairs = queries * candidates_per_query(control, count)
     if job.pipeline.queries is None and (generation.candidates > 1 or not control.judge.members):
         drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
         pairs += samples * min(count, drafts + DEPTH)
@@ -112,6 +110,13 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
                 pairs = queries * getattr(options, "top", 100)
                 done += work(SYSTEMS, spec, min(count, pairs) if _is_encoder(spec) else pairs)
     return done
+
+
+def candidates_per_query(control: ControlSettings, passages: float) -> float:
+    """Return how many recalled passages each re-ranker is expected to score for a query, in a corpus of this size."""
+    retrievers = (not control.recall.pools_only) + len(control.pools)
+    depth = min(control.recall.top_k, passages)
+    return min(passages, depth * (1 + NEW * (retrievers - 1)))
 
 
 def _model(spec: Spec) -> str:
