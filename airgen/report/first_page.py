@@ -46,8 +46,7 @@ def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None) -
     if board is None or advice is None:
         return []
     if advice.pair is None:
-        sentence = f"{advice.sentence[0].upper()}{advice.sentence[1:]}."
-        return [["Which is better?", "These scores cannot tell.", sentence], *_to_do(advice, todo)]
+        return [["Which is better?", "These scores cannot tell.", f"{advice.sentence}."], *_to_do(advice, todo)]
     pair, queries, scores = advice.pair, board.results[0].queries, {each.name: each.score for each in board.results}
     name, _, top = board.headline.partition("@")
     meaning = _MEASURES.get(name, "").format(top=top)

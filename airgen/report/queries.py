@@ -126,7 +126,7 @@ def _systems(source: ReportSource) -> Systems:
     for split, every in source.results.items():
         if source.is_private(split):
             continue
-        rankings = source.rankings(split)
+        rankings = source.rankings(split, unanswered=True)
         for result in every:
             scores: dict[str, float] = {}
             try:
@@ -268,7 +268,10 @@ def _complete(
             row["label"] = labels.get(row["id"])
             if row["id"] in people:  # whose label it is
                 row["by"] = int(people[row["id"]])
-        life["ranked"] = _ranked(systems, life["split"], life["id"]) if labels else []
+        ranked = _ranked(systems, life["split"], life["id"])
+        life["ranked"] = ranked if labels else [row for row in ranked if row["top"]]  # what nothing answers
+        if life["attributes"].get(ANSWERED) == "no" and not life["why"]:
+            life["why"] = _why_unanswered(life)
         life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         wanted |= set(_documents(life))
     _put(texts, _texts(source, wanted, store, metadata))
@@ -282,6 +285,13 @@ def _complete(
         life |= {"tags": tags_of(life), "asked": asked_of(life["attributes"])}
         life["systems"] = systems_on_query(life["ranked"], life["labels"], life["docs"], headline or "Score")
         yield life
+
+
+def _why_unanswered(life: Life) -> str:
+    judged = sum(row.get("level") is not None for row in life["labels"])
+    if judged:
+        return f"Nothing answers it: none of the {judged:,} passages that were judged is relevant"
+    return "Nothing answers it: no passage was judged, as the re-rankers rank none among their first"
 
 
 def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirQuery, read_qrels
+from airgen.dataset.content import ANSWERED
 from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import AirgenError, DatasetError, StoreError
@@ -243,21 +244,28 @@ class ReportSource:
         language = self.language.partition("-")[0].lower()
         return sorted({*STOPWORDS.get(language, ()), *_QUESTIONS.get(language, "").split()})
 
-    def rankings(self, split: str) -> dict[str, dict[str, SystemRanks]]:
+    def rankings(self, split: str, *, unanswered: bool = False) -> dict[str, dict[str, SystemRanks]]:
         """Return {system: {query id: ranking}} for a split; empty if its labels must not be shown.
 
-        A system whose run cannot be read is left out, with a note.
+        A system whose run cannot be read is left out, with a note. `unanswered` includes queries that nothing answers,
+        which have no labels.
         """
         labels = self.labels(split)
         if split not in self._rankings:
             rankings: dict[str, dict[str, SystemRanks]] = {}
+            without = {key for key, query in self.queries.items() if query.metadata.get(ANSWERED) is False}
             for result in self.results.get(split, ()) if labels else ():
                 try:
-                    rankings[result.name] = ranks_of(result, labels)
+                    rankings[result.name] = ranks_of(result, {**{key: {} for key in without}, **labels})
                 except DatasetError as error:
                     self.notes.append(f"{result.name}: its hits are not shown: {error}")
             self._rankings[split] = rankings
-        return self._rankings[split]
+        if unanswered:
+            return self._rankings[split]
+        return {
+            system: {query: ranks for query, ranks in of_system.items() if query in labels}
+            for system, of_system in self._rankings[split].items()
+        }
 
     @contextmanager
     def store(self) -> Iterator[Store]:

@@ -233,6 +233,19 @@ def test_columns_of_a_log_break_down_scores_and_filter_the_report(home: Path, go
     assert table["columns"][0]["below"][0].startswith("searches ")  # on a phone
 
 
+def test_a_query_without_an_answer_shows_why_and_every_systems_hits(home: Path, go: Go) -> None:
+    job = go()
+    queries = {row.text.split()[0]: key for key, row in BeirDataset.open(job.dataset).queries().items()}
+    lines = [f"{key} Q0 doc-00{rank} {rank} {9 - rank} theirs" for key in queries.values() for rank in (1, 2)]
+    (home / "theirs.run").write_text("\n".join(lines) + "\n")
+    (home / "systems.yaml").write_text("systems: [{name: theirs, kind: run, path: theirs.run}]\n")
+    call("evaluate", job.dataset, "--systems", home / "systems.yaml", "--out", job.directory / "evaluation")
+    report = lives(read_report(make_report([job], home / "page")))
+    life = report[queries["quantum"]]
+    assert life["why"] == "Nothing answers it: no passage was judged, as the re-rankers rank none among their first"
+    assert [len(system["top"]) for system in life["ranked"]] == [2] and life["systems"]["size"] == 1
+
+
 def test_labels_are_withheld_later_without_other_queries_ids_or_answers(go: Go, asked: list[str]) -> None:
     job = go({"target": 4, "export": {"secret": False, "splits": {"test": 1}}})
     before = BeirDataset.open(job.dataset)
