@@ -116,7 +116,8 @@ def init(
     )
     pipeline = out / "pipeline.yaml"
     own = _run_of_questions(place, out) if survey_result.question_column else ""
-    steps = [f"{own} --check", own] if own else [f"airgen check {pipeline}", f"airgen run {pipeline}"]
+    written = shlex.quote(str(pipeline))
+    steps = [f"{own} --check", own] if own else [f"airgen check {written}", f"airgen run {written}"]
     started = Started(
         files=[str(out / file) for file in texts],
         next=[*to_install(survey_result, machine, asked.settings), *steps],
