@@ -18,6 +18,7 @@ from airgen.dataset.human_labels import NOTE, note_text
 from airgen.errors import AirgenError
 from airgen.evaluation.breakdown import overlap_class
 from airgen.json_values import DAMAGE, plain, read_json
+from airgen.languages import language_name
 from airgen.pipeline.export import provenance
 from airgen.pipeline.funnel import funnel_so_far
 from airgen.pipeline.job import Job
@@ -127,6 +128,11 @@ def _facts(source: ReportSource) -> dict[str, Any]:
             "description",
         )
     }
+    language = language_name(str(info.get("language") or ""))
+    what = {"qa": "the passages of many documents", "long-doc": "the parts of one long document"}.get(
+        str(facts["task"])
+    )
+    facts["kind"] = f"Search in {what}{f', in {language}' if language else ''}" if what else language
     if manifest is not None:
         facts["digest"] = manifest.digest
         facts["passages"] = manifest.statistics.passages

@@ -99,6 +99,7 @@ def test_the_first_page_of_a_finished_job(made: tuple[Path, str], browse: Any) -
     assert found["funnel"] == json.loads((home / "dataset" / "manifest.json").read_text())["funnel"]
     assert "so_far" not in found and found["facts"]["target"] == 12 and found["notes"] == []
     assert found["facts"]["generated"] and found["unchecked"]
+    assert found["facts"]["kind"] == "Search in the passages of many documents, in English"
     rows = cells(found["tables"]["funnel"])
     assert [row[:3] for row in rows] == [
         (step["stage"], f"{step['entered']:,}", f"{step['left']:,}") for step in found["funnel"]

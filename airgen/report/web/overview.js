@@ -96,7 +96,7 @@
   async function drawDataset(main, dataset, alone) {
     const found = await get(`${dataset.key}/overview`);
     const { facts, tables: made } = found;
-    const words = [facts.task === "long-doc" ? "Long-Doc" : facts.task && facts.task.toUpperCase(), facts.domain, facts.language].filter(Boolean);
+    const words = [facts.kind, facts.domain && `domain ${facts.domain}`].filter(Boolean);
     const facing = figuresOf(found, facts, dataset);
     main.append(el("header", { class: "intro" },
       el("h1", {}, foreign(dataset.name)),
