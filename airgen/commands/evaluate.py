@@ -79,6 +79,7 @@ def evaluate(
         bool, opt("Show how each model is run: prompts, maximum length, dimensions, dtype, similarity, revision.")
     ] = False,
     by: Annotated[str, opt("Break scores down by a query attribute, such as type or metadata.product.")] = "",
+    check: Annotated[bool, opt("Report what each system needs, without running any.")] = False,
     quiet: Quiet = False,
 ) -> Outcome[Results]:
     """Run retrieval systems on datasets and compare them. Saved results are reused.
@@ -93,7 +94,8 @@ def evaluate(
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
 
     Returns:
-        The results of each system on each dataset. With chunkers, the comparison for each dataset.
+        The results of each system on each dataset. With chunkers, the comparison for each dataset; with `check`, what
+        each system needs.
 
     Raises:
         UsageError: A measure, a system or the split is unknown.
@@ -106,7 +108,7 @@ def evaluate(
     from airgen.evaluation.collections import find_list
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
     from airgen.evaluation.result_tables import compare_results, model_lines, overview, ranking_study
-    from airgen.evaluation.systems import chosen_systems, named_once
+    from airgen.evaluation.systems import chosen_systems, named_once, needs_study, system_needs
     from airgen.python.results import Results
     from airgen.python.systems import systems_of
     from airgen.settings.base import find_yaml
@@ -117,6 +119,9 @@ def evaluate(
     wanted = [str(measure) for measure in AIR_BENCH] if metrics == "air-bench" else (metrics or DEFAULT_MEASURES)
     named, folder = systems_of(systems)
     chosen = chosen_systems(named, only)
+    if check:
+        needed: Any = system_needs(chosen)
+        return Outcome(needed, needs_study(needed).text(), code=1 if any(system.missing for system in needed) else 0)
     options = EvaluationOptions(
         split=split,
         measures=wanted,

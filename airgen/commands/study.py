@@ -31,7 +31,7 @@ from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, say
 from airgen.errors import UsageError
 from airgen.json_values import write_json
-from airgen.study import Plain, Rows, Study, Table, columns
+from airgen.study import Rows, Study
 from airgen.text.escaping import distinct_names
 
 if TYPE_CHECKING:
@@ -123,17 +123,15 @@ def study_agree(
 def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     """Report the cost of the job and what each system needs; exit with code 1 if anything is missing."""
     from airgen.commands.check import outcome_of
-    from airgen.evaluation.systems import system_needs
+    from airgen.evaluation.systems import needs_study, system_needs
     from airgen.pipeline.check_job import check_job
 
     checked, needed = outcome_of(check_job(job)), system_needs(systems)
-    rows = [(system.name, system.kind, ", ".join(system.models), ", ".join(system.packages)) for system in needed]
-    missing = [Plain(f"  ! {line}") for system in needed for line in system.missing]
-    systems_table = Table(rows, columns("system", "kind", "models", "packages", left=(1, 2, 3)))
     assert isinstance(checked.text, Study)
-    text = Study("", [*checked.text.parts, "## Systems", systems_table, *missing])
+    text = Study("", [*checked.text.parts, "## Systems", *needs_study(needed).parts])
     shown = {**checked.value.as_dict(), "systems": needed}
-    return Outcome(checked.value, text, json=shown, code=1 if checked.code or missing else 0)
+    lacking = any(system.missing for system in needed)
+    return Outcome(checked.value, text, json=shown, code=1 if checked.code or lacking else 0)
 
 
 @command

@@ -33,6 +33,7 @@ from airgen.settings.base import FILE, Settings, load_yaml, marked, merged
 from airgen.settings.needs import files_of, located, needs, texts_of
 from airgen.settings.spec import Part, Spec, component_settings, identity_of, problems
 from airgen.settings.user_function import PYTHON
+from airgen.study import Plain, Study, Table, columns
 from airgen.user_code import own_code
 
 Failed = Callable[[str, AirgenError], None]
@@ -260,6 +261,13 @@ def system_needs(systems: Sequence[SystemSettings]) -> list[SystemNeeds]:
         once = (tuple(dict.fromkeys(each)) for each in (named, packages, missing))
         wanted.append(SystemNeeds(system.name, system.kind, *once))
     return wanted
+
+
+def needs_study(needed: Sequence[SystemNeeds]) -> Study:
+    """Return a table of what systems need, with a line for each requirement that is missing."""
+    rows = [(system.name, system.kind, ", ".join(system.models), ", ".join(system.packages)) for system in needed]
+    missing = [Plain(f"  ! {line}") for system in needed for line in system.missing]
+    return Study("Systems", [Table(rows, columns("system", "kind", "models", "packages", left=(1, 2, 3))), *missing])
 
 
 def missing_needs(systems: Sequence[SystemSettings]) -> list[str]:

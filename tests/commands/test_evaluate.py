@@ -4,7 +4,7 @@ import json
 
 import pytest
 from beir_folder import write_beir
-from command_line import call
+from command_line import call, invoke
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import run_from_dict, write_run
@@ -46,6 +46,17 @@ def test_compare_prints_pairs(files):
         call("evaluate", "compare", first, "--qrels", labels)
     with pytest.raises(UsageError, match="given twice"):
         call("evaluate", "compare", first, first, "--qrels", labels)
+
+
+def test_a_check_says_what_systems_need_and_runs_none(dataset, tmp_path):
+    systems, out = tmp_path / "systems.yaml", tmp_path / "out"
+    systems.write_text("systems:\n- {name: bm25, kind: bm25}\n- {name: theirs, kind: run, path: none.run}\n")
+    words = ("evaluate", dataset, "--systems", systems, "--out", out, "--check")
+    found = invoke(*words)
+    assert found.exit_code == 1 and "! system theirs: " in found.output and "none.run" in found.output
+    assert call(*words, "--only", "bm25").split()[-2:] == ["bm25", "bm25"]
+    (need,) = json.loads(call(*words, "--only", "bm25", "--json"))
+    assert need["name"] == "bm25" and need["missing"] == [] and not out.exists()
 
 
 def test_evaluate_writes_tables_for_all_datasets(dataset, tmp_path):
