@@ -110,6 +110,7 @@ class CallQueue:
         self.concurrency = ConcurrencyLimit(limits.concurrency, self._now(), limits.adaptive)
         self._limits, self._price = limits, connection.price or FREE
         self._queued: list[tuple[int, Call]] = []
+        self._short = False  # whether the budget has no room for the next call while others are in flight
         self._paused: dict[int, tuple[asyncio.TimerHandle, Call]] = {}
         self._set_aside: list[tuple[Call, Retry]] = []
         self._in_flight = 0
@@ -160,6 +161,7 @@ class CallQueue:
             except AirgenError as error:
                 self._shared.stop(error)
                 return
+            self._short = replaced is None
             if replaced is None:
                 return
             self._take()
@@ -168,6 +170,11 @@ class CallQueue:
             call.number = self.rate.take(call.tokens)
             call.stage.in_flight += 1
             self._shared.start(self, call)
+
+    @property
+    def held(self) -> int:
+        """Return how many calls wait until calls in flight leave enough of the budget."""
+        return len(self._queued) if self._short else 0
 
     @property
     def rests(self) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any
 
-from airgen.errors import AirgenError, SettingsError, Stopped
+from airgen.errors import AirgenError, BudgetSpent, SettingsError, Stopped
 from airgen.llms.askers import ASKERS, Askers, current_asker
 from airgen.llms.base import Backend, Request
 from airgen.llms.call_queue import COMMIT_GROUP, Call, CallQueue, Connection, Shared
@@ -24,11 +24,16 @@ from airgen.llms.money import Budget, StageUsage, unknown_price
 from airgen.llms.spans import Spans
 from airgen.records import Answer
 from airgen.store import Store
+from airgen.text.escaping import dollars
 
 _LOG = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the disk together
 LOOKUP_CALLS = 256  # maximum per query: with many thousands, the first are sent while the others are looked up
+
+
+FEWEST_IN_BATCH = 10
+"""The minimum number of requests in a batch while more than that wait for the budget."""
 
 
 class Engine:
@@ -263,6 +268,17 @@ class Engine:
             return
         waiting = sum(backend.waiting for backend in self._collecting)
         if len(self._tasks) == waiting and all(queue.rests for queue in self._queues.values()):
+            held = sum(queue.held for queue in self._queues.values())
+            if waiting < FEWEST_IN_BATCH <= waiting + held:
+                self._halt(
+                    BudgetSpent(
+                        f"budget: {dollars(self.spent_usd)} of {dollars(self.budget_usd or 0.0)} is spent, and the "
+                        f"rest allows a batch of {waiting} of {waiting + held:,} requests, which can take a day: raise "
+                        "the budget and run the same command again to continue"
+                    )
+                )
+                self._leave()
+                return
             for backend in self._collecting:
                 backend.send_collected()
 

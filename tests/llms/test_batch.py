@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from simulation import MemoryStore, engine_of, requests
 
-from airgen.errors import LlmError, Stopped, StoreError
+from airgen.errors import BudgetSpent, LlmError, Stopped, StoreError
 from airgen.llms.base import Message, Request
 from airgen.llms.batch import BatchBackend
 from airgen.llms.batch_file import BatchFile
@@ -317,6 +317,28 @@ def test_a_stop_leaves_the_batch_and_the_next_run_pays_once(
     answers = run(server.base_url, tmp_path, MemoryStore(), 5)
     assert all(answer.text for answer in answers) and server.stats()["answered_twice"] == 0
     assert lines(server) == (1, 5)
+
+
+@pytest.mark.parametrize(("usd", "batches"), [(0.0004, 0), (0.02, 1), (None, 1)])
+def test_a_budget_for_a_few_of_many_requests_sends_no_batch(
+    loopback: Callable[..., Any], tmp_path: Path, usd: float | None, batches: int
+) -> None:
+    """A batch takes up to a day, so that a budget is not used up by batches of one request."""
+    server = loopback()
+
+    async def main() -> None:
+        backend = BatchBackend(Endpoint(server.base_url), tmp_path)
+        options: dict[str, Any] = {"concurrency": 50_000, "adaptive": False, "timeout": None}
+        price = Price(1.0, 1.0, 1.0)
+        async with engine_of(backend, MemoryStore(), price=price, budget_usd=usd, **options) as engine:
+            await asyncio.gather(*(engine.ask(request) for request in requests(30)))
+
+    if batches:
+        asyncio.run(main())
+    else:
+        with pytest.raises(BudgetSpent, match=r"allows a batch of \d of 30 requests, which can take a day: raise the"):
+            asyncio.run(main())
+    assert server.stats()["batches"] == batches
 
 
 def test_a_stop_before_anything_was_submitted_costs_nothing(loopback: Callable[..., Any], tmp_path: Path) -> None:
