@@ -41,7 +41,7 @@ from airgen.paths import locked
 from airgen.registry import load_extra
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 MAX_BYTES = 8 << 30  # maximum size of a download or an unpacked archive, to stop endless ones
 MAX_MEMBERS = 1_000_000  # of an archive
@@ -93,7 +93,7 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
     Args:
         size: Size in bytes, if known; otherwise, the limit is MAX_BYTES. The caller checks the hash.
     """
-    import httpx  # a tenth of a second
+    import httpx2  # a tenth of a second
 
     try:
         with locked(target) as out:
@@ -108,14 +108,14 @@ def from_address(address: str, target: Path, *, size: int | None = None, tick: T
                     target.unlink()
         if empty:
             raise FetchError(f"{printable(address)}: the server sent an empty file")
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:  # ValueError: a redirect to no address
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # ValueError: a redirect to no address
         hint = "; the partial download is kept: run the same command again to continue" if target.is_file() else ""
         raise FetchError(f"{printable(address)}: {error_words(error)}{hint}") from error
 
 
 def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
     """Append the missing bytes, or start over if the server cannot resume."""
-    import httpx
+    import httpx2
 
     most, done = size or MAX_BYTES, out.seek(0, os.SEEK_END)
     if done == size:
@@ -126,13 +126,13 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
     with _answer(address, headers) as answer:
         # It is complete, or from another source; or the server sends other bytes than it was asked for.
         elsewhere = not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
-        wrong = (httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE, *[httpx.codes.PARTIAL_CONTENT] * elsewhere)
+        wrong = (httpx2.codes.RANGE_NOT_SATISFIABLE, *[httpx2.codes.PARTIAL_CONTENT] * elsewhere)
         if answer.status_code in wrong and done:
             out.truncate(0)
             _go_on(address, out, size, tick)
             return
         answer.raise_for_status()
-        if answer.status_code != httpx.codes.PARTIAL_CONTENT:
+        if answer.status_code != httpx2.codes.PARTIAL_CONTENT:
             done = out.truncate(0)
         for piece in answer.iter_raw():
             done += len(piece)
@@ -148,13 +148,13 @@ def _go_on(address: str, out: IO[bytes], size: int | None, tick: Tick) -> None:
 
 
 @contextlib.contextmanager
-def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx.Response]":
+def _answer(address: str, headers: dict[str, str]) -> "Iterator[httpx2.Response]":
     """Follow redirects, checking each first, and return the final response."""
-    import httpx
+    import httpx2
 
     url = address
     for _ in range(_MOST_REDIRECTS):
-        with httpx.stream("GET", url, headers=headers, timeout=WAIT) as answer:
+        with httpx2.stream("GET", url, headers=headers, timeout=WAIT) as answer:
             if not answer.has_redirect_location:
                 yield answer
                 return

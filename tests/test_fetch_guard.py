@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from http_double import Asked, answering
 
@@ -118,11 +118,11 @@ def test_a_silent_hub_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def head(url: str, timeout: float) -> None:
         asked.append(timeout)
-        raise httpx.ConnectError("refused")
+        raise httpx2.ConnectError("refused")
 
     models.retry_silent_hub()  # another test may have given it up
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(httpx, "head", head)
+    monkeypatch.setattr(httpx2, "head", head)
     monkeypatch.setattr(
         "airgen.models.fetching.retrying", lambda *args, **more: retrying(*args, **more, sleep=lambda _: None)
     )
@@ -136,7 +136,7 @@ def test_a_silent_hub_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not constants.HF_HUB_OFFLINE
     models.give_up_silent_hub.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(httpx, "head", lambda url, timeout: httpx.Response(500))
+    monkeypatch.setattr(httpx2, "head", lambda url, timeout: httpx2.Response(500))
     assert not models.give_up_silent_hub() and not constants.HF_HUB_OFFLINE
     models.give_up_silent_hub.cache_clear()
 

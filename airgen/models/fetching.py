@@ -138,17 +138,17 @@ def give_up_silent_hub() -> bool:
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         return False
-    import httpx
+    import httpx2
     from huggingface_hub import constants
 
     if not constants.HF_HUB_OFFLINE:
         try:
             retrying(
-                lambda: httpx.head(constants.ENDPOINT, timeout=_HUB_PROBE_SECONDS),
+                lambda: httpx2.head(constants.ENDPOINT, timeout=_HUB_PROBE_SECONDS),
                 2,
-                lambda error: isinstance(error, httpx.TransportError),
+                lambda error: isinstance(error, httpx2.TransportError),
             )
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
             constants.HF_HUB_OFFLINE = True
             return True
     return False

@@ -176,7 +176,7 @@ def test_while_a_corpus_is_fetched(tmp_path: Path, silent: str) -> None:
         "fetch": {"kind": "url", "url": f"{silent}/f.jsonl", "sha256": "0" * 64},
     }  # fmt: skip
     (tmp_path / "far.yaml").write_text(json.dumps(value))
-    assert_heard(tmp_path, "httpx:HTTPTransport.handle_request", "fetch", "far.yaml")
+    assert_heard(tmp_path, "httpx2:HTTPTransport.handle_request", "fetch", "far.yaml")
 
 
 def test_while_holes_are_judged(dataset: Path, job: Path) -> None:
