@@ -21,7 +21,7 @@ from pydantic import Field
 
 from airgen.audit.answer_table import FilledRow, is_table, level_of, read_answer_table, whole
 from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample, earlier_samples
-from airgen.dataset.human_labels import CONFIRMED
+from airgen.dataset.human_labels import CONFIRMED, share_interval
 from airgen.errors import DatasetError, disk_error
 from airgen.json_values import DAMAGE, kept_of, read_json, write_json
 from airgen.paths import locked
@@ -265,8 +265,7 @@ class Proportion:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[bool, float]], z: float = 1.959964) -> "Proportion":
-        """Compute the share from (agreed, weight), with Wilson's 95% score interval (1927), which is valid for few
-        pairs and near 1.
+        """Compute the share from (agreed, weight), with its interval.
 
         The number of pairs is the effective sample size (Kish).
         """
@@ -276,12 +275,8 @@ class Proportion:
         total = math.fsum(weight for _, weight in every)
         share = math.fsum(weight for agreed, weight in every if agreed) / total
         size = total**2 / math.fsum(weight**2 for _, weight in every)
-        middle = (share + z * z / (2 * size)) / (1 + z * z / size)
-        reach = z / (1 + z * z / size) * math.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
-        agreed = sum(agreed for agreed, _ in every)
-        return cls(
-            agreed=agreed, count=len(every), share=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach)
-        )
+        low, high = share_interval(share, size, z)
+        return cls(agreed=sum(agreed for agreed, _ in every), count=len(every), share=share, low=low, high=high)
 
     def __format__(self, form: str) -> str:
         return f"{figure(self.share, form)} ({self.low:{form}}–{self.high:{form}})"

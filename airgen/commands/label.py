@@ -41,6 +41,7 @@ def label(
         Place, opt("Pipeline (YAML or name) with the LLM, the judge, the retrievers and the re-rankers.")
     ] = "quickstart",
     labels: Annotated[Sequence[Place], opt("Known labels: qrels, or a table of queries, documents and ratings.")] = (),
+    no_judge: Annotated[bool, opt("Use the labels alone: no model finds or judges anything.")] = False,
     no_labels: Annotated[bool, opt("Ignore the qrels of a BEIR folder.")] = False,
     label_column: Annotated[str, opt("With --labels: column of the document. Default: detected.")] = "",
     rating_column: Annotated[str, opt("With --labels: column of the rating. Default: detected.")] = "",
@@ -98,6 +99,7 @@ def label(
         labels=[] if no_labels else [Path(path) for path in labels] or None,
         columns={key: value for key, value in columns.items() if value},
         systems=path_or_none(systems),
+        judge=not no_judge,
         runs=path_or_none(runs),
     )
     say(f"{path}: pipeline written")

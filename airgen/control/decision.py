@@ -25,7 +25,7 @@ def _parts(control: Control, model: Any) -> dict[str, Any]:
         "relevant_from": settings.judge.relevant_from,
         "plan": read,
         "thresholds": settings.thresholds.model_dump(),
-        "votes": None if settings.judge.members else voting,
+        "votes": None if settings.judge.members or settings.judge.labels_only else voting,
         **({"most others": settings.most_others} if settings.most_others is not None else {}),
     }
 
@@ -61,12 +61,14 @@ def _work(control: Control, model: Any) -> Iterator[RowBatch]:
 
 
 def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
-    """Return judgments by query and document, from the LLM or votes, overridden by the user's own labels.
+    """Return judgments by query and document, from the LLM or votes, if any, overridden by the user's own labels.
 
     Judgments requested with an earlier threshold or re-ranker stay on disk, but are not used.
     """
     labels = own_labels(control)
-    judgments = (_of_llm if control.settings.judge.members else _by_votes)(control, labels)
+    judgments: dict[str, dict[str, Judgment]] = {}
+    if not control.settings.judge.labels_only:
+        judgments = (_of_llm if control.settings.judge.members else _by_votes)(control, labels)
     for row in labels:
         judgments.setdefault(row.parent, {})[row.id] = row
     return judgments

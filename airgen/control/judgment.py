@@ -8,7 +8,7 @@ from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
 from airgen.control.table2 import BROUGHT, Pair, median_ranks, pairs_to_judge, ranked
 from airgen.evaluation.document_level import PageLookup
-from airgen.keys import row_key
+from airgen.keys import row_key, text_key
 from airgen.records import HardNegative, Judgment, Query, Row, Skip
 from airgen.steps.ask import health_of
 from airgen.steps.judge import judge_kind, judge_name, judge_pair, judgment_parts, scripted_judge
@@ -21,6 +21,9 @@ OWN = "own_query"
 """The plan's name for the user's own queries and their labels, only in a pipeline with `queries`."""
 
 GROUP = 1000  # pairs whose documents are read from the work database at once
+
+CHECKED = 50
+"""The most pairs with a label of the user's that the LLM judges too."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,19 @@ def pairs_of(control: Control, labels: Sequence[Judgment]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: (pair.query, pair.id) if query_first else (pair.id, pair.query))
 
 
+def pairs_to_check(labels: Sequence[Judgment], relevant_from: int) -> list[Pair]:
+    """Return labelled pairs for the LLM to judge, half of them relevant if there are enough of each. Adding labels
+    changes few of them."""
+    sides: tuple[list[Pair], list[Pair]] = ([], [])
+    for row in sorted(labels, key=lambda row: text_key(f"check\x1f{row.parent}\x1f{row.id}")):
+        sides[row.level >= relevant_from].append(Pair(row.parent, row.id))
+    others, relevant = sides
+    half = CHECKED // 2
+    return [*relevant[: max(half, CHECKED - len(others))], *others[: max(half, CHECKED - len(relevant))]]
+
+
 def own_labels(control: Control) -> list[Judgment]:
-    """Return the user's own labels of passages as judgments. These pairs are not judged."""
+    """Return the user's own labels of passages as judgments. A judgment of these pairs changes nothing."""
     if OWN not in control.plan:
         return []
     rows = control.store.rows_of(Judgment, control.plan[OWN], control.queries)
@@ -151,7 +165,7 @@ def current(store: Store, corpus: str, rows: Sequence[Judgment]) -> list[Judgmen
 
 
 async def add_judgments(control: Control) -> None:
-    """Ask about every pair that has neither a judgment nor a skip. Does nothing if votes decide."""
+    """Ask about every pair that has neither a judgment nor a skip. Does nothing if no LLM judges."""
     if not control.settings.judge.members:
         return
     tools, store = control.tools, control.store
@@ -186,11 +200,13 @@ async def add_judgments(control: Control) -> None:
 
 
 def _with_rows(control: Control) -> list[PairToJudge]:
-    """Return every pair to judge, with its judgment or skip, if any."""
+    """Return every pair to judge, with its judgment or skip, if any, and some of the pairs with a label of the
+    user's."""
     store, fp = control.store, control.plan["judgment"]
     rows = {row.key: row for row in store.rows_of(Judgment, fp)}
     skips = {row.parent: row for row in store.rows(Skip, "t.stage = 'judgment' AND t.fingerprint = ?", [fp])}
-    every = pairs_of(control, own_labels(control))
+    labels = own_labels(control)
+    every = [*pairs_of(control, labels), *pairs_to_check(labels, control.settings.judge.relevant_from)]
     keys = store.passages_named(control.plan["corpus"], {pair.id for pair in every}, "t.key")
     named = {pair_name(pair.query, pair.id, keys): pair for pair in every}
     pairs = []

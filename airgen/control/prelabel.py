@@ -116,7 +116,9 @@ def _mark(text: str) -> int:
 
 
 def prelabel_steps(work: QuerySet) -> list[WholeStep]:
-    """Return one step for each of the pipeline's re-rankers, in order."""
+    """Return one step for each of the pipeline's re-rankers, in order; none if only the user's labels count."""
+    if work.settings.judge.labels_only:
+        return []
     return [_step(place, spec) for place, spec in enumerate(work.settings.rerankers)]
 
 

@@ -13,14 +13,15 @@ from airgen.steps.step import Plan
 
 
 async def control_quality(control: Control) -> Plan:
-    """Append the rows of recall, pre-labels, judgments, decisions and mined negatives.
+    """Append the rows of recall, pre-labels, judgments, decisions and mined negatives, or of decisions alone if only
+    the user's own labels count.
 
     Steps that need the whole corpus never wait, so they run in a thread, during which Ctrl-C is still handled.
 
     Returns:
         The plan with the fingerprints of these steps.
     """
-    for step in (RECALL, *prelabel_steps(control)):
+    for step in () if control.settings.judge.labels_only else (RECALL, *prelabel_steps(control)):
         control = await asyncio.to_thread(run_whole, step, control)
     await add_judgments(control)
     pipeline = control.tools.pipeline

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.content import hub_licence
-from airgen.dataset.human_labels import NOTE, PEOPLE, note_text
+from airgen.dataset.human_labels import AGREEMENT, NOTE, PEOPLE, agreement_text, note_text
 from airgen.dataset.manifest import Manifest, statistics_markdown, table_fields, table_rows
 from airgen.errors import DatasetError
 from airgen.text.escaping import markdown_table, md
@@ -73,7 +73,7 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         "annotations_creators": [
             *["expert-generated"] * (PEOPLE in manifest.variants),
             *["found"] * bool(brought),
-            "machine-generated",
+            *["machine-generated"] * _judged(manifest),
         ],
         "language_creators": ["found"] if own_queries else ["machine-generated", "found"],
         "multilinguality": ["multilingual" if len(info.all_languages) > 1 else "monolingual"],
@@ -95,6 +95,11 @@ def front_matter(manifest: Manifest) -> dict[str, Any]:
         ],
     }
     return block
+
+
+def _judged(manifest: Manifest) -> bool:
+    """Return whether re-rankers or a model made labels, rather than people all of them."""
+    return bool(manifest.provenance) or not _brought(manifest)
 
 
 def _brought(manifest: Manifest) -> int:
@@ -168,6 +173,7 @@ def render_card(manifest: Manifest) -> str:
         info=info,
         own="count" in manifest.query_fields,
         brought=_brought(manifest),
+        judged=_judged(manifest),
         votes=not any("judge" in use.role for use in manifest.provenance),
         answers=manifest.answer_files,
         variants=_VARIANTS,
@@ -177,9 +183,15 @@ def render_card(manifest: Manifest) -> str:
         funnel=funnel
         and markdown_table(["stage", "entered", "left", "why the others did not"], funnel, [False, True, True, False]),
         audit=_figures(manifest.audit),
-        notes=_figures({**manifest.notes, **({NOTE: text} if (text := note_text(manifest.notes.get(NOTE))) else {})}),
+        notes=_figures({**manifest.notes, **_in_words(manifest.notes)}),
         citation=f"{citation}\n\n{_PAPER}",
     )
+
+
+def _in_words(notes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the notes that have words."""
+    words = {NOTE: note_text(notes.get(NOTE)), AGREEMENT: agreement_text(notes.get(AGREEMENT))}
+    return {name: text for name, text in words.items() if text}
 
 
 def _figures(values: Mapping[str, Any] | None) -> str:

@@ -9,6 +9,7 @@ answer would reveal the answer.
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,6 +154,52 @@ def note_text(note: Any) -> str:
     if risen := number("queries with a first relevant passage"):
         changes.append(f"{risen:,} queries have one for the first time")
     return f"{note['labels']:,} labels are people's: " + "; ".join([*changes, *([old] if old else [])])
+
+
+AGREEMENT = "agreement with the labels given"
+"""The manifest note with the number of labels given with the queries that the judge confirms."""
+
+
+def agreement_note(judge: str, pairs: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+    """Return the note for the manifest.
+
+    Args:
+        judge: What decided: the judge, or the votes.
+        pairs: Of each pair, whether it is relevant by its label, and whether the judge calls it relevant.
+    """
+    note: dict[str, Any] = {"judge": judge}
+    for name, side in (("relevant", True), ("not relevant", False)):
+        of_side = [relevant == label for label, relevant in pairs if label is side]
+        note |= {name: len(of_side), f"{name}, confirmed": sum(of_side)}
+    return note
+
+
+def agreement_text(note: Any) -> str:
+    """Describe the note in a manifest as a sentence; "" for anything else."""
+    if not isinstance(note, dict) or not isinstance(note.get("judge"), str):
+        return ""
+    sides = [(name, note.get(name), note.get(f"{name}, confirmed")) for name in ("relevant", "not relevant")]
+    counted = [(name, n, k) for name, n, k in sides if isinstance(n, int) and isinstance(k, int) and 0 <= k <= n > 0]
+    if not counted:
+        return ""
+    every, confirmed = sum(n for _, n, _ in counted), sum(k for _, _, k in counted)
+    low, high = share_interval(confirmed / every, every)
+    agree = "judge agrees" if note["judge"] == "judge" else "votes agree"
+    parts = ", ".join(f"{k:,} of {n:,} that are {name}" for name, n, k in counted)
+    sentence = f"the {agree} with {confirmed:,} of {every:,} of your labels: {confirmed / every:.0%}"
+    return f"{sentence} (95% interval {low:.0%} to {high:.0%}; {parts})"
+
+
+def share_interval(share: float, size: float, z: float = 1.959964) -> tuple[float, float]:
+    """Return Wilson's score interval of a share of `size` cases (1927), 95% by default, which is valid for few cases
+    and near 1.
+
+    >>> [round(end, 3) for end in share_interval(0.9, 10)]
+    [0.596, 0.982]
+    """
+    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
+    reach = z / (1 + z * z / size) * math.sqrt(share * (1 - share) / size + z * z / (4 * size**2))
+    return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
 def override(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 
+from airgen.control.judgment import CHECKED
 from airgen.corpus import prepare
 from airgen.errors import CorpusError, StoreError
 from airgen.llms.base import backend_class
@@ -264,7 +265,8 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
                 llm=pipeline.llm,
             )
     own = pipeline.queries is not None
-    pairs = expected.queries * (PAIRS + 1) if own else expected.queries + pipeline.target * PAIRS
+    checked = CHECKED if pipeline.queries is not None and pipeline.queries.labels else 0
+    pairs = expected.queries * (PAIRS + 1) + checked if own else expected.queries + pipeline.target * PAIRS
     yield from _judging(pipeline, job.prompts, pairs, seen)
 
 
@@ -379,6 +381,8 @@ def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
 
 def estimate_head(pipeline: Pipeline, samples: int) -> str:
     """Return the job's name and its target."""
+    if pipeline.control.judge.labels_only:
+        return f"{pipeline.name}: up to {samples:,} queries of your own; only your own labels count"
     if pipeline.queries is not None:
         return f"{pipeline.name}: {samples:,} queries of your own; pairs with your own labels are not judged again"
     return f"{pipeline.name}: {pipeline.target:,} queries from about {samples:,} documents"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.control.decision import DECISIONS
+from airgen.control.label_agreement import label_agreement
 from airgen.control.mined_negative import mined_by_query
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.cleaning.mask_personal_data import is_unmasked, what_remains
@@ -36,7 +37,7 @@ from airgen.dataset.content import (
     QueryRow,
     WordingRow,
 )
-from airgen.dataset.human_labels import NOTE, PEOPLE, PersonsLabel, override
+from airgen.dataset.human_labels import AGREEMENT, NOTE, PEOPLE, PersonsLabel, override
 from airgen.dataset.manifest import MANIFEST, Manifest
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, UsageError
@@ -152,6 +153,8 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
             )
     systems = [system.name for system in job.recall_systems or ()]
     decisions = [row for judged_rows in labels.values() for row in judged_rows]
+    if pipeline.queries is not None and (agreed := label_agreement(store, plan, pipeline.control, decisions)):
+        notes[AGREEMENT] = agreed
     return DatasetContent(
         info=_info(job),
         corpus=_corpus(
@@ -265,6 +268,8 @@ def _info(job: Job) -> DatasetInfo:
 def _levels(pipeline: Pipeline) -> dict[int, str]:
     """Return the meaning of levels that are not worded as in Table 8: quarters of a probability, or votes."""
     judge = pipeline.control.judge
+    if judge.labels_only:
+        return {0: "not relevant by the labels given", judge.relevant_from: "relevant by the labels given"}
     if not judge.members:
         meaning = "every re-ranker scores it close to the source of the query"
         if math.isinf(least_share(pipeline.relevance, len(pipeline.control.rerankers))):
@@ -540,6 +545,8 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", pipeline.generation.meaning.model.name))
     settings = pipeline.control.recall
+    if pipeline.control.judge.labels_only:
+        return uses
     uses += [] if settings.pools_only else [_ran("recall", settings.model, job.embeddings)]
     uses += [_ran("recall", spec, job.embeddings) for spec in pipeline.control.pools]
     uses += [ModelUse("recall, as a system of the user's", name) for name in systems]

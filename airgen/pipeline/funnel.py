@@ -24,7 +24,8 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
     """Return the steps in order. Samples after the last accepted query (the surplus of a parallel run) are not
     counted."""
     if OWN in plan:
-        return [*_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions)]
+        last = "passages judged" if "recall" in plan else "labels of the queries drawn"
+        return [*_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions, last)]
     steps = _corpus(store, plan)
     left: list[Lineage] = [*accepted.lineages, *(row.lineage for row in accepted.rejected)]
     for stage in flow.every:
@@ -136,8 +137,8 @@ def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
     return steps
 
 
-def _answered(accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
-    """Return the steps of answered queries and judged passages."""
+def _answered(accepted: Accepted, decisions: Iterable[Decision], stage: str) -> list[FunnelStep]:
+    """Return the steps of answered queries, and of judged passages, which is called `stage`."""
     rows = list(decisions)
     positives = [row for row in rows if row.action == "add_positive"]
     queries, answered = len(accepted.lineages), len({row.parent for row in positives})
@@ -146,7 +147,7 @@ def _answered(accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelS
     others = {"not relevant": len(rows) - len(positives)}
     return [
         FunnelStep("queries with an answer", queries, answered, {why: n for why, n in reasons.items() if n}),
-        FunnelStep("passages judged", len(rows), len(positives), _sorted(others)),
+        FunnelStep(stage, len(rows), len(positives), _sorted(others)),
     ]
 
 

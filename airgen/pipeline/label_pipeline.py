@@ -21,7 +21,7 @@ from airgen.pipeline.starter import name_of
 from airgen.pipeline.user_query_files import files_behind, queries_path
 from airgen.settings import Pipeline
 from airgen.settings.base import find_yaml, parse_yaml
-from airgen.settings.control import VOTES
+from airgen.settings.control import NONE, VOTES
 from airgen.store import Store
 from airgen.yaml_text import read_yaml
 
@@ -39,6 +39,7 @@ def label_pipeline(
     labels: Sequence[Path] | None = None,
     columns: Mapping[str, str] | None = None,
     systems: Path | None = None,
+    judge: bool = True,
     settings: Mapping[str, Any] | None = None,
     runs: Path | None = None,
 ) -> Path:
@@ -46,9 +47,10 @@ def label_pipeline(
 
     `corpus` is a YAML file or a shipped name; the default is the corpus of a BEIR folder of queries, or the pipeline's.
     `labels` are files; the default is the qrels of a BEIR folder. `columns` are settings of these files. `systems` is a
-    YAML file whose hits join the recall, and `settings` are other fields of `queries:`. Raises UsageError if NAME.yaml
-    differs in more than the sample and its job in `runs` has begun, SettingsError for invalid settings, DatasetError
-    for a missing file, and CorpusError for a missing corpus.
+    YAML file whose hits join the recall, and `settings` are other fields of `queries:`. Without `judge`, only the
+    labels count. Raises UsageError if there are none, or if NAME.yaml differs in more than the sample and its job in
+    `runs` has begun, SettingsError for invalid settings, DatasetError for a missing file, and CorpusError for a
+    missing corpus.
     """
     base = find_yaml("pipelines", pipeline)
     value, _ = read_yaml(base.read_text(encoding="utf-8-sig"), str(base))
@@ -68,9 +70,13 @@ def label_pipeline(
         own_queries["labels"] = [{"file": _relative(path, folder), **(columns or {})} for path in labels]
     prompts = (value.get("generation") or {}).get("prompts")
     control = {**(value.get("control") or {}), **({"systems": _relative(systems, folder)} if systems else {})}
-    judge = control.get("judge")
-    unmeasured = not labels and isinstance(judge, dict) and judge.get("kind") == VOTES
-    if unmeasured:
+    judges = control.get("judge")
+    unmeasured = not labels and isinstance(judges, dict) and judges.get("kind") == VOTES
+    if not judge:
+        if not labels:
+            raise UsageError("--no-judge: only labels count, and there are none: name a file with --labels")
+        control = {"judge": {"kind": NONE}}
+    elif unmeasured:
         control["judge"] = {"kind": "yes-no"}
     values = {
         "name": name,
@@ -86,7 +92,9 @@ def label_pipeline(
         **({"evaluate": {**value["evaluate"], "split": "test"}} if value.get("evaluate") else {}),
     }
     where = "Its models and its judge are those of " + base.name
-    if unmeasured:
+    if not judge:
+        where = "No model judges: only the labels count"
+    elif unmeasured:
         where = f"Its models are those of {base.name}. Votes need a known relevant passage, so its LLM judges"
     text = _HEADER.format(where) + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
     path = folder / f"{name}.yaml"

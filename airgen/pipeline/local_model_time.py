@@ -77,16 +77,17 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
         yield LocalWork(kind, name, round(read), None if speed is None else speed * read, setups)
 
     control, generation = job.pipeline.control, job.pipeline.generation
+    retrieves = not control.judge.labels_only
     pairs = queries * candidates_per_query(control, count)
     if job.pipeline.queries is None and (generation.candidates > 1 or not control.judge.members):
         drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
         pairs += samples * min(count, drafts + DEPTH)
     encoded: set[str] = set()
     done: list[LocalWork] = []
-    if not control.recall.pools_only:
+    if retrieves and not control.recall.pools_only:
         encoded.add(_model(control.recall.model))
         done += work(ENCODING, control.recall.model, count)
-    for spec in control.rerankers:
+    for spec in control.rerankers if retrieves else ():
         if not _model(spec):
             continue
         reads_once = _is_encoder(spec)

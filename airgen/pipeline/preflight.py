@@ -95,8 +95,10 @@ def preflight(
 
 def _used(job: Job) -> Iterator[tuple[str, Spec]]:
     """(place, spec) of every part of the pipeline that a run uses."""
+    control = job.pipeline.control
+    unused = "control." if control.judge.labels_only else "control.recall.model" if control.recall.pools_only else None
     for place, spec in held_specs(job.pipeline):
-        if not (job.pipeline.control.recall.pools_only and place.startswith("control.recall.model")):
+        if unused is None or not place.startswith(unused):
             yield place, spec
 
 
@@ -135,6 +137,8 @@ def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
 
 def advice(job: Job) -> list[str]:
     """Return one line for each setting that works poorly."""
+    if job.pipeline.control.judge.labels_only:
+        return []
     lines = []
     ours, theirs = job.pipeline.language, job.corpus.language
     if job.pipeline.queries is None and ours != theirs:
@@ -167,6 +171,8 @@ def profile_words(pipeline: Pipeline) -> str:
     """Return one line about the writing LLM and the judges, whether set by the user or derived from the size of the
     model."""
     generation, judge = pipeline.generation, pipeline.control.judge
+    if judge.labels_only:
+        return "no model finds or judges passages: only the labels given count"
     size, parameters = size_of(pipeline.llm)
     known = parameters or (
         "as its settings say" if pipeline.llm.size else "" if size == "small" else "its name does not give its size"
@@ -310,10 +316,11 @@ def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, 
         yield "generation.meaning.model", generation.meaning.model
     if until == "hard_negative":
         return
-    if not control.recall.pools_only:
-        yield "control.recall.model", control.recall.model
-    for name, specs in (("pools", control.pools), ("rerankers", control.rerankers)):
-        yield from ((f"control.{name}.{number}", spec) for number, spec in enumerate(specs))
+    if not control.judge.labels_only:
+        if not control.recall.pools_only:
+            yield "control.recall.model", control.recall.model
+        for name, specs in (("pools", control.pools), ("rerankers", control.rerankers)):
+            yield from ((f"control.{name}.{number}", spec) for number, spec in enumerate(specs))
     if until is None and evaluate:
         for system in job.systems:
             where = f"{Path(str(job.pipeline.evaluate.systems)).name}: system {system.name}"

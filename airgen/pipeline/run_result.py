@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.human_labels import NOTE, note_text
+from airgen.dataset.human_labels import AGREEMENT, NOTE, agreement_text, note_text
 from airgen.dataset.manifest import Manifest
 from airgen.paths import EVALUATION
 from airgen.pipeline.funnel import fewer_than_asked, funnel_table
@@ -54,13 +54,18 @@ class RunResult(Shown):
         """Return lines about queries and labels of which there are fewer than asked for or given."""
         return [] if self.manifest is None else fewer_than_asked(self.manifest)
 
+    @property
+    def agreement(self) -> str:
+        """Return how often the judge agrees with the user's own labels; "" if nothing tells."""
+        return "" if self.manifest is None else agreement_text(self.manifest.notes.get(AGREEMENT))
+
     def _funnel(self, reasons: int) -> list[str | Table]:
         if self.manifest is None:
             return []
         note = self.manifest.notes.get(REFRESHED)
         changes = change_lines(note, self.manifest.info.version) if isinstance(note, dict) else []
         people = note_text(self.manifest.notes.get(NOTE))
-        lines = [*changes, people or "", *self.fewer]
+        lines = [*changes, people, self.agreement, *self.fewer]
         return ["## Funnel", funnel_table(self.manifest.funnel, reasons), *map(Plain, lines)]
 
     def _systems(self) -> list[str | Table]:

@@ -29,6 +29,7 @@ from airgen.pipeline.user_query_files import Line, files_behind, read_queries
 from airgen.records import Document, Judgment, OwnQuery, Query, Row, Sample, Skip
 from airgen.settings import LabelFile, Pipeline, QueriesSettings
 from airgen.settings.base import answer_settings
+from airgen.settings.control import NONE
 from airgen.steps.accepted import Accepted
 from airgen.steps.lineage import NO_PASSAGE, Lineage
 from airgen.steps.load_lineages import with_rows
@@ -38,6 +39,9 @@ from airgen.tables.labels import rated_pairs
 from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+
+NO_LABEL = "without a label"
+"""The reason to leave out a query if only labels count."""
 
 RELEVANT = 3  # the level of a relevant label if the settings map no levels: above any relevant_from
 
@@ -109,6 +113,7 @@ def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Pl
         "files": [file_sha256(path) for path in files_behind(pipeline.queries, folder)],
         "clean": [clean.personal_data, corpus.identity["clean"]["names"], clean.offensive_share],
         "corpus": plan["corpus"] if pipeline.queries.labels else None,
+        **({"judge": NONE} if pipeline.control.judge.labels_only else {}),
     }
 
 
@@ -142,13 +147,22 @@ def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
     assert settings is not None
     groups, left_out = _read(pipeline, source.corpus, source.folder, say)
     skips = [_skip(OWN, f"line {line.line}", fp, reason) for line, reason in left_out]
-    rows = _rows(groups, settings, plan, fp)
     names = {name: group.key for group in groups for name in group.names}
     for line, _ in left_out:
         for name in _names(line, normalise_line(line.text), pipeline.query_language):
             names.setdefault(name, "")
     labels = list(_labels(store, pipeline, plan=plan, folder=source.folder, names=names, skips=skips, say=say))
     lines = len(left_out) + sum(group.lines for group in groups)
+    if pipeline.control.judge.labels_only:
+        labelled = {label.parent for label in labels}
+        skips += [
+            _skip(OWN, f"line {group.line.line}{f', repeat {repeat}' if repeat else ''}", fp, NO_LABEL)
+            for group in groups
+            if group.key not in labelled
+            for repeat in range(group.lines)
+        ]
+        groups = [group for group in groups if group.key in labelled]
+    rows = _rows(groups, settings, plan, fp)
     note = f"{len(rows):,} queries" + (f", {len(labels):,} labels" if settings.labels else "")
     yield RowBatch([*rows, *skips, *labels], lines, note)
 

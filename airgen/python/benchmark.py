@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 from airgen.dataset.beir import BeirDataset, typed_rows
+from airgen.dataset.human_labels import AGREEMENT, agreement_text
 from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, UsageError
 from airgen.languages import language_name
@@ -317,18 +318,24 @@ class Benchmark(os.PathLike[str]):
         examples = [(key, text) for key, text in list(self.queries.items())[:3]]
         table = [Column("", lambda row: row[0], left=True), Column("", lambda row: row[1], left=True)]
         shown = [Column("id", lambda row: row[0], left=True), Column("for example", lambda row: row[1], left=True)]
-        return Study(f"Benchmark {self.name}", [*map(md, self._fewer), Table(counts, table), Table(examples, shown)])
+        return Study(f"Benchmark {self.name}", [*map(md, self._notes), Table(counts, table), Table(examples, shown)])
 
     def __repr__(self) -> str:
         count = sum(label > 0 for row in self.qrels.values() for label in row.values())
         return (
             f"Benchmark {self.name!r}: {len(self.queries):,} queries, {count:,} relevant of {len(self.corpus):,} "
-            f"passages ({self.path}){''.join(f'; {line}' for line in self._fewer)}"
+            f"passages ({self.path}){''.join(f'; {line}' for line in self._notes)}"
         )
 
     @property
-    def _fewer(self) -> list[str]:
-        return [] if self.run is None else self.run.fewer
+    def agreement(self) -> str:
+        """How often the judge agrees with your own labels, as a sentence; "" if there are none, or no judge."""
+        return agreement_text(dict(self.dataset.manifest.get("notes") or {}).get(AGREEMENT))
+
+    @property
+    def _notes(self) -> list[str]:
+        fewer = [] if self.run is None else self.run.fewer
+        return [*([self.agreement] if self.agreement else []), *fewer]
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(f'Benchmark {self.name}')}", *self.study().parts])

@@ -24,7 +24,7 @@ from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.user_query_files import Line, OwnLines, read_queries
 from airgen.python.benchmark import Benchmark
 from airgen.python.corpus import Corpus, corpus_of
-from airgen.python.recipe import JobRecipe, make_recipe
+from airgen.python.recipe import AUTO, JobRecipe, make_recipe
 from airgen.settings import QueriesSettings
 from airgen.tables.labels import KNOWN_OF_PAIRS, rated_pairs
 from airgen.tables.objects import plain_value
@@ -42,7 +42,7 @@ def generate(
     relevance: Relevance = "answer",
     budget: float | None = None,
     work: str | Path | None = None,
-    judge: Any = None,
+    judge: Any = AUTO,
     rerankers: Sequence[Any] | None = None,
     systems: Any = None,
     retry_failed: bool = False,
@@ -64,7 +64,7 @@ def generate(
         budget: Maximum cost in US dollars. The job stops at the limit and can continue with a higher one.
         work: Work directory. Its name is also the benchmark's name. Default: runs/NAME.
         judge: "votes", a model's name, a mapping of settings, or a function of messages or of (query, passages).
-            Default: the choice of `airgen init`.
+            Default ("auto"): the choice of `airgen init`.
         rerankers: The re-rankers that vote on relevance: names, mappings, models, or functions of (query, passages).
         systems: Systems to evaluate at the end, as for `evaluate`.
         retry_failed: Retry LLM calls that failed in earlier runs.
@@ -105,7 +105,7 @@ def label(
     relevance: Relevance = "answer",
     budget: float | None = None,
     work: str | Path | None = None,
-    judge: Any = None,
+    judge: Any = AUTO,
     rerankers: Sequence[Any] | None = None,
     systems: Any = None,
     sample: int | None = None,
@@ -129,6 +129,8 @@ def label(
         budget: Maximum cost in US dollars.
         work: Work directory. Its name is also the benchmark's name. Default: runs/queries.
         judge: "votes" (needs labels), a model's name, a mapping, or a function of messages or of (query, passages).
+            With None, only your labels count: nothing is retrieved or judged, and no model is needed. Default ("auto"):
+            the choice of `airgen init`.
         rerankers: The re-rankers that vote on which passages to judge.
         systems: Systems whose hits are also judged, and which are evaluated at the end.
         sample: Number of queries to sample, weighted by frequency. Default: all queries.
@@ -149,8 +151,11 @@ def label(
     """
     folder = Path(work) if work is not None else RUNS / "queries"
     corpus = corpus_of(corpus, settings.get("task", "qa"))
+    given = labels is not None and (not hasattr(labels, "__len__") or len(labels) > 0)
+    if judge is None and not given:
+        raise UsageError("judge: None uses your own labels alone: give them with labels=, or name a judge")
     own, files = _queries(queries, labels, folder, column, corpus)
-    if judge is None and not labels and llm is None:
+    if isinstance(judge, str) and judge == AUTO and not given and llm is None:
         judge = {"kind": "yes-no"}
     recipe = make_recipe(
         corpus,
@@ -274,7 +279,7 @@ def estimate(
     relevance: Relevance = "answer",
     budget: float | None = None,
     work: str | Path | None = None,
-    judge: Any = None,
+    judge: Any = AUTO,
     rerankers: Sequence[Any] | None = None,
     systems: Any = None,
     measure: bool = True,

@@ -27,11 +27,14 @@ from airgen.python.systems import systems_of
 from airgen.registry import REGISTRY
 from airgen.settings import Pipeline
 from airgen.settings.base import merged, validate
-from airgen.settings.control import VOTES
+from airgen.settings.control import NONE, VOTES
 from airgen.settings.model_size import size_of
 from airgen.settings.spec import build, is_written
 from airgen.settings.user_function import PYTHON
 from airgen.user_functions import Function, name_of, named, required, synchronous
+
+AUTO = "auto"
+"""The value of `judge` that chooses as `airgen init` does."""
 
 _HEAD = "# Written by airgen.generate: `airgen run` with this file continues it. Defaults for: {}\n"
 _PROFILE = re.compile(r"^# Written by airgen\.\w+: .* Defaults for: (.*)$", re.MULTILINE)
@@ -82,7 +85,7 @@ def make_recipe(
     n: int | None,
     llm: Any = None,
     relevance: Literal["answer", "subject"] = "answer",
-    judge: Any = None,
+    judge: Any = AUTO,
     rerankers: Sequence[Any] | None = None,
     systems: Any = None,
     queries: Mapping[str, Any] | None = None,
@@ -135,8 +138,10 @@ def make_recipe(
             **values["control"],
             "rerankers": [part_settings("reranker", reranker) for reranker in rerankers],
         }
-    if judge is not None:
-        values["control"] = {**values["control"], "judge": judge_settings(judge, relevance)}
+    if judge is None:
+        values["control"] = {"judge": {"kind": NONE}}
+    elif not (isinstance(judge, str) and judge == AUTO):
+        values["control"] = {**values["control"], "judge": judge_settings(judge)}
     if budget is not None:
         values["llm"] = {**values["llm"], "budget_usd": budget}
     extra = dict(files or {})
@@ -218,7 +223,7 @@ def _function(where: str, given: Any, backend: str, wanted: str, most: int) -> d
     return {**settings, **({"place": function["place"]} if "place" in function else {})}
 
 
-def judge_settings(given: Any, relevance: str = "answer") -> Any:
+def judge_settings(given: Any) -> Any:
     """Return the `control.judge` setting for "votes", a model's name, a mapping, or a function of messages or of
     pairs."""
     if isinstance(given, Mapping):
@@ -226,7 +231,7 @@ def judge_settings(given: Any, relevance: str = "answer") -> Any:
         if "llm" not in settings and settings.keys() & {"model", "base_url", "backend"}:
             return {"llm": llm_settings(settings, "judge")}  # the mapping that `llm` takes
         return {**settings, "llm": llm_settings(settings["llm"], "judge")} if "llm" in settings else settings
-    kinds = {VOTES, *REGISTRY["judge"]}
+    kinds = {VOTES, NONE, *REGISTRY["judge"]}
     if isinstance(given, str):
         return {"kind": given} if given in kinds else {"llm": llm_settings(given, "judge", kinds)}
     inner = given.value if isinstance(given, Function) else given

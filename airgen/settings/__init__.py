@@ -198,12 +198,13 @@ class Pipeline(Settings):
 
     @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:
-        """Return the LLMs of the generator and the judges, by endpoint and model."""
+        """Return the LLMs that are asked, by endpoint and model: those of the generator and the judges."""
         judge = self.control.judge
+        generates = self.queries is None or any(member.llm is None for member in judge.members)
         paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
         members = zip(paths, judge.members, strict=False)
         judges = {path: member.llm for path, member in members if member.llm is not None}
-        return by_model({"llm": self.llm, **judges})
+        return by_model({**({"llm": self.llm} if generates else {}), **judges})
 
     @model_validator(mode="before")
     @classmethod
@@ -256,6 +257,11 @@ class Pipeline(Settings):
             (
                 self.seed == "secret" and not self.export.secret,
                 "seed: secret needs export.secret: true, or give a number",
+            ),
+            (
+                control.judge.labels_only and (self.queries is None or unlabelled),
+                "control.judge: with {kind: none}, your own labels are the only ones: name your queries and a file of "
+                "labels (queries.labels)",
             ),
             (
                 unlabelled and not control.judge.members,

@@ -10,7 +10,9 @@ from airgen.settings.base import Settings
 from airgen.settings.llm import LlmSettings
 from airgen.settings.spec import Part, Spec
 
-VOTES = "votes"  # the kind of judge that calls no LLM
+VOTES, NONE = "votes", "none"
+"""The kinds of judge that call no LLM: re-rankers vote, or the user's own labels are the only ones."""
+
 DEFAULT_KIND = "paper"  # agreed with people in 77% of 300 pairs, `levels` in 74% (docs/notes/control.md)
 
 
@@ -27,7 +29,7 @@ def about_the_subject(judge: dict[str, Any]) -> dict[str, Any]:
 
 def _about_the_subject(judge: Any) -> tuple[Any, int]:
     kind = judge.get("kind", DEFAULT_KIND) if isinstance(judge, dict) else VOTES
-    if kind == VOTES:
+    if kind in (VOTES, NONE):
         return judge, JudgeSettings.model_fields["relevant_from"].default
     try:
         prompt, cut = resolve("judge", str(kind)).SUBJECT
@@ -71,7 +73,7 @@ class OneJudge(Settings):
     With `rubric`, the answer is a reason, then a number. A third-party kind is named `module:Class`.
     """
 
-    kind: str = DEFAULT_KIND  # paper, levels, yes-no, rubric or module:Class; the whole judge can also be votes
+    kind: str = DEFAULT_KIND  # paper, levels, yes-no, rubric or module:Class; the whole judge can also be votes or none
     prompt: str = ""  # by default, the kind's own prompt
     threshold: float = Field(default=0.5, gt=0, lt=1)  # yes-no: the probability from which a pair is relevant
     temperature: float = Field(default=0.0, ge=0, le=2)  # the temperature of the judge
@@ -81,7 +83,7 @@ class OneJudge(Settings):
     @model_validator(mode="before")
     @classmethod
     def _kind_is_known(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or value.get("kind") == VOTES:
+        if not isinstance(value, dict) or value.get("kind") in (VOTES, NONE):
             return value
         try:
             own = resolve("judge", str(value.get("kind", DEFAULT_KIND))).PROMPT
@@ -95,7 +97,8 @@ class JudgeSettings(OneJudge):
 
     `relevant_from` is the lowest level that counts as relevant; it is 1 by default if `relevance` is subject and the
     judge gives levels. With `kind: votes`, no LLM is asked: a passage is relevant if every re-ranker scores it close to
-    the query's source (`airgen.steps.votes`).
+    the query's source (`airgen.steps.votes`). With `kind: none`, only the labels of your own queries count, and no
+    model is needed.
     """
 
     relevant_from: int = Field(default=2, ge=1, le=3)  # the lowest level that counts as relevant
@@ -104,7 +107,12 @@ class JudgeSettings(OneJudge):
     @property
     def members(self) -> list[OneJudge]:
         """Return the judges to ask: the panel, this judge, or none."""
-        return list(self.panel) or ([self] if self.kind != VOTES else [])
+        return list(self.panel) or ([] if self.kind in (VOTES, NONE) else [self])
+
+    @property
+    def labels_only(self) -> bool:
+        """Return whether nothing is retrieved or judged, and the user's own labels are the only ones."""
+        return self.kind == NONE
 
     @property
     def llms(self) -> list[LlmSettings]:
@@ -115,8 +123,9 @@ class JudgeSettings(OneJudge):
     @classmethod
     def _a_panel_judges_alone(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("panel"):
-            if any(isinstance(member, dict) and member.get("kind") == VOTES for member in value["panel"]):
-                raise ValueError("panel: the kind `votes` calls no LLM and cannot be part of a panel: remove it")
+            kinds = [member.get("kind") for member in value["panel"] if isinstance(member, dict)]
+            if silent := [kind for kind in kinds if kind in (VOTES, NONE)]:
+                raise ValueError(f"panel: the kind `{silent[0]}` calls no LLM and cannot be part of a panel: remove it")
             own = sorted({"kind", "prompt", "threshold", "temperature", "llm", "examples"} & set(value))
             if own:
                 raise ValueError(f"{own[0]}: cannot be given beside a panel: give it in each judge of the panel")

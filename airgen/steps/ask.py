@@ -62,7 +62,7 @@ def _own_folder(llm: LlmSettings) -> str:
 
 def workers_of(*llms: LlmSettings) -> int:
     """Return how many items to work on at a time: enough for the LLM with the most calls in flight."""
-    return max(llm.workers for llm in llms)
+    return max((llm.workers for llm in llms), default=1)
 
 
 def make_engine(

@@ -236,7 +236,8 @@ def _parts(judge: OneJudge, pipeline: Pipeline, prompts: PromptSet) -> dict[str,
 
 def judge_name(pipeline: Pipeline) -> str:
     """Return the name of the judge in rows: its prompt, or the panel's prompts."""
-    return " + ".join(member.prompt for member in pipeline.control.judge.members) or "votes"
+    judge = pipeline.control.judge
+    return " + ".join(member.prompt for member in judge.members) or judge.kind
 
 
 async def judge_pair(tools: Tools, query: str, document: str) -> Verdict | Problem:

@@ -276,7 +276,7 @@ def test_answers_to_texts_that_are_gone_are_counted(go: Go) -> None:
     assert "1 are of texts that are gone or changed, and do not count" in said
 
 
-def test_labels_that_exist_count_and_only_the_rest_is_judged(go: Go, home: Path, asked: list[str]) -> None:
+def test_labels_that_exist_count_whatever_the_judge_says(go: Go, home: Path, asked: list[str]) -> None:
     whole = go(runs="whole")
     judged, text = len(asked), "yeast were described in northern valleys"
     asked.clear()
@@ -287,7 +287,9 @@ def test_labels_that_exist_count_and_only_the_rest_is_judged(go: Go, home: Path,
     job = go({"queries.labels": [{"file": "quepid.csv"}]})
     after = BeirDataset.open(job.dataset).qrels("test").labels[rows[text]]
     assert (before[first], after[first], after["doc-029"]) == (1, 0, 1)
-    assert len(asked) == judged - 1 - ("doc-029" in before)
+    assert len(asked) == judged + ("doc-029" not in before)  # a few labelled pairs are judged for the agreement alone
+    note = load_manifest(job.dataset).notes["agreement with the labels given"]
+    assert note["judge"] == "judge" and (note["not relevant"], note["not relevant, confirmed"]) == (1, 0)
     assert funnel(job)["labels brought"] == (2, 2, {})
     words = ("show", home / "own.yaml", rows[text], "--runs", home / "runs")
     reasons = {row["id"]: row["reason"] for row in json.loads(call(*words, "--json"))["labels"]}
@@ -523,6 +525,71 @@ def test_columns_of_labels_can_be_named(home: Path, monkeypatch: pytest.MonkeyPa
     assert (of_query["doc-003"], of_query["doc-004"]) == (1, 0)
     label = {"file": "l.csv", "document_column": "where", "rating_column": "points"}
     assert yaml.safe_load((home / "log.yaml").read_text())["queries"]["labels"] == [label]
+
+
+@pytest.mark.parametrize("judge", ["judge", "votes"])
+def test_the_agreement_with_the_labels_given_is_printed(go: Go, home: Path, asked: list[str], judge: str) -> None:
+    text = "yeast were described in northern valleys"
+    labels = [f"{text},doc-{number:03},{int(number < 3)}" for number in range(30)]
+    labels += [f"violins need repair at high pressure,doc-{number:03},{number % 2}" for number in range(30)]
+    (home / "l.csv").write_text("query,docid,rating\n" + "\n".join(labels))
+    votes: dict[str, Any] = {"control.judge": {"kind": "votes"}} if judge == "votes" else {}
+    job = go({"queries.labels": [{"file": "l.csv"}], **votes})
+    note = load_manifest(job.dataset).notes["agreement with the labels given"]
+    pairs = note["relevant"] + note["not relevant"]
+    assert note["judge"] == judge
+    if judge == "judge":  # of 18 relevant and 42 others, all and as many as make up 50
+        assert (note["relevant"], note["not relevant"]) == (18, 32)
+        again = len(asked)
+        go({"queries.labels": [{"file": "l.csv"}]})
+        assert len(asked) == again
+    confirmed = note["relevant, confirmed"] + note["not relevant, confirmed"]
+    said = f"{judge} agree{'s' if judge == 'judge' else ''} with {confirmed} of {pairs} of your labels: "
+    assert 0 < confirmed < pairs
+    assert said in call("run", home / "own.yaml", "--runs", home / "runs")
+    assert said in (job.dataset / "README.md").read_text()
+
+
+def test_labels_alone_need_no_model(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is retrieved, re-ranked or judged, so that what is missing for it is not missed."""
+    monkeypatch.chdir(home)
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    llm = {"backend": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": "NO_SUCH_KEY"}
+    base = {**PIPELINE, "llm": llm, "control": {"rerankers": ["acme/no-such-model"]}}
+    (home / "base.yaml").write_text(yaml.safe_dump(base))
+    (home / "l.csv").write_text(
+        "query,docid,rating\nviolins need repair at high pressure,doc-003,1\n"
+        "violins need repair at high pressure,doc-004,0\nyeast were described in northern valleys,doc-005,1\n"
+    )
+    words = ("label", "log.csv", "--pipeline", "base.yaml", "--no-judge")
+    with pytest.raises(AirgenError, match="--no-judge: only labels count, and there are none"):
+        call(*words)
+    assert "nothing is missing" in call(*words, "--labels", "l.csv", "--check")
+    call(*words, "--labels", "l.csv", "--quiet")
+    assert yaml.safe_load((home / "log.yaml").read_text())["control"] == {"judge": {"kind": "none"}}
+    job = Job(home / "log.yaml", home / "runs")
+    rows = BeirDataset.open(job.dataset).qrels("test").labels
+    assert sorted(map(dict, rows.values()), key=len) == [{"doc-005": 1}, {"doc-003": 1, "doc-004": 0}]
+    entered, left, reasons = funnel(job)["lines of the file"]
+    assert (entered, left, reasons["without a label"]) == (9, 2, 5)
+    assert "no passage was judged by airgen" in (job.dataset / "README.md").read_text()
+    assert not load_manifest(job.dataset).provenance
+
+
+def test_labels_alone_may_name_pages(go: Go, chunked: Path) -> None:
+    text = "violins need repair at high pressure"
+    (chunked / "l.csv").write_text(f"query,docid,rating\n{text},doc-003,1\n")
+    job = go({"queries.labels": [{"file": "l.csv"}], "control.judge": {"kind": "none"}})
+    (labels,) = labelled(job).values()
+    assert list(labels.values()) == [1.0] and next(iter(labels)).startswith("doc-003")
+
+
+@pytest.mark.parametrize("queries", [{}, {"queries": {"file": "log.csv"}}])
+def test_no_judge_needs_labels(home: Path, queries: dict[str, Any]) -> None:
+    values = {**changed(BASE, {"control.judge": {"kind": "none"}}), "target": 3}
+    del values["queries"]
+    with pytest.raises(SettingsError, match=r"control.judge: with \{kind: none\}, your own labels are the only ones"):
+        job_of(home / "own.yaml", {**values, **queries}, home / "runs")
 
 
 FAQ = """id,question,answer

@@ -182,6 +182,35 @@ def test_a_judge_is_not_taken_for_a_model(here: Path) -> None:
         airgen.estimate(corpus(), n=5, llm="scripted", judge="vote", measure=False)
 
 
+def test_labels_of_ones_own_need_no_judge(here: Path) -> None:
+    queries = ["Which bridges need repair?", "Where do glaciers grow?", "never labelled"]
+    labels = {"q1": {"p0": 1, "p10": 1}, "q2": {"p2": 1, "p3": 0}}
+    bench = airgen.label(corpus(), queries, labels=labels, judge=None, work="runs/own", quiet=True)
+    assert dict(bench.qrels) == {"q1": {"p0": 1, "p10": 1}, "q2": {"p2": 1, "p3": 0}}
+    assert bench.run is not None and not bench.run.usage and not bench.agreement
+    results = airgen.evaluate(bench, {"bm25": "bm25"}, quiet=True)
+    assert not results["bm25"].mark  # BM25 found none of the labels
+    with pytest.raises(UsageError, match="judge: None uses your own labels alone: give them with labels="):
+        airgen.label(corpus(), queries, judge=None)
+    with pytest.raises(SettingsError, match="your own labels are the only ones"):
+        airgen.generate(corpus(), n=2, judge=None, work="runs/none")
+
+
+def test_a_judge_is_compared_with_the_labels_given(here: Path) -> None:
+    """Also where no other LLM is at hand."""
+    settings = {name: value for name, value in LEXICAL.items() if name != "llm"}
+
+    def judge(query: str, passages: list[str]) -> list[bool]:
+        return ["Bridges" in passage for passage in passages]
+
+    labels = {"q1": {"p0": 1, "p10": 1, "p20": 0, "p1": 0}}
+    queries = ["Which bridges need repair?"]
+    bench = airgen.label(corpus(), queries, labels=labels, judge=judge, work="runs/own", **settings)
+    assert bench.agreement.startswith("the judge agrees with 3 of 4 of your labels: 75% (95% interval ")
+    assert bench.agreement.endswith("2 of 2 that are relevant, 1 of 2 that are not relevant)")
+    assert bench.agreement in repr(bench) and bench.agreement in repr(airgen.load("runs/own"))
+
+
 @pytest.mark.parametrize(
     ("given", "settings"),
     [
