@@ -4,7 +4,7 @@ it on one line and exits with the error's `exit_code`.
 
 import errno
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -13,6 +13,10 @@ class AirgenError(Exception):
 
     exit_code = 1
     was_printed = False  # a log has already reported it, so the command line does not print it again
+
+    def reword(self, words: Callable[[str], str]) -> None:
+        """Replace the message, for callers who know other names for what it mentions."""
+        self.args = (words(str(self)),)
 
     def _render_traceback_(self) -> list[str]:
         """Show only the message in a notebook, without a traceback."""
@@ -34,6 +38,11 @@ class SettingsError(AirgenError):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = list(problems)
         super().__init__("\n".join(self.problems))
+
+    def reword(self, words: Callable[[str], str]) -> None:
+        """Replace each problem."""
+        self.problems = [words(problem) for problem in self.problems]
+        self.args = ("\n".join(self.problems),)
 
 
 class MissingExtra(AirgenError):

@@ -169,6 +169,9 @@ EXTRAS: dict[str, tuple[str, str]] = {
 }
 
 
+_LISTED = 30  # the most names that a hint lists
+
+
 def meant(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return a hint for a wrong name, ` (did you mean x?)`, or "" if no known name has a similarity of `cutoff` (0 to
     1)."""
@@ -177,8 +180,9 @@ def meant(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def closest(name: str, known: list[str]) -> str:
-    """Return the hint of `meant`, or else the list of known names, or ""."""
-    return meant(name, known) or (f" (known: {', '.join(sorted(known))})" if known else "")
+    """Return the hint of `meant`, or else the first of the known names, or ""."""
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return meant(name, known) or (f" (known: {', '.join(sorted(known)[:_LISTED])}{more})" if known else "")
 
 
 def names(kind: str) -> list[str]:

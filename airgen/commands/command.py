@@ -36,9 +36,9 @@ from airgen.commands.signature import (
     split_docstring,
 )
 from airgen.errors import UsageError
-from airgen.interruptible import stoppable
 from airgen.json_values import plain
 from airgen.notebook import said_as_one_bar
+from airgen.python.entrance import entrance, shell_words
 from airgen.study import Figures
 from airgen.text.escaping import json_text
 
@@ -68,7 +68,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
             bound.arguments[name] = make(value) if alone else [make(item) for item in value]
         return function(*bound.args, **bound.kwargs)
 
-    @stoppable
+    @entrance
     @functools.wraps(function)
     def call(*args: P.args, **given: P.kwargs) -> T:
         loud = not given.get("quiet", False)
@@ -81,7 +81,7 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
 
     def shell(**given: Any) -> None:
         as_json, quiet = given.pop("as_json"), given.get("quiet", False)
-        with saying(not as_json and not quiet):
+        with saying(not as_json and not quiet), shell_words():
             outcome = run(**given)  # type: ignore[call-arg]
         if outcome.hidden:
             return

@@ -5,8 +5,8 @@
     checked.usd, checked.minutes, checked.calls, checked.problems
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airgen.corpus.cleaning.mask_personal_data import what_remains
@@ -62,6 +62,7 @@ class Check(Shown):
     notes: list[str] = field(default_factory=list)
     load: float = 0.0
     stages: bool = True
+    words: Callable[[str], str] = str  # as the caller names settings and commands
 
     @property
     def calls(self) -> int:
@@ -89,7 +90,13 @@ class Check(Shown):
         if self.estimate is None:
             return []
         first = price_and_time(self.estimate, self.local, self.load)
-        return [first, *([self.standing.line] if self.standing else []), self.estimate.head]
+        lines = [first, *([self.standing.line] if self.standing else []), self.estimate.head]
+        return [self.words(line) for line in lines]
+
+    def worded(self, words: Callable[[str], str]) -> "Check":
+        """Return the same with other names of settings and commands in its texts."""
+        texts = {name: [words(line) for line in getattr(self, name)] for name in ("problems", "advice", "notes")}
+        return replace(self, words=words, **texts)
 
     def study(self) -> Study:
         """Return the price and time, the stages, and a line for everything else that the user should know."""

@@ -189,7 +189,7 @@ def price_and_time(estimated: Estimate, work: Sequence[LocalWork], load: float =
             line += f", which is busy now ({load:.0f} processes per core)"
     if calls is None:
         line += f", plus the LLM's own time: {_minutes(estimated.assumed_seconds)} if a call takes "
-        line += f"{ANSWER_SECONDS:.0f} s (measure it with --probe)"
+        line += f"{ANSWER_SECONDS:.0f} s (`airgen check --probe` measures it)"
     if missing := list(dict.fromkeys(row.model for row in work if row.seconds is None)):
         line += f"; not measured, because it is not on this machine: {', '.join(missing)}"
     return line

@@ -21,6 +21,7 @@ from airgen.dataset.human_labels import AGREEMENT, agreement_text
 from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, UsageError
 from airgen.languages import language_name
+from airgen.python.entrance import entrance
 from airgen.registry import closest, load_extra
 from airgen.study import Column, Study, Table, fragment
 from airgen.text.escaping import md
@@ -372,6 +373,7 @@ def load(path: str | Path | Benchmark, form: Literal["datasets"]) -> Any: ...
 def load(path: str | Path | Benchmark, form: Literal["pandas"]) -> dict[str, Any]: ...
 
 
+@entrance
 def load(path: str | Path | Benchmark, form: str = "") -> Any:
     """Load a dataset in BEIR format, made by airgen or not.
 

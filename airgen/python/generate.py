@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from airgen.dataset.content import FILTER
 from airgen.errors import UsageError
-from airgen.interruptible import stoppable
 from airgen.notebook import console, said_as_one_bar
 from airgen.paths import RUNS
 from airgen.pipeline.check_job import Check, check_job
@@ -24,6 +23,7 @@ from airgen.pipeline.run import run_pipeline
 from airgen.pipeline.user_query_files import Line, OwnLines, read_queries
 from airgen.python.benchmark import Benchmark
 from airgen.python.corpus import Corpus, corpus_of
+from airgen.python.entrance import entrance, words_of
 from airgen.python.recipe import AUTO, JobRecipe, make_recipe
 from airgen.settings import QueriesSettings
 from airgen.tables.labels import KNOWN_OF_PAIRS, rated_pairs
@@ -33,7 +33,7 @@ from airgen.tables.values import pairs_in
 Relevance = Literal["answer", "subject"]
 
 
-@stoppable
+@entrance
 def generate(
     corpus: Any,
     n: int = 50,
@@ -95,7 +95,7 @@ def generate(
     return _run(recipe, systems is not None, retry_failed=retry_failed, compute=compute, quiet=quiet)
 
 
-@stoppable
+@entrance
 def label(
     corpus: Any,
     queries: Any,
@@ -271,6 +271,7 @@ def _label_rows(labels: Any, queries: Collection[str], corpus: Corpus) -> str:
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 
 
+@entrance
 def estimate(
     corpus: Any,
     n: int = 50,
@@ -321,4 +322,4 @@ def estimate(
     )
     with tempfile.TemporaryDirectory() as folder:
         job = replace(recipe, work=Path(folder) / recipe.work.name).job(recipe.work.parent)
-        return check_job(job, budget=budget, measure=measure)
+        return check_job(job, budget=budget, measure=measure).worded(words_of(estimate))

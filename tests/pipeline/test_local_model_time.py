@@ -69,7 +69,8 @@ def test_the_line() -> None:
     )
     assert price_and_time(costs(0.15, 60.0), work, load=1.5) == price_and_time(costs(0.15, 60.0), work)
     assert price_and_time(costs(None, None), []) == (
-        "about an unknown price, plus the LLM's own time: 1 minute if a call takes 2 s (measure it with --probe)"
+        "about an unknown price, plus the LLM's own time: 1 minute if a call takes 2 s (`airgen check --probe` "
+        "measures it)"
     )
     away = [LocalWork(RERANKERS, "BAAI/bge-reranker-large", 4000, None)]
     line = price_and_time(costs(0.0, 30.0), away)
