@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import threading
 from pathlib import Path
 
@@ -26,6 +27,37 @@ def test_every_function_is_there_documented() -> None:
 def test_a_function_shows_what_it_takes_and_gives() -> None:
     shown = str(inspect.signature(airgen.run))
     assert "budget: float | None = None" in shown and shown.endswith("-> 'RunResult'") and "typer" not in shown
+
+
+def test_help_in_python_is_about_arguments_and_values() -> None:
+    for name in dir(airgen):
+        documentation = getattr(airgen, name).__doc__ or "" if callable(getattr(airgen, name)) else ""
+        assert not re.search(r"(?<![\w`-])--[a-z]|^Example: airgen ", documentation, re.MULTILINE), name
+    documentation = inspect.getdoc(airgen.evaluate) or ""
+    for words in ("Also a Benchmark", "a function of a query", 'evaluate(bench, {"bm25": "bm25"'):
+        assert words in documentation
+
+
+_TYPED = """
+def old_embed(texts: list[str]) -> list[list[float]]:
+    return [[1.0] for _ in texts]
+
+def my_search(query: str) -> list[str]:
+    return [query]
+"""
+
+
+@pytest.mark.nightly
+def test_the_types_of_the_example_pass_mypy(tmp_path: Path) -> None:
+    guide = (data_dir("docs") / "python.md").read_text(encoding="utf-8")
+    imports, _, example = re.findall(r"(?s)```python\n(.*?)```", guide)[0].partition("\n")
+    code = f"{imports}  # type: ignore[import-untyped,unused-ignore]\n{_TYPED}\n{example}"
+    code += 'shown: str = results["site"].name + bench.queries[0]\nairgen.evaluate([bench, "runs/other"], "bm25")\n'
+    (tmp_path / "example.py").write_text(code, encoding="utf-8")
+    from mypy import api
+
+    said, errors, code_ = api.run(["--strict", str(tmp_path / "example.py")])
+    assert code_ == 0, said + errors
 
 
 def test_a_command_gives_values_and_rows_a_table() -> None:

@@ -144,7 +144,8 @@ def is_clean(said: str) -> None:
 def examples() -> Iterator[str]:
     """Every command after `Example:` in the help of a command."""
     for function in (one for name in COMMANDS for one in cli.words_of(name).values()):
-        for text in re.findall(r"(?s)Example: (.*?)(?=\n *\n|\nExample:|\Z)", inspect.cleandoc(function.__doc__ or "")):
+        help_text = inspect.cleandoc(function.shell.__doc__ or "")  # type: ignore[attr-defined]
+        for text in re.findall(r"(?s)Example: (.*?)(?=\n *\n|\nExample:|\Z)", help_text):
             yield from re.split(r"\s{3,}|\n(?=airgen )", text)
 
 

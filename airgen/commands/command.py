@@ -9,8 +9,8 @@
 function and returns the typed value. The function `evaluate` in the module `evaluate` is the command without a
 subcommand.
 
-The docstring of the function is the help of the command, up to its sections `Returns` and `Raises`, which only Python
-shows. `Args` is added from the help of each option.
+The docstring of the function is the help of the command, up to its sections `Examples`, `Returns` and `Raises`, which
+only Python shows. `Args` is added from the help of each option.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import typer
 
+from airgen.commands.options import IN_PYTHON
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, saying
 from airgen.commands.signature import (
@@ -31,6 +32,7 @@ from airgen.commands.signature import (
     bare_type,
     evaluated,
     give_signature,
+    in_python,
     makers_of,
     shell_type,
     split_docstring,
@@ -96,7 +98,8 @@ def command(function: Callable[P, Outcome[T]]) -> Callable[P, T]:
 
     give_signature(call, signature, shell=False)
     help_text, sections = split_docstring(function.__doc__ or "")
-    call.__doc__ = "\n\n".join(filter(None, [help_text, arguments_section(signature), sections])) + "\n"
+    arguments = arguments_section(signature, IN_PYTHON)
+    call.__doc__ = "\n\n".join(filter(None, [in_python(help_text), arguments, in_python(sections)])) + "\n"
     give_signature(shell, signature, shell=True)
     shell.__doc__, shell.__name__ = help_text, function.__name__
     call.shell = shell  # type: ignore[attr-defined]

@@ -93,6 +93,10 @@ def evaluate(
     Example: airgen evaluate beir --systems systems-offline
     Example: airgen evaluate datasets/scifact --systems pipelines/systems-quickstart.yaml --out results
 
+    Examples:
+        results = airgen.evaluate(bench, {"bm25": "bm25", "new": SentenceTransformer("intfloat/e5-base-v2")})
+        results = airgen.evaluate("runs/handbook", {"site": my_search, "old": airgen.Dense(old_embed)}, metrics="RR@10")
+
     Returns:
         The results of each system on each dataset. With chunkers, the comparison for each dataset; with `check`, what
         each system needs.

@@ -15,10 +15,20 @@ from airgen.paths import fetched_collection
 
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
+Bench = str | os.PathLike[str]
+"""A folder; in Python also a Benchmark."""
 Systems = str | Path | Mapping[str, Any] | Sequence[Any] | Callable[..., Any]
 """A systems YAML; in Python also names, specs, runs, functions, models or retrievers (`airgen.python.systems`)."""
 RunGiven = str | Path | Mapping[str, Mapping[str, float]]
 """A run file or qrels file; in Python also {query id: {passage id: number}}."""
+IN_PYTHON: dict[Any, str] = {
+    Bench: "Also a Benchmark.",
+    Bench | Sequence[Bench]: "Also a Benchmark, or a list of these.",
+    RunGiven: "Also {query id: {passage id: number}}.",
+    Systems: "Also a name ('bm25', 'BAAI/bge-m3'), a function of a query or of (queries, k), a model with `encode`, a "
+    "retriever, a run {query id: {passage id: score}}, a mapping with `kind`, or {name: any of these}.",
+}
+"""What an argument of this type also accepts in Python."""
 
 
 def finite(value: float | None) -> float | None:
@@ -48,7 +58,7 @@ def path_or_none(given: Place | None) -> Path | None:
     return None if given is None else Path(given)
 
 
-def dataset_of(given: Place) -> Path:
+def dataset_of(given: Bench) -> Path:
     """Return the folder of a dataset.
 
     It may be given as the folder itself, as a finished job (its pipeline, name or work directory), or as the name of a
@@ -68,7 +78,7 @@ def dataset_of(given: Place) -> Path:
     return job.dataset
 
 
-def paths(given: Places) -> list[Path]:
+def paths(given: Bench | Sequence[Bench]) -> list[Path]:
     """Return one or more paths as a list."""
     return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(path) for path in given]
 
@@ -88,17 +98,17 @@ Budget = Annotated[
     ),
 ]
 Dataset = Annotated[
-    Place,
+    Bench,
     arg("DATASET", "A dataset directory in BEIR format, a fetched collection (scifact), or a finished job."),
     dataset_of,
 ]
 Datasets = Annotated[
-    Places,
+    Bench | Sequence[Bench],
     arg("DATASET", "Dataset directories in BEIR format, fetched collections (scifact), or finished jobs."),
     dataset_of,
 ]
 DatasetOrSuite = Annotated[
-    Place, arg("DATASET|SUITE", "A finished dataset, its job, or a finished version of a suite."), dataset_of
+    Bench, arg("DATASET|SUITE", "A finished dataset, its job, or a finished version of a suite."), dataset_of
 ]
 Compute = Annotated[
     str | None,

@@ -8,9 +8,10 @@ dataset: Place                                               for Python
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -19,7 +20,8 @@ import typer
 from typer.models import OptionInfo
 
 _JSON = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-_SECTIONS = re.compile(r"^(?:Returns|Raises):$", re.MULTILINE)
+_SECTIONS = re.compile(r"^(?:Examples|Returns|Raises):$", re.MULTILINE)
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 
 
 def evaluated(function: Callable[..., Any]) -> inspect.Signature:
@@ -59,13 +61,22 @@ def split_docstring(docstring: str) -> tuple[str, str]:
     return text[:start].rstrip(), text[start:]
 
 
-def arguments_section(signature: inspect.Signature) -> str:
-    """Return the `Args` section: a line for each argument, with the help text of its option."""
+def in_python(help_text: str) -> str:
+    """Return the help of a command as that of its function: without examples for the shell, and with the names of
+    arguments."""
+    paragraphs = [part for part in help_text.split("\n\n") if not part.startswith("Example: ")]
+    return _OPTION.sub(lambda match: match[1].replace("-", "_"), "\n\n".join(paragraphs))
+
+
+def arguments_section(signature: inspect.Signature, also: Mapping[Any, str]) -> str:
+    """Return the `Args` section: a line for each argument, with the help text of its option, and with what is `also`
+    accepted for its type."""
     lines = []
     for parameter in signature.parameters.values():
         hint = parameter.annotation
         info = hint.__metadata__[0] if get_origin(hint) is Annotated else None
-        words = " ".join(str(getattr(info, "help", "") or "").replace("--", "").split())
+        words = " ".join([*str(getattr(info, "help", "") or "").split(), *also.get(bare_type(hint), "").split()])
+        words = _OPTION.sub(lambda match: match[1].replace("-", "_"), words)
         lines.append(f"    {parameter.name}: {words}" if words else f"    {parameter.name}")
     return "\n".join(["Args:", *lines]) if lines else ""
 
@@ -92,13 +103,14 @@ def _option(name: str, hint: Any) -> Any:
 
 
 def shell_type(hint: Any) -> Any:
-    """Return the type that typer parses: a path for `str | Path`, and a list for a sequence, with or without single
-    values."""
+    """Return the type that typer parses: a path for `str | Path` or a `PathLike`, and a list for a sequence, with or
+    without single values."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     items = [
         get_args(member)[0] for member in members if get_origin(member) is Sequence and get_args(member)[0] is not Any
     ]
-    parsed = list[shell_type(items[0])] if items else Path if Path in members else None  # type: ignore[misc]
+    is_path = any(member is Path or get_origin(member) is os.PathLike for member in members)
+    parsed = list[shell_type(items[0])] if items else Path if is_path else None  # type: ignore[misc]
     if parsed is None:
         return hint
     return parsed | None if type(None) in members else parsed

@@ -14,6 +14,7 @@ line. The module needs no work database, so anyone can evaluate a published data
 import hashlib
 import io
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -124,7 +125,7 @@ class BeirDataset:
     called: str = ""
 
     @classmethod
-    def open(cls, path: str | Path) -> "BeirDataset":
+    def open(cls, path: str | os.PathLike[str]) -> "BeirDataset":
         """Check that the directory holds the files of a dataset, and open it.
 
         A name that is not a directory refers to a fetched collection (`scifact`). Raises DatasetError if a file is

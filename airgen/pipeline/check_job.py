@@ -95,8 +95,8 @@ class Check(Shown):
 
     def worded(self, words: Callable[[str], str]) -> "Check":
         """Return the same with other names of settings and commands in its texts."""
-        texts = {name: [words(line) for line in getattr(self, name)] for name in ("problems", "advice", "notes")}
-        return replace(self, words=words, **texts)
+        problems, advice, notes = (list(map(words, lines)) for lines in (self.problems, self.advice, self.notes))
+        return replace(self, words=words, problems=problems, advice=advice, notes=notes)
 
     def study(self) -> Study:
         """Return the price and time, the stages, and a line for everything else that the user should know."""

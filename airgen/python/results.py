@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
@@ -136,15 +136,19 @@ class Results(Rows[Result]):
             selection.failed = self.failed
         return selection
 
-    def __getitem__(self, key: Any) -> Any:
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> Result: ...
+    @overload
+    def __getitem__(self, key: slice) -> "Results": ...
+
+    def __getitem__(self, key: SupportsIndex | slice | str) -> "Result | Results":
         """Return a result by its index or by the name of its system."""
         if isinstance(key, str):
             result = next((result for result in self if result.name == key), None)
             if result is None:
                 raise UsageError(f"no system {key!r}{closest(key, [result.name for result in self])}")
             return result
-        selected = super().__getitem__(key)
-        return self._of(selected) if isinstance(key, slice) else selected
+        return self._of(super().__getitem__(key)) if isinstance(key, slice) else super().__getitem__(key)
 
     @cached_property
     def _first(self) -> "Results":
