@@ -182,6 +182,35 @@ def test_boilerplate() -> None:
     assert judge_text(SENTENCES["zh"] * 2).keep and judge_text(SENTENCES["bn"]).keep
 
 
+CODE = {
+    "a configuration": "[cache]\nsize=64\nbind-address=0.0.0.0\nmax_open=200\nskip-dns",
+    "an element": "<Host *:80>\n  Name example.com\n  Root /srv/pages/html\n</Host>\n<Host *:81>\n  Name example.org\n"
+    "  Root /srv/pages/html\n</Host>",
+    "a session": "$ tool init\n$ tool add .\n$ tool commit -m first\n$ tool branch\n$ tool push -u origin main",
+    "a synopsis": "ALLOW { READ | WRITE\n  | LIST }\n  ON { TABLE name }\n  TO role\n\nALLOW { USE | ALL }\n"
+    "  ON { TABLE name }\n  TO role\n\nALLOW { MAKE | ALL }\n  ON { SPACE name }\n  TO role",
+    "a matrix": "work index top\n A B C --soft A B\n A B C --hard B B\n --keep (no)\nwork index top\n"
+    " A B B --soft A B\n A B B --hard B B\n --keep (no)\nwork index top\n A A B --soft A B\n --keep (no)",
+    "a program": "x = {0: 1, 2: 3}\ny = [[1, 0], [0, 1]]\nz = x[0] + y[1][0]\nw = (1 + 2) ** 3 // 4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CODE.values(), ids=CODE)
+def test_code_is_no_boilerplate(text: str) -> None:
+    """What a manual is asked for is often in a block of short lines."""
+    assert judge_text(text).keep
+
+
+FURNITURE = ["Home\nAbout us\nGetting-started\nWhat's new\nPrice list (2024)\nEN / DE\n© 2024 Acme",
+             "Contents\n1. Introduction\n2. Start\n2.1. Upgrades\n3. Reference\n4. Appendix (A)",
+             "\n".join(f"item-{n} - Part {n}" for n in range(8))]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FURNITURE)
+def test_menus_and_contents_are_no_code(text: str) -> None:
+    assert judge_text(text).reason == "list of links or headings"
+
+
 def test_a_table_of_commands_is_no_list_of_links() -> None:
     rows = [
         "lit | shows which lamps burn",

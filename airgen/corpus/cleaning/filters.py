@@ -290,23 +290,43 @@ def _is_row(line: str) -> bool:
     return " | " in line and any(len(cell.split()) >= 3 for cell in line.split(" | "))
 
 
+_CODE_LINE = re.compile(
+    r"^(?:[$%] |>>> )\S"  # a prompt
+    r"|(?:^|\s)--?[A-Za-z][\w-]*(?:[\s=\]|,]|$)"  # an option
+    r"|[{}\\]|;$|\w\(\S*\)|::|->|=>|&&|\|\|"
+    r"|\w ?(?:[!=<>:+-]=|=) ?\S"  # an assignment or a comparison
+    r"|^</?[A-Za-z][^<>]*>|(?:^|\s)~?/[\w.-]+/"  # a tag, a path
+)
+
+
+def _is_code(line: str) -> bool:
+    """Return whether a line is of a program, a configuration, a synopsis or a session in a shell: what a manual is
+    asked for."""
+    return _CODE_LINE.search(line) is not None
+
+
 def judge_text(text: str) -> CleanResult:
-    """Return whether to keep a text, and the rule that it breaks if not."""
+    """Return whether to keep a text, and the rule that it breaks if not.
+
+    Lines of code are often short, alike and full of signs, which says nothing against them.
+    """
     size = len(text)
     if size < 1:
         return KEEP
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     words = text.split()
-    if _letters(text) < 0.4 * sum(map(len, words)):
+    if _letters(text) < 0.4 * sum(map(len, words)) and 2 * sum(map(_is_code, lines)) < len(lines):
         return CleanResult(False, "few letters", "less than 40% of the visible characters are letters")
     if len(lines) >= 5:
         short = sum(len(line) < 40 and not _SENTENCE_END.search(line) and not _is_row(line) for line in lines)
-        if short >= 0.8 * len(lines):
+        if short >= 0.8 * len(lines) and sum(map(_is_code, lines)) < 0.2 * len(lines):
             return CleanResult(
                 False, "list of links or headings", f"{short} of {len(lines)} lines are short and end without a stop"
             )
         counts = Counter(lines)
         repeated = sum(count - 1 for count in counts.values())
+        if repeated >= 0.3 * len(lines):
+            repeated = sum(count - 1 for line, count in counts.items() if not _is_code(line))
         if repeated >= 0.3 * len(lines):
             return CleanResult(False, "repeated lines", f"{repeated} of {len(lines)} lines repeat another one")
     if any(sign in text for sign in _LINK_SIGNS):
