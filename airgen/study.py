@@ -24,7 +24,16 @@ from airgen.dataset.files import write_text
 from airgen.errors import UsageError
 from airgen.json_values import plain, write_json
 from airgen.registry import load_extra
-from airgen.text.escaping import csv_text, html_text, markdown_table, md, p_value, terminal_lines, terminal_table
+from airgen.text.escaping import (
+    csv_text,
+    html_text,
+    markdown_table,
+    md,
+    one_line,
+    p_value,
+    terminal_lines,
+    terminal_table,
+)
 
 T = TypeVar("T")
 
@@ -171,14 +180,26 @@ class Rows(list[T]):
         """Return a data frame; nested fields become columns such as `means.nDCG@10`. Raises MissingExtra."""
         return load_extra("pandas", "to_pandas()").json_normalize(plain(self))
 
+    def __repr__(self) -> str:
+        more = _more(len(self), _TEXT_ROWS)
+        return Study("", [_table_of(plain(self[:_TEXT_ROWS]), _TEXT_WIDTH), more]).text() if self else "[]"
+
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook."""
         return fragment([_table_of(plain(self[:_NOTEBOOK_ROWS])), _more(len(self), _NOTEBOOK_ROWS)])
 
 
 class Shown:
-    """A value that notebooks show as tables. Subclasses define the tables in `study`; by default, all fields are
-    shown."""
+    """A value that is shown as tables. Subclasses define the tables in `study`; by default, all fields are shown."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a data class keep the tables as its text, in place of its fields in full."""
+        super().__init_subclass__(**options)
+        if "__repr__" not in cls.__dict__ and not issubclass(cls, dict):
+            cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return self.study().text()
 
     def study(self) -> "Study":
         """Return the value as tables and text."""
@@ -294,6 +315,8 @@ class Study:
         write_lines(path, self.markdown())
 
 
+_TEXT_ROWS = 10  # rows of a table in a console
+_TEXT_WIDTH = 60  # characters of a cell in it
 _NOTEBOOK_ROWS = 20  # rows of a table in a notebook
 _NOTEBOOK_COLUMNS = 12  # columns of it
 _NOTEBOOK_STYLE = (
@@ -339,15 +362,18 @@ def study_of(title: str, value: Any) -> Study:
     return Study(title, [*parts, *([head] if not parts else ["## figures", head])])
 
 
-def _table_of(rows: Sequence[Any]) -> Table:
-    """Return plain records as a table, omitting nested lists and mappings."""
+def _table_of(rows: Sequence[Any], width: int | None = None) -> Table:
+    """Return plain records as a table, omitting nested lists and mappings. Longer texts than `width` are cut."""
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
     names = dict.fromkeys(name for row in records for name, cell in row.items() if not isinstance(cell, dict | list))
-    return Table(records, [Column(name, partial(_cell, name), left=True) for name in list(names)[:_NOTEBOOK_COLUMNS]])
+    few = list(names)[:_NOTEBOOK_COLUMNS]
+    return Table(records, [Column(name, partial(_cell, name, width), left=True) for name in few])
 
 
-def _cell(name: str, row: Mapping[str, Any]) -> Any:
+def _cell(name: str, width: int | None, row: Mapping[str, Any]) -> Any:
     value = row.get(name)
+    if isinstance(value, str) and width is not None:
+        return one_line(value, width)
     if isinstance(value, bool):
         return str(value)
     return round(value, 4) if isinstance(value, float) else value

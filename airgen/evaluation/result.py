@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from airgen.evaluation.measures import Scores, parse_measure
 from airgen.json_values import DAMAGE, FORMAT, kept_of, read_json, write_json
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.sql_connections import in_memory, without_globs
+from airgen.study import Column, Shown, Study, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ NO_NEGATIVES = "generated_negatives_never_found"
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Shown):
     """The result of a system on one split of a dataset.
 
     Attributes:
@@ -200,6 +202,20 @@ class Result:
     models: tuple[ModelSetup, ...] = ()
     cached: bool = False
     reads: tuple[str, ...] = ()
+
+    def study(self) -> Study:
+        """Return the measures with their 95% intervals, and the costs."""
+        measures = [
+            Column("measure", lambda name: name),
+            Column("mean", lambda name: self.means[name], ".4f"),
+            Column("95 %", lambda name: self.intervals.get(name), ".3f"),
+        ]
+        costs = [(name.replace("_", " "), value) for name, value in asdict(self.costs).items() if value is not None]
+        about = [("kind", self.kind), ("queries", self.queries), ("without hits", self.missing)]
+        about += [("unjudged hits in the top ten", self.unjudged), ("run", str(self.paths.run))]
+        pairs = [Column("", itemgetter(0), left=True), Column("", itemgetter(1), ".4g", left=True)]
+        title = f"{self.name}{self.mark} on {self.dataset}"
+        return Study(title, [Table(list(self.means), measures), "## Costs", Table(costs, pairs), Table(about, pairs)])
 
     @property
     def kept(self) -> str:

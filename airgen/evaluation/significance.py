@@ -34,6 +34,7 @@ from airgen.evaluation.intervals import (
     resampled_sums,
 )
 from airgen.exact_arithmetic import summable
+from airgen.study import Shown
 
 __all__ = [
     "ALPHA",
@@ -119,7 +120,7 @@ class SystemPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """The comparison of all pairs, and the ranking at `alpha`. `names`, `means`, `ranks` and `together` are best first.
 
     Attributes:

@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
@@ -24,7 +25,7 @@ from airgen.languages import language_name
 from airgen.python.entrance import entrance
 from airgen.registry import closest, load_extra
 from airgen.study import Column, Study, Table, fragment
-from airgen.text.escaping import md
+from airgen.text.escaping import md, one_line
 
 if TYPE_CHECKING:
     from airgen.pipeline.run_result import RunResult
@@ -36,13 +37,21 @@ V = TypeVar("V")
 class Records(Mapping[str, V], Generic[V]):
     """A mapping of records by id, in the order of their file, which can also be shown as a table.
 
-    A whole number that is no id is a position: `queries[0]` is the first.
+    A whole number that is no id is a position, and a slice selects by position: `queries[0]` is the first, and
+    `queries[:5]` has the first five.
     """
 
     def __init__(self, name: str, values: Mapping[str, V], rows: Callable[[str, V], list[dict[str, Any]]]) -> None:
         self._name, self._values, self._rows = name, values, rows
 
-    def __getitem__(self, key: str | int) -> V:
+    @overload
+    def __getitem__(self, key: str | int) -> V: ...
+    @overload
+    def __getitem__(self, key: slice) -> "Records[V]": ...
+
+    def __getitem__(self, key: str | int | slice) -> "V | Records[V]":
+        if isinstance(key, slice):
+            return Records(self._name, {id_: self._values[id_] for id_ in list(self._values)[key]}, self._rows)
         if isinstance(key, int):
             if not -len(self) <= key < len(self):
                 raise IndexError(f"no position {key} among the {len(self):,} {self._name}")
@@ -70,7 +79,8 @@ class Records(Mapping[str, V], Generic[V]):
         return load_extra("pandas", "to_pandas()").DataFrame(self.rows())
 
     def __repr__(self) -> str:
-        return f"{len(self):,} {self._name}"
+        some = ", ".join(f"{key!r}: {one_line(repr(value), 60)}" for key, value in islice(self._values.items(), 3))
+        return f"{len(self):,} {self._name}" + (f": {some}{', ...' if len(self) > 3 else ''}" if some else "")
 
     def _repr_html_(self) -> str:
         some = [

@@ -7,6 +7,7 @@ results.per_query(); results.plot("intervals"); results.report("handbook.html")
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from airgen.errors import UsageError
+from airgen.dataset.beir import BeirDataset
+from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import compare_results, fairness_lines, note_lines, rank_text
@@ -203,23 +205,42 @@ class Results(Rows[Result]):
             measure: Name of a measure. Default: the one that ranks systems.
 
         Returns:
-            Rows with `system`, `query` (its id), `measure`, `score` and, if there are several datasets, `dataset`.
+            Rows with `system`, `query` (its id), its `text`, `measure`, `score` and, if there are several datasets,
+            `dataset`.
 
         Raises:
             UsageError: The measure was not computed.
         """
         rows: Rows[dict[str, Any]] = Rows()
+        texts = self._texts()
         for name in self.datasets:
             part = list(self.on(name))
+            of_dataset = texts.get(name, {})
             chosen = self._measure(part[0], measure)
             scores_of = all_scores([result.paths.scores for result in part], chosen)
             for result, scores in zip(part, scores_of, strict=True):
                 head = {"dataset": name} if len(self.datasets) > 1 else {}
                 rows += [
-                    {**head, "system": result.name, "query": key, "measure": chosen, "score": score}
+                    {
+                        **head,
+                        "system": result.name,
+                        "query": key,
+                        "text": of_dataset.get(key),
+                        "measure": chosen,
+                        "score": score,
+                    }
                     for key, score in scores.items()
                 ]
         return rows
+
+    def _texts(self) -> dict[str, dict[str, str]]:
+        """Return {dataset: {query id: text}} of the datasets that are still in their folders."""
+        texts: dict[str, dict[str, str]] = {}
+        for place in self.places:
+            with suppress(AirgenError):
+                dataset = BeirDataset.open(place)
+                texts[dataset.name] = {key: query.text for key, query in dataset.queries().items()}
+        return texts
 
     def _measure(self, result: Result, measure: str) -> str:
         chosen = measure or result.headline

@@ -29,6 +29,25 @@ def test_a_table_fits_and_its_scores_are_those_of_the_queries(results: airgen.Re
     assert "queries" in results.verdict
 
 
+def test_every_value_is_short_as_text_and_a_table(results: airgen.Results, made: airgen.Benchmark) -> None:
+    pytest.importorskip("pandas")
+    values: list[Any] = [
+        results, results["bm25"], results[:1], results.table(), results.per_query(), results.by("type"),
+        results.compare("bm25", "few"), results.comparison, made, made.queries, made.qrels, made.corpus,
+        made.queries[:5], made.run,
+    ]  # fmt: skip
+    for value in values:
+        assert len(repr(value)) < 3000, value
+        assert "<table" in value._repr_html_() and "dataclass" not in repr(value)
+        assert len(value.to_pandas()) > 0
+    text = repr(results["bm25"])
+    assert "nDCG@10" in text and "batch ms" in text and "Paths(" not in text
+    assert repr(made.queries).startswith("12 queries: 'q") and len(made.queries[:5]) == 5
+    assert made.queries[:5][4] == made.queries[4]
+    row = results.per_query()[0]
+    assert row["text"] == made.queries[row["query"]]
+
+
 def test_a_comparison_is_what_one_counts_by_hand(results: airgen.Results) -> None:
     scores: dict[str, dict[str, float]] = {}
     for row in results.per_query():
