@@ -29,6 +29,7 @@ from airgen.exact_arithmetic import finite_number
 from airgen.registry import resolve
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
+from airgen.tables.objects import rows_of
 from airgen.user_functions import foreign, parameters, required, takes
 
 Filters = Mapping[str, Mapping[str, Any]]
@@ -245,6 +246,7 @@ def _hits(hits: Any, place: str) -> Hits:
     wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
     if (pair := paired_arrays(hits, ndim=1)) is not None:
         hits = hits_of(*pair)
+    hits = _of_table(hits)
     if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
         raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
     listed = []
@@ -257,12 +259,22 @@ def _hits(hits: Any, place: str) -> Hits:
         candidates = _candidates(hit)
         if not candidates:
             embeds = isinstance(hit, float) or hasattr(hit, "dtype")
-            hint = "; for an embedding function, pass airgen.Dense(function)" if embeds else ""
+            hint = "; a number is no id (for an embedding function, pass airgen.Dense(function))" if embeds else ""
             raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}{hint}")
         if score is None:
             score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
         listed.append((candidates, -float(rank) if score is None else finite_score(score, place)))
     return listed
+
+
+def _of_table(hits: Any) -> Any:
+    """Return the rows of a data frame, or the pairs of a series: {id: score}, if it has scores, or else the ids."""
+    package, kind = type(hits).__module__.partition(".")[0], type(hits).__name__
+    if kind == "DataFrame" and package in ("pandas", "polars"):
+        return list(rows_of(hits))
+    if package == "pandas" and kind == "Series":
+        return dict(zip(hits.index.tolist(), hits.tolist(), strict=True)) if hits.dtype.kind == "f" else hits.tolist()
+    return hits.to_list() if package == "polars" and kind == "Series" else hits
 
 
 def _candidates(hit: Any) -> list[str]:

@@ -45,8 +45,16 @@ def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path
         "llama-index": SimpleNamespace(retrieve=nodes), "langchain": SimpleNamespace(invoke=pages),
         "lambda": lambda queries, k: [dict.fromkeys(by_text[text], 2.0) for text in queries],
     }  # fmt: skip
+    frames = pytest.importorskip("pandas")
+    systems |= {
+        "series": lambda query: frames.Series(dict.fromkeys(by_text[query], 2.0), dtype=float),
+        "series of ids": lambda query: frames.Series(by_text[query], dtype=object),
+        "frame": lambda query: frames.DataFrame({"id": by_text[query], "score": 2.0, "title": "x"}),
+        "frames": lambda queries, k: [frames.DataFrame({"score": 2.0}, index=frames.Index(by_text[text], name="id"))
+                                      for text in queries],
+    }  # fmt: skip
     results = airgen.evaluate(made, systems, quiet=True)
-    assert [one.name for one in results] == list(systems)
+    assert [one.name.replace("-", " ") for one in results] == [name.replace("-", " ") for name in systems]
     assert {round(one.score, 9) for one in results} == {1.0}
 
 
@@ -280,6 +288,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "unknown ids": ({"x": lambda queries, k: [["zz"]] * len(queries)},
                     "system x: none of its 2 hits, such as 'zz', is in the dataset: its ids look like 'p"),
     "one for all": ({"x": lambda queries, k: ["p1"]}, "the answer is a list of 1, but a list with the hits of each"),
+    "scores alone": ({"x": lambda queries, k: [np.linspace(0, 1, 60) for _ in queries]},
+                     r"needed, not array\(.*; a number is no id \(for an embedding function, pass airgen.Dense"),
     "text as score": ({"x": lambda queries, k: [[("p1", "high")]] * len(queries)}, "score 'high' is not a finite"),
     "text in a run": ({"x": {"q": {"p1": "high"}}}, "passage 'p1' has the score 'high': a number is needed"),
     "vectors": (airgen.Dense(lambda texts: [1.0, 2.0]), r"returned numbers of shape \(2,\) for 2 texts: one"),
