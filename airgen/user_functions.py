@@ -58,7 +58,7 @@ class Function:
         value: The function, or an object that airgen can call.
         name: Name used in tables and settings. Default: the function's name.
         version: Version of the function. Results of other versions are not reused. Default: a hash of the source code,
-            if it is available.
+            or of the compiled code if there is no source.
     """
 
     value: Any
@@ -90,11 +90,19 @@ def named(value: Any, name: str = "") -> dict[str, str]:
             f"{name} has neither a version nor source code that airgen can read, so its results are not saved: "
             f"pass airgen.Function({name}, version='1') to save them",
             Unkept,
-            stacklevel=2,
+            stacklevel=_users_frame(),
         )
     _known[name, version] = inner
     place = _import_path(inner)
     return {"name": name, "version": version, **({"place": place} if place else {})}
+
+
+def _users_frame() -> int:
+    """Return the stack level of the user's code that called airgen, seen from the caller."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "airgen":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def find(name: str, version: str, place: str = "", folder: Path | None = None) -> Any:
@@ -181,7 +189,7 @@ def unidentified(value: Any) -> list[str]:
 
 
 class _Identity:
-    """The hash of a function's source and of what it reads, and the names of what cannot be hashed."""
+    """The hash of a function's code and of what it reads, and the names of what cannot be hashed."""
 
     def __init__(self) -> None:
         self.total = hashlib.blake2b(digest_size=8)
@@ -189,7 +197,7 @@ class _Identity:
         self._seen: set[int] = set()
 
     def add(self, value: Any, deep: int) -> bool:
-        """Add a function, and return whether its source is known."""
+        """Add a function, and return whether its code is known."""
         if isinstance(value, functools.partial):
             held = [*value.args, *value.keywords.values()]
             self.total.update(repr(sorted(value.keywords)).encode())
@@ -201,12 +209,13 @@ class _Identity:
         self._seen.add(id(value))
         try:
             source = textwrap.dedent(inspect.getsource(value))
-        except (OSError, TypeError):
-            return False
-        self.total.update(source.encode("utf-8", "replace"))
+        except (OSError, TypeError):  # as in a cell that begins with %%time: what it was compiled to identifies it too
+            source = None
+        code = repr(_compiled(value.__code__)) if source is None else source
+        self.total.update(code.encode("utf-8", "replace"))
         held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         read = {**{f"\x1f{place}": item for place, item in enumerate(held)}, **_read_by(value)}
-        changed, used = _changed_in(source)
+        changed, used = (read.keys(), read.keys()) if source is None else _changed_in(source)
         for name, item in read.items():
             of_module = getattr(item, "__module__", None) == value.__module__
             if isinstance(item, types.FunctionType) and of_module:
@@ -246,6 +255,16 @@ class _Identity:
         self.total.update(content)
         self.total.update(b"\x1f")
         return True
+
+
+def _compiled(value: Any) -> Any:
+    """Return what distinguishes a function's code, or a constant in it, in the same way in every process."""
+    if isinstance(value, types.CodeType):
+        held = [_compiled(constant) for constant in value.co_consts]
+        return [value.co_code, value.co_names, value.co_varnames, value.co_freevars, held]
+    if isinstance(value, tuple):
+        return tuple(map(_compiled, value))
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
 
 
 def _read_by(function: types.FunctionType) -> dict[str, Any]:

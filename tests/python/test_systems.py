@@ -157,6 +157,38 @@ def test_identity_is_the_source_with_what_it_reads() -> None:
     assert named(airgen.Function(print, "shout", "7")) == {"name": "shout", "version": "7"}
 
 
+NO_SOURCE = """
+seen = {}
+def search(query):
+    seen[query] = 1
+    return [id_ for id_ in ids if id_ in {"p1", "p2", NUMBER}]
+"""
+
+
+def test_a_function_without_source_is_identified_by_its_code() -> None:
+    """As in a cell that begins with %%time, or in a script from standard input."""
+
+    def made_from(text: str, ids: list[str]) -> Any:
+        names: dict[str, Any] = {"ids": tuple(ids)}
+        exec(compile(text, "<no file>", "exec"), names)
+        return names["search"]
+
+    one = NO_SOURCE.replace("NUMBER", "'p3'")
+    assert identity_of(made_from(one, ["p1"])) == identity_of(made_from(one, ["p1"])) is not None
+    assert identity_of(made_from(one, ["p1"])) != identity_of(made_from(one, ["p2"]))
+    assert identity_of(made_from(one, ["p1"])) != identity_of(made_from(NO_SOURCE.replace("NUMBER", "'p4'"), ["p1"]))
+    search = made_from(one, ["p1"])
+    before = identity_of(search)
+    assert search("a query") == ["p1"] and identity_of(search) == before and unidentified(search) == ["seen"]
+
+
+def test_a_warning_points_at_the_users_line(made: Bench, here: Path) -> None:
+    system = SimpleNamespace(search=lambda queries, k: [["p1"] for _ in queries])
+    with pytest.warns(Unkept) as caught:
+        airgen.evaluate(made, {"object": system}, quiet=True)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 async def later(queries: list[str], k: int) -> list[list[str]]:
     """A coroutine."""
     return [["p1"] for _ in queries]
