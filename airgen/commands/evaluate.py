@@ -29,7 +29,7 @@ from airgen.commands.options import (
     paths,
 )
 from airgen.commands.outcome import UNSURE, WORSE, Outcome
-from airgen.commands.printing import say
+from airgen.commands.printing import count, say
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, UsageError
 from airgen.study import Column, P, Plain, Rows, Shown, Study, Table, columns
@@ -164,7 +164,16 @@ def evaluate(
                 waiting += searched
                 lines += _waiting(dataset, searched) if searched else []
                 continue
-            dataset_results = run_systems(opened, chosen, out, options, progress=say, started=say, failed=lacks)
+            dataset_results = run_systems(
+                opened,
+                chosen,
+                out,
+                options,
+                progress=say,
+                started=say,
+                failed=lacks,
+                encoding=partial(_encoding, opened.name),
+            )
             results += dataset_results
             if dataset_results:
                 lines += [f"{opened.name} ({split})"] if len(targets) > 1 else []
@@ -193,6 +202,10 @@ def evaluate(
     if lost and results:
         results.failed = errors
     return Outcome(results, [*lines, *low], json=[*results, *waiting], error=error, code=WORSE if low else 0)
+
+
+def _encoding(dataset: str, system: str, done: int, total: int) -> None:
+    count(f"{dataset}: {system}: encoding passages", done, total)
 
 
 def _too_low(scores: Mapping[str, float], measure: str, least: float | None) -> list[str]:

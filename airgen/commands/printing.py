@@ -39,6 +39,12 @@ def say(line: str) -> None:
             echo(line, err=True)
 
 
+def count(name: str, done: int, total: int) -> None:
+    """Show in a notebook how far a part of the work is."""
+    if not (_silent or _logging) and (bar := current_bar()):
+        bar.update(visible(name), done, total)
+
+
 @contextmanager
 def logging_events(on: bool) -> Iterator[Callable[[dict[str, Any]], None] | None]:
     """Yield a function that prints an event as a line of JSON on standard error or, unless `on`, None.

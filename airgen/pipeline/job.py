@@ -174,7 +174,7 @@ class Job:
         """The fingerprint of each stage. Raises CorpusError if the corpus must be fetched first."""
         pipeline = self.pipeline
         fingerprints = {
-            "corpus": CORPUS.fingerprint(self.corpus, pipeline),
+            "corpus": CORPUS.fingerprint(self.corpus, pipeline.task),
             "sample": sample_fingerprint(pipeline, self.secret.seed(pipeline)),
         }
         if pipeline.queries is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from airgen.corpus.needs import source_digest
 from airgen.corpus.preparation import prepared
-from airgen.corpus.settings import CorpusSettings
+from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
 from airgen.keys import content_key
 from airgen.records import Dropped, Passage
@@ -72,10 +72,10 @@ def _with_titles(store: Store, rows: Sequence[Passage | Dropped]) -> list[Passag
     ]
 
 
-def _parts(settings: CorpusSettings, pipeline: Pipeline) -> dict[str, Any]:
+def _parts(settings: CorpusSettings, task: Task) -> dict[str, Any]:
     """Return everything that the passages depend on: the text of the source, the settings of the corpus, and the
     task."""
-    return {"task": pipeline.task, "settings": settings.identity, "source": source_digest(settings)}
+    return {"task": task, "settings": settings.identity, "source": source_digest(settings)}
 
 
 def _complete(store: Store, fingerprint: str) -> bool:

@@ -19,13 +19,16 @@ from typing import Any
 
 import yaml
 
-from airgen.corpus import CorpusSettings, load_corpus_settings, prepare
+from airgen.corpus import CorpusSettings, load_corpus_settings
+from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import AS_IS, Task, find_manifest
 from airgen.corpus.survey import survey
 from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.languages import SUPPORTED, language_name
+from airgen.notebook import current_bar, said_as_one_bar
 from airgen.paths import cache_dir
+from airgen.pipeline.store_corpus import CORPUS
 from airgen.python.entrance import entrance
 from airgen.records import MASKED, PARTS, Dropped, Passage, why_dropped
 from airgen.registry import closest
@@ -318,8 +321,12 @@ class Corpus:
     def _prepared(self) -> tuple[list[Passage], list[Dropped]]:
         passages: list[Passage] = []
         dropped: list[Dropped] = []
-        for row in prepare(self.settings, self.task):
-            (passages if isinstance(row, Passage) else dropped).append(row)  # type: ignore[arg-type]
+        with said_as_one_bar():
+            rows = prepared(self.settings, self.task, CORPUS.fingerprint(self.settings, self.task))
+            for count, row in enumerate(rows, 1):
+                (passages if isinstance(row, Passage) else dropped).append(row)  # type: ignore[arg-type]
+                if bar := current_bar():
+                    bar.update(f"corpus {self.name}: preparing", count, None, "passages")
         return passages, dropped
 
     @property
