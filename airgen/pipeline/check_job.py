@@ -23,8 +23,17 @@ from airgen.pipeline.estimate import (
     standing,
 )
 from airgen.pipeline.job import Job
-from airgen.pipeline.local_model_time import LocalWork, load_of_machine, local_work, price_and_time
-from airgen.pipeline.preflight import advice, downloads, preflight, probe_models, profile_words, unanswered, unprobed
+from airgen.pipeline.local_model_time import LocalWork, load_of_machine, local_work, model_of, price_and_time
+from airgen.pipeline.preflight import (
+    advice,
+    downloads,
+    preflight,
+    probe_models,
+    profile_words,
+    unanswered,
+    unprobed,
+    used_parts,
+)
 from airgen.settings import RELEVANCE
 from airgen.settings.model_size import reading_words
 from airgen.settings.suite import published_sizes
@@ -45,6 +54,7 @@ class Check(Shown):
         usd: Total cost in US dollars; None if a price is unknown.
         datasets: The datasets of a suite.
         local: What the models on this machine read, and how long they take.
+        unmeasured: The models on this machine whose time is not in the estimate.
         standing: What a started job has paid, and what remains.
         notes: What else `airgen check` says.
     """
@@ -61,6 +71,7 @@ class Check(Shown):
     standing: Standing | None = None
     notes: list[str] = field(default_factory=list)
     load: float = 0.0
+    unmeasured: list[str] = field(default_factory=list)
     stages: bool = True
     words: Callable[[str], str] = str  # as the caller names settings and commands
 
@@ -89,7 +100,7 @@ class Check(Shown):
         """The price and the time, what a started job has paid, and how much is generated."""
         if self.estimate is None:
             return []
-        first = price_and_time(self.estimate, self.local, self.load)
+        first = price_and_time(self.estimate, self.local, self.load, self.unmeasured)
         lines = [first, *([self.standing.line] if self.standing else []), self.estimate.head]
         return [self.words(line) for line in lines]
 
@@ -161,6 +172,9 @@ def check_job(
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
     local: list[LocalWork] = []
+    unmeasured: list[str] = []
+    if estimated is not None and (published or not measure):
+        unmeasured = list(dict.fromkeys(filter(None, (model_of(spec) for _, spec in used_parts(job)))))
     if measure and estimated is not None and not published:
         queries = estimated.samples if job.pipeline.queries is not None else job.pipeline.target
         local = local_work(job, samples=estimated.samples, queries=queries)
@@ -178,6 +192,7 @@ def check_job(
         standing=standing(job, estimated) if estimated is not None else None,
         notes=_notes(job, local, probed, [*every, *problems], untested=untested if not problems else None),
         load=load_of_machine() if local else 0.0,
+        unmeasured=unmeasured,
         stages=stages,
     )
 

@@ -68,7 +68,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
     speeds: dict[str, tuple[float | None, tuple[ModelSetup, ...]]] = {}
 
     def work(kind: str, spec: Spec, read: float) -> Iterator[LocalWork]:
-        name = _model(spec)
+        name = model_of(spec)
         if not name or read < 1:
             return
         if name not in speeds:
@@ -85,15 +85,15 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
     encoded: set[str] = set()
     done: list[LocalWork] = []
     if retrieves and not control.recall.pools_only:
-        encoded.add(_model(control.recall.model))
+        encoded.add(model_of(control.recall.model))
         done += work(ENCODING, control.recall.model, count)
     for spec in control.rerankers if retrieves else ():
-        if not _model(spec):
+        if not model_of(spec):
             continue
         reads_once = _is_encoder(spec)
-        if reads_once and _model(spec) in encoded:
+        if reads_once and model_of(spec) in encoded:
             continue  # its encodings are cached
-        encoded |= {_model(spec)} if reads_once else set()
+        encoded |= {model_of(spec)} if reads_once else set()
         done += work(RERANKERS, spec, min(count, pairs) if reads_once else pairs)
     try:
         systems = job.systems
@@ -103,7 +103,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
         options = system.options
         held = (getattr(options, name) for name, _ in part_fields(type(options)))
         for spec in (value for value in held if isinstance(value, Spec)):
-            model = _model(spec)
+            model = model_of(spec)
             if spec.part == "embedder" and model not in encoded:
                 encoded.add(model)
                 done += work(ENCODING, spec, count)
@@ -120,7 +120,7 @@ def candidates_per_query(control: ControlSettings, passages: float) -> float:
     return min(passages, depth * (1 + NEW * (retrievers - 1)))
 
 
-def _model(spec: Spec) -> str:
+def model_of(spec: Spec) -> str:
     """Return the name of a part's model; empty if it has none or if the model runs on a service."""
     specs = [inner for _, inner in spec.all_parts()]
     if any(hasattr(inner.settings, "base_url") or hasattr(inner.settings, "url") for inner in specs):
@@ -135,7 +135,7 @@ def _is_encoder(spec: Spec) -> bool:
 
 def _seconds_a_text(spec: Spec, texts: list[str]) -> tuple[float | None, tuple[ModelSetup, ...]]:
     """Return the faster of two measurements, and how the model is run; (None, ()) if it is not on this machine."""
-    name = _model(spec)
+    name = model_of(spec)
     here = models.fetched(name) if name in models.catalogue() else located(name, spec.folder).exists()
     if not here and not models.on_hub(name).here:
         return None, ()
@@ -166,13 +166,16 @@ def load_of_machine() -> float:
     return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
 
 
-def price_and_time(estimated: Estimate, work: Sequence[LocalWork], load: float = 0.0) -> str:
+def price_and_time(
+    estimated: Estimate, work: Sequence[LocalWork], load: float = 0.0, unmeasured: Sequence[str] = ()
+) -> str:
     """Return one line: `about $0.15 and 40 minutes, of which 38 for the re-rankers on this CPU`.
 
     Args:
         estimated: The cost of all calls, and their duration if the LLM was probed.
         work: The input of the local models.
         load: The load per core during the measurement.
+        unmeasured: The models on this machine whose time is not known, because it was not asked for.
     """
     usd, calls = estimated.usd, estimated.seconds
     money = "an unknown price" if usd is None else "no money" if usd == 0 else dollars(usd)
@@ -192,6 +195,8 @@ def price_and_time(estimated: Estimate, work: Sequence[LocalWork], load: float =
         line += f"{ANSWER_SECONDS:.0f} s (`airgen check --probe` measures it)"
     if missing := list(dict.fromkeys(row.model for row in work if row.seconds is None)):
         line += f"; not measured, because it is not on this machine: {', '.join(missing)}"
+    if unmeasured:
+        line += f"; plus the time of the models on this machine, which was not measured: {', '.join(unmeasured)}"
     return line
 
 

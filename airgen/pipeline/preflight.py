@@ -76,7 +76,7 @@ def preflight(
             attempt(lambda: problems.extend(unpriced(pipeline)))
         for judge in control.judge.members:
             attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
-        for place, spec in _used(job):
+        for place, spec in used_parts(job):
             if until != "hard_negative" or not place.startswith("control."):
                 problems.extend(f"{place}: {line}" for line in needs(spec) or _away(spec))
             if place.startswith("control.") and getattr(spec.settings, "ann", None) is not None:
@@ -93,7 +93,7 @@ def preflight(
     return list(dict.fromkeys(problems))
 
 
-def _used(job: Job) -> Iterator[tuple[str, Spec]]:
+def used_parts(job: Job) -> Iterator[tuple[str, Spec]]:
     """(place, spec) of every part of the pipeline that a run uses."""
     control = job.pipeline.control
     unused = "control." if control.judge.labels_only else "control.recall.model" if control.recall.pools_only else None
@@ -125,7 +125,7 @@ def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
     """Return a line for each Hub model that a run will download first, with its size, and a line for the downloads in
     `problems`.
     """
-    names = [name for _, spec in _used(job) for name in hub_models(spec)]
+    names = [name for _, spec in used_parts(job) for name in hub_models(spec)]
     sizes = {name: models.on_hub(name).bytes for name in dict.fromkeys(names)}
     lines = [
         f"{name}: {size / 1e9:.1f} GB will be downloaded from the Hub first" for name, size in sizes.items() if size
@@ -232,7 +232,7 @@ def _one_language(job: Job) -> list[str]:
     corpus."""
     pipeline, lines = job.pipeline, []
     asked, corpus = language_name(pipeline.query_language), language_name(pipeline.language)
-    for place, spec in _used(job):
+    for place, spec in used_parts(job):
         if not place.startswith("control."):
             continue
         kind, model = spec.kind, spec.model

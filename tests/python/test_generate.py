@@ -144,6 +144,17 @@ def test_an_estimate_pays_nothing(here: Path) -> None:
     assert found.minutes and "plus the LLM's own time" in repr(found)
 
 
+def test_an_estimate_says_what_it_does_not_contain(here: Path) -> None:
+    settings = {"rerankers": ["bm25", "ms-marco-minilm-l12-int8"], "control": LEXICAL["control"]}
+    found = airgen.estimate(corpus(), n=5, llm="scripted", measure=False, **settings)
+    assert found.unmeasured == ["ms-marco-minilm-l12-int8"]
+    assert "plus the time of the models on this machine, which was not measured: ms-marco-minilm-l12-int8" in repr(
+        found
+    )
+    votes = {name: LEXICAL[name] for name in ("rerankers", "control")}
+    assert "not measured" not in repr(airgen.estimate(corpus(), n=5, llm="scripted", measure=False, **votes))
+
+
 def test_an_estimate_and_a_check_count_the_same(here: Path) -> None:
     """One function answers both, whether the job comes from Python or from a file."""
     airgen.generate(corpus(), n=2, work="runs/same", **LEXICAL)
