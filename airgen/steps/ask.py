@@ -121,6 +121,8 @@ def health_of(pipeline: Pipeline, store: Store) -> Health:
         where, values = ("WHERE stage = ?", [stage]) if stage else ("", [])
         (usd,) = store.query(f"SELECT coalesce(sum(usd), 0) FROM payment {where}", values)[0]
         (calls,) = store.query(f"SELECT count(*) FROM answer {where}", values)[0]
+        if stage and not calls:  # another stage's call gives its rows, as where one call writes everything
+            return cost("")
         return f"{int(calls)} calls cost {dollars(float(usd))}"
 
     return Health(pipeline.generation.prompts, cost)

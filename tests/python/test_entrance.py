@@ -73,7 +73,7 @@ def test_errors_of_a_job_name_arguments(here: Path, monkeypatch: pytest.MonkeyPa
     def say_nothing(messages: Any) -> str:
         return "x"
 
-    with pytest.raises(LlmError, match="retry failed calls with retry_failed=True"):
+    with pytest.raises(LlmError, match=r"and [1-9]\d* calls cost .*retry failed calls with retry_failed=True"):
         airgen.generate(corpus(), n=2, **{**LEXICAL, "llm": say_nothing})
 
 
