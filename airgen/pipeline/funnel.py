@@ -144,7 +144,7 @@ def _answered(accepted: Accepted, decisions: Iterable[Decision], stage: str) -> 
     queries, answered = len(accepted.lineages), len({row.parent for row in positives})
     judged = len({row.parent for row in rows})
     reasons = {"nothing answers them": judged - answered, "no passage was judged": queries - judged}
-    others = {"not relevant": len(rows) - len(positives)}
+    others = {"not relevant": len(rows) - len(positives)} if len(rows) > len(positives) else {}
     return [
         FunnelStep("queries with an answer", queries, answered, {why: n for why, n in reasons.items() if n}),
         FunnelStep(stage, len(rows), len(positives), _sorted(others)),

@@ -22,6 +22,7 @@ from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import compare_results, fairness_lines, note_lines, rank_text
 from airgen.evaluation.significance import Comparison, Verdict, compare
 from airgen.evaluation.verdict import FEWEST, advise
+from airgen.python.entrance import in_python
 from airgen.registry import closest, load_extra
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
@@ -294,8 +295,8 @@ class Results(Rows[Result]):
         if not part:
             return "no system was evaluated"
         if not part[0].about.get("generated"):
-            return advise(part, more="label more queries").sentence
-        return advise(part, more="raise n", passages=part[0].about.get("passages")).sentence
+            return _worded(advise(part, more="label more queries").sentence)
+        return _worded(advise(part, more="raise n", passages=part[0].about.get("passages")).sentence)
 
     def by(self, attribute: str) -> Study:
         """Break scores down by an attribute of the queries, or by the metadata of their relevant passages.
@@ -424,7 +425,7 @@ class Results(Rows[Result]):
         ]
         return Study(
             self._title,
-            [Table(rows, shown), note_lines(self), *map(md, self._failures), md(self.verdict)],
+            [Table(rows, shown), _worded(note_lines(self)), *map(md, self._failures), md(self.verdict)],
         )
 
     @property
@@ -438,10 +439,16 @@ class Results(Rows[Result]):
         names = list(list(rows[0])[:8])
         table = Table([[_text(row.get(name)) for name in names] for row in rows[:30]], columns(*names))
         more = f"... and {len(rows) - 30} more" if len(rows) > 30 else ""
-        return Study("", [table, *map(Plain, [more, *fairness_lines(self), *self._failures, self.verdict])]).text()
+        lines = [more, *map(_worded, fairness_lines(self)), *self._failures, self.verdict]
+        return Study("", [table, *map(Plain, lines)]).text()
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(self.study().title)}", *self.study().parts])
+
+
+def _worded(text: str) -> str:
+    """Return advice with functions in place of commands."""
+    return in_python(text, "evaluate", {})
 
 
 _SETUP = ("query_prompt", "passage_prompt", "max_length", "dim", "dtype", "similarity", "revision")

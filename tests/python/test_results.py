@@ -31,6 +31,8 @@ def test_a_table_fits_and_its_scores_are_those_of_the_queries(results: airgen.Re
 
 def test_every_value_is_short_as_text_and_a_table(results: airgen.Results, made: airgen.Benchmark) -> None:
     pytest.importorskip("pandas")
+    texts = [row["text"] for row in made.corpus.values()][:30]
+    labels = {f"q{number}": [key] for number, key in enumerate(list(made.corpus)[:30], 1)}
     values: list[Any] = [
         results, results["bm25"], results[:1], results.table(), results.per_query(), results.by("type"),
         results.compare("bm25", "few"), results.comparison, made, made.queries, made.qrels, made.corpus,
@@ -40,6 +42,10 @@ def test_every_value_is_short_as_text_and_a_table(results: airgen.Results, made:
         assert len(repr(value)) < 3000, value
         assert "<table" in value._repr_html_() and "dataclass" not in repr(value)
         assert len(value.to_pandas()) > 0
+    advice = "airgen.study_diversity(DATASET, real=LOG)"
+    own = airgen.label(made.corpus, [text[:60] for text in texts], labels=labels, judge=None, work="own", quiet=True)
+    text = repr(airgen.evaluate(own, {"bm25": "bm25"}, out="of_own", quiet=True))
+    assert advice in text and "--" not in text
     text = repr(results["bm25"])
     assert "nDCG@10" in text and "batch ms" in text and "Paths(" not in text
     assert repr(made.queries).startswith("12 queries: 'q") and len(made.queries[:5]) == 5
