@@ -182,7 +182,7 @@ def evaluate(
             if dataset_results and lengths:
                 place = results_folder(out, opened.name, split)
                 say(f"\n{write_lengths(opened, dataset_results, place)}\n{place / 'lengths.md'}, with lengths.svg")
-    results.out, results.places = out, tuple(targets)
+    results.out, results.places, results.sliced = out, tuple(targets), by
     if results:
         write_overview(out, results)
         for name in results.datasets if by else ():

@@ -119,6 +119,7 @@ class Results(Rows[Result]):
 
     out: Path = Path("results")  # where runs, scores and tables are
     places: tuple[Path, ...] = ()  # the datasets' folders
+    sliced: str = ""  # the attribute of `evaluate(by=...)`, by which they are shown too
     failed: Sequence[str]  # only where systems failed beside these: a line for each, with its reason
 
     @property
@@ -134,7 +135,7 @@ class Results(Rows[Result]):
 
     def _of(self, results: Iterable[Result]) -> "Results":
         selection = Results(results)
-        selection.out, selection.places = self.out, self.places
+        selection.out, selection.places, selection.sliced = self.out, self.places, self.sliced
         if hasattr(self, "failed"):
             selection.failed = self.failed
         return selection
@@ -425,8 +426,14 @@ class Results(Rows[Result]):
         ]
         return Study(
             self._title,
-            [Table(rows, shown), _worded(note_lines(self)), *map(md, self._failures), md(self.verdict)],
+            [Table(rows, shown), *self._slices, _worded(note_lines(self)), *map(md, self._failures), md(self.verdict)],
         )
+
+    @property
+    def _slices(self) -> list[Any]:
+        """Return the scores by the attribute of `evaluate(by=...)`."""
+        parts = self.by(self.sliced).parts if self.sliced and self else ()
+        return [part for part in parts if isinstance(part, Table)]
 
     @property
     def _failures(self) -> list[str]:
@@ -440,7 +447,7 @@ class Results(Rows[Result]):
         table = Table([[_text(row.get(name)) for name in names] for row in rows[:30]], columns(*names))
         more = f"... and {len(rows) - 30} more" if len(rows) > 30 else ""
         lines = [more, *map(_worded, fairness_lines(self)), *self._failures, self.verdict]
-        return Study("", [table, *map(Plain, lines)]).text()
+        return Study("", [table, *self._slices, *map(Plain, lines)]).text()
 
     def _repr_html_(self) -> str:
         return fragment([f"### {md(self.study().title)}", *self.study().parts])

@@ -84,6 +84,14 @@ def test_scores_by_metadata_hold_all_queries(results: airgen.Results, made: airg
         results.by("metadata.prodcut")
 
 
+def test_results_that_are_asked_for_by_an_attribute_show_it(made: airgen.Benchmark, here: Path) -> None:
+    plain = airgen.evaluate(made, {"bm25": "bm25"}, quiet=True)
+    sliced = airgen.evaluate(made, {"bm25": "bm25"}, by="metadata.product", quiet=True)
+    for shown in (repr, airgen.Results._repr_html_):
+        assert "metadata.product" in shown(sliced) and "metadata.product" not in shown(plain)
+    assert "metadata.product" in repr(sliced.on(sliced.datasets[0]))
+
+
 def test_charts_and_files(results: airgen.Results, tmp_path: Path) -> None:
     for kind in ("intervals", "cost", "pairs", "wins"):
         svg = results.plot(kind)._repr_svg_()  # type: ignore[arg-type]
