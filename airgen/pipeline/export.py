@@ -165,7 +165,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         provenance=[*provenance(job, systems), *uses],
         funnel=[*funnel(store, job.flow, plan=plan, accepted=accepted, decisions=decisions), *steps],
         pipeline_yaml=job.text,
-        secret=ids.secret,
+        secret=job.secret.keep() if pipeline.export.secret else None,
         audit=None if without else checked(job.directory, plan["decision"]),
         notes={**notes, **({"passages taken out": _taken_out(held)} if held.queries else {})},
         wordings=[row for lineage in answered for row in worded[lineage.final.key].rows(ids.query(lineage))],

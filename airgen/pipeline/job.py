@@ -16,6 +16,7 @@ import functools
 import os
 import shlex
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -221,8 +222,14 @@ class Job:
 
     @property
     def ids(self) -> PublicIds:
-        """The public ids of the job's dataset."""
-        return PublicIds(self.pipeline, self.secret.keep() if self.pipeline.export.secret else None)
+        """The public ids of the job's dataset.
+
+        Those of the user's own queries in one split need no secret, so others in a team, who cannot read it, can show
+        such a job.
+        """
+        export, own = self.pipeline.export, self.pipeline.queries is not None
+        open_ids = own and export.ids == "original" and len(+Counter(export.splits)) == 1
+        return PublicIds(self.pipeline, self.secret.keep() if export.secret and not open_ids else None)
 
     @property
     def dataset(self) -> Path:

@@ -266,6 +266,21 @@ def test_labels_are_withheld_later_without_other_queries_ids_or_answers(go: Go, 
     assert "of other texts, left out" not in note
 
 
+def test_a_team_can_read_a_job_whose_secret_is_somebody_elses(
+    home: Path, go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = go({"export": {"ids": "original", "splits": {"test": 1}}})
+    assert load_manifest(job.dataset).secret and (job.directory / "secret.key").is_file()
+
+    def refused(path: Path) -> None:
+        raise DatasetError(f"{path} cannot be read: Permission denied")
+
+    monkeypatch.setattr("airgen.pipeline.job.load_secret", refused)
+    monkeypatch.setattr("airgen.pipeline.job.secret_of", refused)
+    assert "4" in call("show", home / "own.yaml", "--runs", home / "runs")
+    assert len(lives(read_report(make_report([home / "own.yaml"], home / "page", runs=home / "runs")))) > 1
+
+
 def test_answers_to_texts_that_are_gone_are_counted(go: Go) -> None:
     job = go()
     item = audited_items(job)[0]
