@@ -54,6 +54,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         data: Any = request.stream  # a form: a large one is sent in chunks
         if isinstance(data, httpx2.ByteStream):
             data = b"".join(data)
+        elif (length := request.headers.get("content-length")) is not None:
+            headers = {**headers, "Content-Length": length}  # many servers refuse a form without it
         status, answered, content = await self._client.send(request.method, str(request.url), data, headers=headers)
         if not 200 <= status < 300:
             raise Answered(status, answered, content)

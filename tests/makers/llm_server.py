@@ -179,6 +179,8 @@ class Server:
     # -- batches ---------------------------------------------------------------------------------------------
 
     async def upload(self, request: web.Request) -> web.Response:
+        if request.content_length is None:
+            return web.json_response({"error": {"message": "Content-Length is required"}}, status=411)
         if refused := self.unauthorised(request):
             return refused
         fields = await request.post()
