@@ -60,6 +60,7 @@ from airgen.retrievers.model_setup import kept_setups
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.spec import Spec
 from airgen.steps.accepted import Accepted
+from airgen.steps.ask import money
 from airgen.steps.judge import judge_kind
 from airgen.steps.lineage import Lineage
 from airgen.steps.public_ids import PublicIds
@@ -167,7 +168,11 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         pipeline_yaml=job.text,
         secret=job.secret.keep() if pipeline.export.secret else None,
         audit=None if without else checked(job.directory, plan["decision"]),
-        notes={**notes, **({"passages taken out": _taken_out(held)} if held.queries else {})},
+        notes={
+            **notes,
+            **({"passages taken out": _taken_out(held)} if held.queries else {}),
+            **({OVERBILLED: "; ".join(map(str, overbilled))} if (overbilled := money(store).overbilled) else {}),
+        },
         wordings=[row for lineage in answered for row in worded[lineage.final.key].rows(ids.query(lineage))],
         lineage=list(_lineage(answered, mined, ids)),
         answers=list(_answers(answered, gone, ids)),
@@ -474,6 +479,9 @@ def _query_rows(
                 text, metadata[TYPING] = mistyped(text, ids.pipeline.query_language, random)
         yield QueryRow(ids.query(lineage), plain_text(text), split, metadata)
 
+
+OVERBILLED = "bills above the maximum"
+"""The manifest note for each model whose server billed calls above their maximum cost."""
 
 TYPING = "typing"
 """The metadata field for the typing error of a query, if the pipeline generates errors."""

@@ -476,6 +476,7 @@ def _money(store: Store, calls: list[dict[str, Any]]) -> dict[str, Any]:
         "without_answer_usd": round(max(0.0, account.paid - math.fsum(row["usd"] for row in calls)), 6),
         "lost_usd": round(account.lost, 6),
         "lost_calls": len(account.open),
+        "overbilled": [str(overbilled) for overbilled in account.overbilled],
         "counted_here": sum(row["counted_here"] for row in calls),
         "counted_here_usd": round(math.fsum(row["counted_here_usd"] for row in calls), 6),
     }
@@ -492,6 +493,8 @@ def _money_words(money: dict[str, Any]) -> Iterator[str]:
             f"  of it {dollars(money['lost_usd'])}, the maximum cost of {money['lost_calls']} calls in flight at "
             f"a kill or crash"
         )
+    for overbilled in money.get("overbilled", ()):
+        yield f"  {overbilled}"
     if money["counted_here"]:
         yield (
             f"  {money['counted_here']:,} answers came without usable token counts: airgen counted the tokens, "

@@ -164,12 +164,17 @@ def _facts(source: ReportSource) -> dict[str, Any]:
     return facts
 
 
-def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def _costs(store: Store) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the calls, tokens and US dollars by stage and model, and the total cost of the job."""
     stages = [dict(zip(_CALL, row, strict=True)) for row in store.query(_CALLS)]
     spent = money(store)
     answers = sum(row["usd"] for row in stages)
-    return stages, {"spent": spent.spent, "without_answer": max(0.0, spent.paid - answers), "lost": spent.lost}
+    return stages, {
+        "spent": spent.spent,
+        "without_answer": max(0.0, spent.paid - answers),
+        "lost": spent.lost,
+        "overbilled": [str(overbilled) for overbilled in spent.overbilled],
+    }
 
 
 def _work(store: Store, job: Job, stages: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,13 +137,30 @@ def unpriced(pipeline: Pipeline) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Overbilled:
+    """The calls of a model that its server billed above their maximum cost, in US dollars."""
+
+    model: str
+    calls: int
+    maximum: float
+    billed: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls:,} call{'s' * (self.calls != 1)} of {self.model} billed {dollars(self.billed)}, but could cost "
+            f"at most {dollars(self.maximum)}"
+        )
+
+
+@dataclass(frozen=True)
 class Money:
     """What a job has cost in US dollars: attempts whose cost is known, and reservations left open by a crash, whose
-    calls may have been billed.
+    calls may have been billed. `overbilled` are the calls above their reservation, by model.
     """
 
     paid: float
     open: list[Reservation]
+    overbilled: list[Overbilled] = field(default_factory=list)
 
     @property
     def lost(self) -> float:
@@ -162,7 +179,12 @@ def money(store: Store) -> Money:
     While a process is using the database, its calls in flight are counted as open calls.
     """
     (paid,) = store.query("SELECT coalesce(sum(usd), 0) FROM payment")[0]
-    return Money(float(paid), store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)"))
+    lost = store.rows(Reservation, "NOT EXISTS (FROM payment p WHERE p.key = t.key)")
+    above = store.query(
+        "SELECT r.model, count(*), fsum(r.usd ORDER BY r.usd), fsum(p.usd ORDER BY p.usd) FROM reservation r "
+        "JOIN payment p USING (key) WHERE p.usd > r.usd * (1 + 1e-9) GROUP BY r.model ORDER BY r.model"
+    )
+    return Money(float(paid), lost, [Overbilled(*row) for row in above])
 
 
 ECHO_WORDS = 5  # this many consecutive words of the prompt cannot be an accident

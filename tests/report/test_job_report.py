@@ -17,6 +17,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, StoreError
 from airgen.pipeline import Job, RunResult
+from airgen.pipeline.export import OVERBILLED, export_dataset
 from airgen.records import Judgment, Payment, Reservation
 from airgen.report.find_sources import find_sources
 from airgen.report.report import make_report
@@ -246,8 +247,15 @@ def test_money_and_a_damaged_work_database(done: Run, folder: Path, tmp_path: Pa
     result = done("runs", WORDS)
     with Store.open(result.directory / "work.duckdb") as store:
         store.put([Payment("one", "query", 0.25), Reservation("two", "an answer", "query", "m", "e", 0.5)])
+        job = Job(folder / "job.yaml", folder / "runs")
+        assert OVERBILLED not in export_dataset(job, store, job.accepted(store), tmp_path / "before").notes
+        for key, maximum, billed in (("3", 0.1, 4.0), ("4", 0.2, 2.0), ("5", 0.5, 0.5)):
+            store.put([Reservation(key, "an answer", "query", "m<b>", "e", maximum), Payment(key, "query", billed)])
+        above = "2 calls of m<b> billed $6.00, but could cost at most $0.30"
+        assert export_dataset(job, store, job.accepted(store), tmp_path / "after").notes[OVERBILLED] == above
+    assert f"\n  {above}\n" in call("show", folder / "job.yaml", "--runs", folder / "runs")
     found = read_report(make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs"))["d0/overview"]
-    assert found["money"] == {"spent": 0.75, "without_answer": 0.25, "lost": 0.5}
+    assert found["money"] == {"spent": 7.25, "without_answer": 6.75, "lost": 0.5, "overbilled": [above]}
     (result.directory / "work.duckdb").write_bytes(b"no database")
     data = read_report(make_report([folder / "job.yaml"], tmp_path / "report", runs=folder / "runs"))
     assert "what the job did is not shown" in data["d0/overview"]["notes"][0]

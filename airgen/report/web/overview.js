@@ -62,6 +62,7 @@
     return [
       drawnTable(about.tables.costs),
       notes.length ? el("p", { class: "lead" }, `The job spent ${money(spent.spent)} in all, with ${notes.join(" and ")}.`) : null,
+      (spent.overbilled || []).map((one) => el("p", { class: "lead" }, foreign(`${one}.`))),
       about.failures && about.failures.length ? el("details", {}, el("summary", {}, "Failed calls by reason"),
         el("ul", {}, about.failures.map(([stage, why, number]) => el("li", {}, `${count(number)} × ${stage.replaceAll("_", " ")}: `, foreign(why))))) : null,
     ];
