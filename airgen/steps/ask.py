@@ -146,10 +146,8 @@ class Overbilled:
     billed: float
 
     def __str__(self) -> str:
-        return (
-            f"{self.calls:,} call{'s' * (self.calls != 1)} of {self.model} billed {dollars(self.billed)}, but could cost "
-            f"at most {dollars(self.maximum)}"
-        )
+        calls = f"{self.calls:,} call{'s' * (self.calls != 1)}"
+        return f"{calls} of {self.model} billed {dollars(self.billed)}, but could cost at most {dollars(self.maximum)}"
 
 
 @dataclass(frozen=True)
