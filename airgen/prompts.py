@@ -30,16 +30,28 @@ _MESSAGE = re.compile(r"^=== (system|user|assistant) ===\n", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 
+_JUDGED = ("document", "query")
+"""The two texts of a judgment: neither may look like the beginning or the end of the other."""
+
+_UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"
+
+
+@cache
+def _tags(own: str) -> re.Pattern[str]:
+    """Match the bracket of a tag by the name `own`, or of a judged text, also with signs that nobody sees in it."""
+    names = "|".join(r"[^\w<>]*".join(map(re.escape, name)) for name in (own, *_JUDGED))
+    return re.compile(rf"[<＜﹤](?=[^\w<>]*(?:{names})(?![^\W_]))", re.IGNORECASE)
+
+
 def fenced(text: str, tag: str) -> str:
     """Put text between `<tag>` lines. A tag of that name in the text loses its bracket, so that it cannot close the
-    fence."""
-    harmless = re.sub(rf"<(\s*/?\s*{re.escape(tag)}\b)", r"‹\1", str(text), flags=re.IGNORECASE)
-    return f"<{tag}>\n{harmless}\n</{tag}>"
+    fence, and so do the tags of the two texts of a judgment, so that a document cannot bring its own query."""
+    return f"<{tag}>\n{_tags(tag).sub('‹', str(text))}\n</{tag}>"
 
 
 def _unquoted(text: str) -> str:
-    """Remove the two marks that delimit the fields of Table 8."""
-    return str(text).replace("“‘", "“ ‘").replace("”’", "” ’")
+    """Break up the two marks that delimit the fields of Table 8."""
+    return re.sub(rf"“[{_UNSEEN}]*‘", "“ ‘", re.sub(rf"”[{_UNSEEN}]*’", "” ’", str(text)))
 
 
 class FrontMatter(Settings):

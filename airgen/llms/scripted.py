@@ -28,7 +28,10 @@ from airgen.settings.llm import LlmSettings
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
-_QUERY = re.compile(r"(?ims)<query\b[^>]*>\s*(.*?)\s*</query>|^[^\w\n]*+query\W*:\s*(.+?)$")
+_QUERIES = (
+    re.compile(r"(?is)<query\b[^>]*>\s*(.*?)\s*</query>"),
+    re.compile(r"(?im)^[^\w\n]*+query\W*:\s*(.+?)$"),  # only without a tag: a document may have such a line
+)
 _TABLE_8 = re.compile(r"Query:\n“‘\n(.*?)\n”’\nDocument:\n“‘\n(.*?)\n”’", re.DOTALL)
 _LENGTHS = (
     ("at most 4 words", 4),
@@ -141,8 +144,9 @@ def last_block(request: Request) -> str:
     text = _prompt_text(request)
     if table_8 := _TABLE_8.search(text):
         return table_8[1]
-    if queries := list(_QUERY.finditer(text)):
-        return queries[-1][1] or queries[-1][2]
+    for pattern in _QUERIES:
+        if queries := pattern.findall(text):
+            return str(queries[-1])
     return text.rstrip().split("\n\n")[-1]
 
 
