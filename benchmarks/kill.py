@@ -63,6 +63,7 @@ systems:
   - {name: lsa, kind: lsa, dim: 16}
   - {name: both, kind: fuse, systems: [bm25, lsa]}
 """
+LABEL = PIPELINE.replace("name: job", "name: label").replace("target: 6", "queries: {file: queries.csv}")
 SUITE = "name: notes\nversion: '26.11'\npipelines: [job.yaml]\n"
 _EVENTS = ("open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "shutil.rmtree")
 _TIMES = re.compile(  # in JSON, and the table of speeds in a report
@@ -149,6 +150,7 @@ PHASES = [
     Phase("control", ("run", "job.yaml", "--until", "judgment"), rows, ("generation",), calls=True),
     Phase("export", ("run", "job.yaml", "--no-evaluate"), files("runs/job/dataset"), ("control",), calls=True),
     Phase("whole job", ("run", "job.yaml", "--no-evaluate"), files("runs/job/dataset"), calls=True),
+    Phase("label", ("run", "label.yaml", "--no-evaluate"), files("runs/label/dataset"), calls=True),
     Phase(
         "evaluation",
         ("evaluate", "runs/job/dataset", "--systems", "systems.yaml", "--out", "results", "--top", "50"),
@@ -337,7 +339,9 @@ def prepare(home: Path) -> None:
     home.mkdir(parents=True)
     maker.make_corpus(home / "small.jsonl", 24)
     (home / "small.yaml").write_text(maker.CORPUS, encoding="utf-8")
-    for name, text in (("job.yaml", PIPELINE), ("systems.yaml", SYSTEMS), ("suite.yaml", SUITE)):
+    queries = "query\n" + "".join(f"which {topic} need repair near the coast\n" for topic in maker.TOPICS[:6])
+    made = {"job.yaml": PIPELINE, "label.yaml": LABEL, "queries.csv": queries, "systems.yaml": SYSTEMS}
+    for name, text in {**made, "suite.yaml": SUITE}.items():
         (home / name).write_text(text, encoding="utf-8")
 
 
