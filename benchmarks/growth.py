@@ -6,7 +6,7 @@
 Each size runs in a process of its own, and its files are made in another. CPU is in seconds, and memory is the peak of
 the process in MB, of which the libraries take about 100. `exponent` is the growth of the CPU time since the size
 before, without the time at the smallest size from the third size on: 1 is in proportion. A size that takes more than
-`--limit` seconds or 8 GB is left out, and so are larger ones.
+`--limit` CPU seconds or 8 GB is left out, and so are larger ones.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -251,7 +252,7 @@ WORKS = {
 }  # fmt: skip
 
 
-def one(name: str, step: str, folder: Path, size: tuple[int, int]) -> None:
+def one(name: str, step: str, folder: Path, size: tuple[int, int], limit: int) -> None:
     """Make the files of a work, or run it and print its CPU seconds and peak of memory."""
     work = WORKS[name]
     if step == "make":
@@ -259,21 +260,22 @@ def one(name: str, step: str, folder: Path, size: tuple[int, int]) -> None:
         work.make(folder, *size)
         return
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     work.run(folder, *size)
     uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     seconds = sum(use.ru_utime + use.ru_stime for use in uses)
     print(seconds, max(use.ru_maxrss for use in uses) // 1024)
 
 
-def measure(name: str, size: tuple[int, int], limit: float) -> tuple[float, str]:
+def measure(name: str, size: tuple[int, int], limit: int) -> tuple[float, str]:
     """Return the CPU seconds and the MB of a work at one size, or 0 and why it was left out."""
     with tempfile.TemporaryDirectory(prefix="airgen-growth-") as folder:
         for step in ["make"] * (WORKS[name].make is not None) + ["run"]:
-            command = [sys.executable, __file__, "--one", name, step, folder, *map(str, size)]
-            try:
-                found = subprocess.run(command, capture_output=True, text=True, timeout=limit, cwd=folder)
-            except subprocess.TimeoutExpired:
-                return 0.0, f"left out: {'its files take' if step == 'make' else 'it takes'} more than {limit:.0f} s"
+            words = ["--limit", limit, "--one", name, step, folder, *size]
+            command = [sys.executable, __file__, *map(str, words)]
+            found = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+            if found.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+                return 0.0, f"left out: it takes more than {limit} s"
             if found.returncode:
                 return 0.0, f"left out: {(found.stderr.strip().splitlines() or ['?'])[-1][:200]}"
     seconds, memory = found.stdout.split()[-2:]
@@ -283,12 +285,12 @@ def measure(name: str, size: tuple[int, int], limit: float) -> tuple[float, str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(WORKS), metavar="NAME")
-    parser.add_argument("--limit", type=float, default=240.0, help="most seconds of a size")
+    parser.add_argument("--limit", type=int, default=240, help="most CPU seconds of a size")
     parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         name, step, folder, *size = args.one
-        one(name, step, Path(folder), (int(size[0]), int(size[1])))
+        one(name, step, Path(folder), (int(size[0]), int(size[1])), args.limit)
         return
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
     rows = []
