@@ -103,7 +103,7 @@ class PathReader:
     def below(self, path: Path) -> str:
         """Return the file's path relative to `path`, or to the folder where its pattern begins."""
         folder, _ = _split_pattern(self.place.root, self.settings.path)
-        return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+        return posix_name(path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name))
 
     def identity(self, name: str) -> str:
         """Return the id of a file's document: its name without the extension, unless two files would then have the same
@@ -171,10 +171,10 @@ def files(
             f"{start}: {_explain_unread_folder(start, suffixes) if start.is_dir() else f'no such file{hint}'}"
         )
     for path in skipped:
-        yield drop("left out by reader.skip", source=path.relative_to(root).as_posix())
+        yield drop("left out by reader.skip", source=posix_name(path.relative_to(root)))
     inside = [root, *_caches(root)]
     for path in wanted:
-        name = path.relative_to(root).as_posix()
+        name = posix_name(path.relative_to(root))
         target = path.resolve()
         if not any(target.is_relative_to(folder) for folder in inside):
             yield drop("link out of the folder", source=name)
@@ -191,7 +191,7 @@ def _of_other_kinds(paths: Sequence[Path], root: Path) -> Iterator[Dropped]:
     rest: Counter[str] = Counter()
     for path in paths:
         if words := advice(path.name):
-            yield drop(no_reader(path.name), detail=words, source=path.relative_to(root).as_posix())
+            yield drop(no_reader(path.name), detail=words, source=posix_name(path.relative_to(root)))
         elif path.suffix.lower() not in WITHOUT_TEXT:
             rest[path.suffix.lower() or "no ending"] += 1
     if rest:
@@ -240,11 +240,19 @@ def _matches(name: str, skip: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in skip)
 
 
+def posix_name(path: Path) -> str:
+    """Return a path with slashes, as its bytes are in UTF-8 whatever the locale.
+
+    Other bytes are escaped: Python reads them as lone surrogates, which would all be stored as the same character.
+    """
+    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+
+
 def file_name(place: Place, pattern: str, path: Path) -> str:
     """Return the name of a file from `files`, relative to the corpus's root or to the folder in the YAML."""
     root = place.root.resolve()
     if path.is_relative_to(root):
-        return path.relative_to(root).as_posix()
+        return posix_name(path.relative_to(root))
     folder, rest = _split_pattern(place.root, pattern)
     written = Path(pattern)
     fixed = len(written.parts) - (0 if rest == "." else len(Path(rest).parts))
@@ -252,7 +260,7 @@ def file_name(place: Place, pattern: str, path: Path) -> str:
     if not written.is_absolute():
         steps = posixpath.normpath(posixpath.join(*written.parts[:fixed], ".")).split("/")
         label = posixpath.join("", *(step for step in steps if step != ".."))
-    return posixpath.normpath(posixpath.join(label, path.relative_to(folder).as_posix()))
+    return posixpath.normpath(posixpath.join(label, posix_name(path.relative_to(folder))))
 
 
 def endings() -> dict[str, tuple[str, ...]]:
