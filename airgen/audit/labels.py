@@ -107,6 +107,8 @@ def audited_items(source: Job | Path, split: str = "test") -> list[AuditItem]:
         return _decided_items(source)
     dataset = BeirDataset.open(source)
     labels, queries = dataset.qrels(split).labels, dataset.queries(split)
+    if not labels:
+        raise DatasetError(f"{source}: no query of the split {split} has an answer, so there is nothing to draw")
     wanted = {passage for of_query in labels.values() for passage in of_query}
     texts = {
         row.id: (row.title, row.text, address_of(row.id, *row.metadata.values()) or row.id)

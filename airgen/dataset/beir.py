@@ -333,10 +333,14 @@ class BeirDataset:
         return [self.qrels_file(split)]
 
     def qrels(self, split: str = "test") -> Qrels:
-        """Read the labels of one split, or of `all`. Raises DatasetError for an unknown split or a bad line."""
+        """Read the labels of one split, or of `all`.
+
+        Raises DatasetError for an unknown split, a bad line, or a file without labels. In a dataset of airgen, a split
+        has none if none of its queries has an answer.
+        """
         labels: Labels = {}
         for path in self._qrels_files(split):
-            for query, passages in read_qrels(path).labels.items():
+            for query, passages in read_qrels(path, required=not self.manifest).labels.items():
                 labels.setdefault(query, {}).update(passages)
         return Qrels(labels)
 
@@ -368,12 +372,13 @@ class BeirDataset:
         return total.hexdigest()
 
 
-def read_qrels(path: str | Path) -> Qrels:
+def read_qrels(path: str | Path, *, required: bool = True) -> Qrels:
     """Read the labels of a TSV (with or without header) or TREC file (four columns), or of another tool's file.
 
     `airgen.tables.pairs` reads CSV, JSON, JSON Lines and Parquet.
 
-    Raises DatasetError for a label that is not a number, a pair with two labels, or an empty file.
+    Raises DatasetError for a label that is not a number, a pair with two labels, or, unless not `required`, a file
+    without labels.
     """
     path = Path(path)
     labels: Labels = {}
@@ -383,7 +388,7 @@ def read_qrels(path: str | Path) -> Qrels:
             raise DatasetError(
                 f"{where}: query {query!r} and passage {passage!r} have two labels, {of_query[passage]:g} and {label:g}"
             )
-    if not labels:
+    if required and not labels:
         raise DatasetError(f"{path}: no labels")
     return Qrels(labels)
 

@@ -18,7 +18,7 @@ from typing import Any
 from airgen.dataset.content import ModelUse, QrelRow, QueryRow
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.human_labels import NOTE, PEOPLE, Change, PersonsLabel, override
-from airgen.dataset.layouts import read_rows
+from airgen.dataset.layouts import label_rows_of, read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, count_words_and_characters, load_manifest
 from airgen.dataset.secret import secret_of
 from airgen.dataset.write import label_value, seal, write_split
@@ -138,7 +138,7 @@ def _merged(parts: Iterable[SplitStatistics]) -> SplitStatistics:
 
 def _labels_in(path: Path) -> list[tuple[str, str, int | float]]:
     """Read the labels in a file; none if it has no people's labels for the split."""
-    rows = read_rows(path) if path.is_file() or path.parent.name != f"qrels-{PEOPLE}" else ()
+    rows = label_rows_of(path) if path.is_file() or path.parent.name != f"qrels-{PEOPLE}" else ()
     return [(row["query-id"], row["corpus-id"], row["score"]) for row in rows]
 
 
@@ -184,7 +184,7 @@ def with_more_labels(
     manifest = load_manifest(source)
     check_next_version(source, manifest, version, split)
     earlier = {**(manifest.notes.get(EARLIER) or {}), manifest.info.version: pair}
-    labelled = {(row["query-id"], row["corpus-id"]) for row in read_rows(source / "qrels" / f"{split}.jsonl")}
+    labelled = {(row["query-id"], row["corpus-id"]) for row in label_rows_of(source / "qrels" / f"{split}.jsonl")}
     added = [row for row in more if (row.query, row.document) not in labelled]
     newly = {(row.query, row.document) for row in added}
     with building(out) as directory:

@@ -53,6 +53,17 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     return (row for _, row in objects(path))
 
 
+def label_rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Read the rows of a dataset's JSONL file of labels. Raises DatasetError with file and line.
+
+    There is no such file if no query of its split has an answer; the TSV beside it then has only its header.
+    """
+    table = path.with_suffix(".tsv")
+    if not path.exists() and table.is_file() and table.read_text(encoding="utf-8").count("\n") == 1:
+        return iter(())
+    return read_rows(path)
+
+
 def _tsv_text(text: str) -> str:
     """Convert a text for TSV, which has no escapes: each run of white space and NUL becomes one space."""
     return " ".join(text.replace("\0", " ").split())
@@ -99,7 +110,7 @@ def write_air_bench_data(dataset: Path, folder: Path) -> None:
 
 def write_air_bench_labels(dataset: Path, split: str, folder: Path) -> None:
     """Write the labels of one split to a folder in AIR-Bench's layout."""
-    labels = read_rows(dataset / "qrels" / f"{split}.jsonl")
+    labels = label_rows_of(dataset / "qrels" / f"{split}.jsonl")
     rows = [{"qid": row["query-id"], "docid": row["corpus-id"], "relevance": row["score"]} for row in labels]
     write_text(folder / f"{split}_qrels.jsonl", (encode_row(row, split) for row in rows))
 

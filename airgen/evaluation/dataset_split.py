@@ -200,6 +200,10 @@ class DatasetSplit:
             if not labelled:
                 raise DatasetError(f"{self.dataset.path}: queries.jsonl has no query of the split {self.split!r}")
             return labelled
+        if not self._all_labels.labels:
+            raise DatasetError(
+                f"{self.dataset.path}: no query of the split {self.split} has an answer, so nothing can be scored"
+            )
         labelled = {key: queries[key] for key in self._all_labels.labels if key in queries}
         if not labelled:
             raise DatasetError(

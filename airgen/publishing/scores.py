@@ -22,7 +22,7 @@ from pathlib import Path
 
 from airgen.dataset.derive import EARLIER
 from airgen.dataset.files import whole_file, write_text
-from airgen.dataset.layouts import read_rows
+from airgen.dataset.layouts import label_rows_of, read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import score
@@ -163,7 +163,7 @@ def load_labels(directories: Sequence[Path], split: str = "test") -> list[Labels
 
 def _load(home: Path, manifest: Manifest, split: str) -> Labels:
     qrels: dict[str, dict[str, int]] = {}
-    for row in read_rows(home / "qrels" / f"{split}.jsonl"):
+    for row in label_rows_of(home / "qrels" / f"{split}.jsonl"):
         qrels.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
     corpus = next((path for name in ("corpus.jsonl", DOCUMENTS) if (path := home / name).is_file()), None)
     asked: frozenset[str] | None = None

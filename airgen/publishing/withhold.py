@@ -23,7 +23,7 @@ from typing import Any
 from airgen.dataset.beir import typed_rows
 from airgen.dataset.content import FILTER, MEAN_OVERLAP, NAMED_OVERLAP, OVERLAP, TITLE_OVERLAP, WORDING
 from airgen.dataset.files import building, encode_row, labelled_split, write_text
-from airgen.dataset.layouts import read_rows
+from airgen.dataset.layouts import label_rows_of, read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
@@ -190,7 +190,7 @@ def _withheld_labels(dataset: Path, withhold: Sequence[str]) -> tuple[dict[str, 
         if row["metadata"].get("split") in withhold
     }
     for split in withhold:
-        for row in read_rows(dataset / "qrels" / f"{split}.jsonl"):
+        for row in label_rows_of(dataset / "qrels" / f"{split}.jsonl"):
             judged.setdefault(row["query-id"], set()).add(row["corpus-id"])
             if row["score"] > 0:
                 relevant.setdefault(row["query-id"], set()).add(row["corpus-id"])

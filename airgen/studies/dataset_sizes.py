@@ -81,7 +81,7 @@ def _counted(dataset: BeirDataset, *, need_labels: bool = True) -> list[Row]:
                 "split": split,
                 "queries": len(labels),
                 "passages": passages,
-                "D/Q": round(relevant / len(labels), 2),
+                "D/Q": round(relevant / max(1, len(labels)), 2),
                 "words of queries": _mean(
                     {key: count_words(texts[key].text, language) for key in labels if key in texts}
                 ),
