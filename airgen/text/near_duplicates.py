@@ -8,19 +8,22 @@ document.
 
 Not every pair is compared (prefix filtering, Chaudhuri et al. 2006): if two sets of n and m words have a Jaccard
 similarity of at least t, then, in any fixed order of words, the first n - ceil(t n) + 1 words of one set and the first
-m - ceil(t m) + 1 words of the other have a word in common. Documents use MinHash (`airgen.corpus.cleaning.duplicates`),
-whose estimate is too rough for queries.
+m - ceil(t m) + 1 words of the other have a word in common, and with one word more each, two words if they share two at
+all. Pairs of words are much rarer than words, so a text in a log of a million queries is compared with few others.
+Documents use MinHash (`airgen.corpus.cleaning.duplicates`), whose estimate is too rough for queries.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import combinations
 
 from airgen.text.analysis import Analyser, analyser
 from airgen.text.normal_form import normal_form
 from airgen.text.words import words
 
 THRESHOLD = 0.8  # minimum Jaccard similarity of near duplicates
+_LONG = 40  # words of a set that has too many pairs
 
 
 def folded_words(text: str, language: str) -> list[str]:
@@ -49,7 +52,7 @@ class NearDuplicateIndex:
     def __init__(self, language: str, threshold: float = THRESHOLD, counts: Mapping[str, int] | None = None) -> None:
         self._language, self._threshold, self._counts = language, threshold, counts
         self._sets: list[frozenset[str]] = []
-        self._places: dict[str, list[int]] = {}
+        self._places: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -62,8 +65,8 @@ class NearDuplicateIndex:
         """Add a text, and return the position of the first earlier text that is similar to it, or None."""
         new = frozenset(folded_words(text, self._language))
         similar = self._similar(new)
-        for word in self._prefix(new):
-            self._places.setdefault(word, []).append(len(self._sets))
+        for key in self._keys(new):
+            self._places.setdefault(key, []).append(len(self._sets))
         self._sets.append(new)
         return next(iter(similar), None)
 
@@ -72,16 +75,26 @@ class NearDuplicateIndex:
         return self._similar(frozenset(folded_words(text, self._language)))
 
     def _similar(self, new: frozenset[str]) -> list[int]:
-        candidates = {place for word in self._prefix(new) for place in self._places.get(word, ())}
+        candidates = {place for key in self._keys(new) for place in self._places.get(key, ())}
         return sorted(place for place in candidates if alike(new, self._sets[place], self._threshold))
 
-    def _prefix(self, unique: frozenset[str]) -> list[str]:
-        size = len(unique) - math.ceil(self._threshold * len(unique) - 1e-9) + 1
+    def _keys(self, unique: frozenset[str]) -> Iterator[int]:
+        """Yield what two similar sets have in common: hashes of pairs of words and, for sets that may share only one
+        word, or that may be similar to a set with too many pairs, of words."""
+        size = len(unique)
+        least = max(1, math.ceil(self._threshold * size - 1e-9))  # words that a similar set has, too
+        first = self._ordered(unique)[: size - least + 2]
+        if 2 <= size <= _LONG:
+            yield from map(hash, combinations(first, 2))
+        if least < 2 or size > self._threshold * _LONG:
+            yield from map(hash, first[: size - least + 1])
+
+    def _ordered(self, unique: frozenset[str]) -> list[str]:
         if self._counts is not None:
             known = self._counts
-            return sorted(unique, key=lambda word: (known.get(word, 0), word))[:size]
+            return sorted(unique, key=lambda word: (known.get(word, 0), word))
         # Long words come first, because they are rare.
-        return sorted(unique, key=lambda word: (-len(word), word))[:size]
+        return sorted(unique, key=lambda word: (-len(word), word))
 
 
 stemmer = lru_cache(maxsize=16)(analyser)

@@ -2,6 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airgen.keys import rng
+from airgen.text import near_duplicates
 from airgen.text.near_duplicates import NearDuplicateIndex, alike, folded_words
 
 TEXTS = st.lists(
@@ -11,15 +13,19 @@ TEXTS = st.lists(
 
 
 @settings(deadline=None)  # a busy machine is no failure
-@given(TEXTS, st.sampled_from([0.3, 0.5, 2 / 3, 0.75, 0.8, 0.9, 1.0]))
-def test_the_earliest_text_alike_is_found_as_by_comparing_all_pairs(texts: list[list[str]], threshold: float) -> None:
+@given(TEXTS, st.sampled_from([0.3, 0.5, 2 / 3, 0.75, 0.8, 0.9, 1.0]), st.sampled_from([40, 4]))
+def test_the_earliest_text_alike_is_found_as_by_comparing_all_pairs(
+    texts: list[list[str]], threshold: float, long: int
+) -> None:
     seen, sets = NearDuplicateIndex("en", threshold), list[frozenset[str]]()
-    for text in texts:
-        new = frozenset(text)
-        expected = next((place for place, old in enumerate(sets) if alike(new, old, threshold)), None)
-        assert seen.find(" ".join(text)) == expected
-        assert seen.add(" ".join(text)) == expected
-        sets.append(new)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_duplicates, "_LONG", long)
+        for text in texts:
+            new = frozenset(text)
+            expected = next((place for place, old in enumerate(sets) if alike(new, old, threshold)), None)
+            assert seen.find(" ".join(text)) == expected
+            assert seen.add(" ".join(text)) == expected
+            sets.append(new)
     assert len(seen) == len(texts)
 
 
@@ -53,3 +59,21 @@ def test_known_counts_of_words_change_the_time_alone() -> None:
     assert [plain.add(text) for text in texts] == [counted.add(text) for text in texts]
     steps = [sum(map(len, one._places.values())) for one in (plain, counted)]
     assert steps[0] == steps[1] and max(map(len, counted._places.values())) < max(map(len, plain._places.values()))
+
+
+def test_few_texts_are_compared_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log has many queries of the same few hundred words, and the comparisons must not grow with its square."""
+    compared = []
+
+    def counted(left: frozenset[str], right: frozenset[str], threshold: float) -> bool:
+        compared.append(1)
+        return alike(left, right, threshold)
+
+    monkeypatch.setattr(near_duplicates, "alike", counted)
+    random, words = rng("a log", 0), [f"word{number}" for number in range(300)]
+    seen = NearDuplicateIndex("en")
+    for size in (1000, 2000):
+        compared.clear()
+        for _ in range(1000):
+            seen.add(" ".join(random.sample(words, 6)))
+        assert len(seen) == size and len(compared) < size
