@@ -101,7 +101,7 @@ class Move:
 
 
 def find_holes(runs: Iterable[Run], qrels: Labels, depth: int) -> list[Pair]:
-    """Return the Return the (query, passage) pairs in any run's top `depth` without a label for that query.
+    """Return the (query, passage) pairs in any run's top `depth` without a label for that query.
 
     The pairs are distinct, in an order derived from their ids, so that a judge can infer neither system nor rank.
     """

@@ -37,7 +37,7 @@ INFO = DatasetInfo(
 
 
 def make_content(n_documents: int = 12, n_queries: int = 6, **changes: Any) -> DatasetContent:
-    """Make Make `n_queries` queries, the last third in dev; query i has the positives i and i+1 and the negative
+    """Make `n_queries` queries, the last third in dev; query i has the positives i and i+1 and the negative
     i+2."""
     corpus = [
         CorpusRow(

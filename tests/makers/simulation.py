@@ -243,7 +243,7 @@ async def outcomes_of(
 
 
 def requests(n: int, stage: str = "query", **params: Any) -> list[Request]:
-    """Make Make n different requests."""
+    """Make n different requests."""
     return [
         Request("m", (Message("user", f"number {i}"),), {"max_tokens": 100, **params}, stage=stage) for i in range(n)
     ]
