@@ -38,7 +38,7 @@ from airgen.store import Store
 from airgen.tables.labels import rated_pairs
 from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
-from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words, word_counts
 
 NO_LABEL = "without a label"
 """The reason to leave out a query if only labels count."""
@@ -303,7 +303,7 @@ def _joined(lines: Sequence[Line], settings: QueriesSettings, language: str) -> 
         _add(group, line.count, 1, _names(line, line.text, language))
     if settings.duplicates != "near":
         return list(groups.values())
-    counts = Counter(word for group in groups.values() for word in set(folded_words(group.line.text, language)))
+    counts = word_counts((group.line.text for group in groups.values()), language)
     joined: list[_Group] = []
     seen: dict[str, tuple[NearDuplicateIndex, list[_Group]]] = {}  # by filter
     for group in sorted(groups.values(), key=lambda group: (-group.count, group.line.line)):

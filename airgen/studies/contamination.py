@@ -28,7 +28,7 @@ from airgen.records import flat_text
 from airgen.sequences import batched
 from airgen.sql_connections import connect, explain
 from airgen.study import Table, columns
-from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words
+from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words, word_counts
 
 _BATCH_PASSAGES = 2000
 _EXAMPLES_PER_KIND = 3
@@ -141,7 +141,8 @@ def _passages(dataset: BeirDataset) -> Iterator[Text]:
 
 def match_queries(ours: Sequence[Text], theirs: Iterable[Text], language: str) -> TextMatches:
     """Return the queries that occur among others, verbatim or almost verbatim. Texts are (id, text)."""
-    index, words = NearDuplicateIndex(language), [folded_words(text, language) for _, text in ours]
+    words = [folded_words(text, language) for _, text in ours]
+    index = NearDuplicateIndex(language, counts=word_counts((text for _, text in ours), language))
     for _, text in ours:
         index.add(text)
     best: dict[int, Match] = {}

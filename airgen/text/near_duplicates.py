@@ -14,7 +14,8 @@ Documents use MinHash (`airgen.corpus.cleaning.duplicates`), whose estimate is t
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
 
@@ -34,6 +35,11 @@ def folded_words(text: str, language: str) -> list[str]:
 @lru_cache(maxsize=32)  # a document is compared with each query, rewrite and negative
 def _folded_words(text: str, language: str) -> tuple[str, ...]:
     return tuple(word.casefold() for word in words(normal_form("NFKC", text), language))
+
+
+def word_counts(texts: Iterable[str], language: str) -> Counter[str]:
+    """Return the number of texts with each word."""
+    return Counter(word for text in texts for word in set(_folded_words(text, language)))
 
 
 def alike(left: frozenset[str], right: frozenset[str], threshold: float = THRESHOLD) -> bool:

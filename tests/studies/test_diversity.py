@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from airgen.dataset.beir import BeirDataset
+from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.errors import DatasetError, UsageError
+from airgen.studies.diversity import measure
 from airgen.studies.diversity.likeness import likeness, likeness_table
 from airgen.studies.diversity.measure import NO_SPLIT, Vocabulary, VocabularySize, profile_dataset, profile_datasets
 from airgen.studies.diversity.report import jaccard_matrix, weighted_jaccard, write_diversity
@@ -74,6 +75,21 @@ def test_figures_by_hand(folder: Path) -> None:
     assert profile.duplicates.exact == 0.0  # q3 has q2's words in another order
     assert profile.duplicates.near == profile.duplicates.passages == 1 / 4
     assert profile.query_vocabulary == VocabularySize(15, 12)  # wasps, and, paper twice
+
+
+def test_the_passage_of_another_query_is_looked_for_among_few() -> None:
+    class Terms(dict[str, frozenset[str]]):
+        looked_up = 0
+
+        def __contains__(self, key: object) -> bool:
+            Terms.looked_up += 1
+            return super().__contains__(key)
+
+    positives = {f"q{number}": [f"p{number}"] for number in range(200)}
+    queries = {key: BeirQuery(key, f"query {key}") for key in positives}
+    terms = Terms({row[0]: frozenset(("query", key)) for key, row in positives.items()})
+    found = measure._overlap(queries, positives, {}, terms, "en")
+    assert found.queries == 200 and found.others is not None and Terms.looked_up <= 5 * 200
 
 
 def test_overlap_before_and_after_rewriting(folder: Path) -> None:

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from airgen.steps.ask import ask_about, ask_once_more
 from airgen.steps.step import Problem
 from airgen.text.analysis import Encoder, analyser
 from airgen.text.escaping import distinct_names, json_text
-from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words, word_counts
 from airgen.text.overlap import content_terms
 from airgen.text.words import count_words
 
@@ -263,7 +264,8 @@ def profile_dataset(
         read = zip(batch, passages, strict=True)
         terms.update({passage.id: content_terms(text, language) for passage, text in read if passage.id in wanted})
     query_vocabulary = Vocabulary(language)
-    texts, seen = [query.text for query in queries.values()], NearDuplicateIndex(language)
+    texts = [query.text for query in queries.values()]
+    seen = NearDuplicateIndex(language, counts=word_counts(texts, language))
     query_vocabulary.add(texts)
     near = sum(seen.add(text) is not None for text in texts)
     folded = {tuple(folded_words(text, language)) for text in texts}
@@ -353,7 +355,7 @@ def _overlap(
     others = {}
     for place, key in enumerate(keys):
         later = (id_ for step in range(1, len(keys)) for id_ in positives[keys[(place + step) % len(keys)]])
-        others[key] = [id_ for id_ in later if id_ in terms and id_ not in positives[key]][:1]
+        others[key] = list(islice((id_ for id_ in later if id_ in terms and id_ not in positives[key]), 1))
     written = {key: row for key, row in lineage.items() if key in queries and row.get("rewrites")}
     before = {key: BeirQuery(key, row["original"]) for key, row in written.items()}
     source = {key: [row["positive"]] for key, row in written.items()}

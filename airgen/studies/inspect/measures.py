@@ -25,7 +25,7 @@ from airgen.studies.diversity.measure import shared_stems, stems_of
 from airgen.studies.inspect.checks import Finding, finding, not_measured, share
 from airgen.studies.rank_correlation import LEAST_SYSTEMS
 from airgen.text.language_check import wrong_language
-from airgen.text.near_duplicates import NearDuplicateIndex, folded_words
+from airgen.text.near_duplicates import NearDuplicateIndex, folded_words, word_counts
 
 Labels = Mapping[str, Mapping[str, float]]
 Matrix = NDArray[np.float64]
@@ -131,7 +131,8 @@ def by_texts(task: DatasetSplit) -> list[Finding]:
         for passage in row
         if query not in queries or passage not in places
     ]
-    seen, ids = NearDuplicateIndex(language), list(queries)
+    counts = word_counts((query.text for query in queries.values()), language)
+    seen, ids = NearDuplicateIndex(language, counts=counts), list(queries)
     first = {key: seen.add(query.text) for key, query in queries.items()}
     twice = [f"{key} = {ids[place]}" for key, place in first.items() if place is not None]
     foreign = [key for key, query in queries.items() if wrong_language(query.text, language)]
