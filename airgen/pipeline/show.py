@@ -255,6 +255,8 @@ def _pipeline_or_job(name: str | Path, runs: Path | None) -> Path | Job:
                 raise
     job_or_problem = job_of_directory(directory)
     if isinstance(job_or_problem, str):
+        if (report := directory / "agreement" / "agreement.md").is_file():
+            raise UsageError(f"{directory}: is the work of `airgen study agree`: its report is {report}")
         raise UsageError(f"{directory}: {job_or_problem}: name the pipeline's YAML instead")
     return job_or_problem
 

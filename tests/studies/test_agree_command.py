@@ -182,6 +182,8 @@ def test_the_command_again_costs_nothing_and_says_the_same(full: tuple[Path, Agr
     assert {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").rglob("*.run.gz"))} == before
     assert (work / "agreement" / "agreement.json").read_bytes() == written
     assert said == first.as_dict()
+    with pytest.raises(UsageError, match=r"is the work of `airgen study agree`: its report is .*agreement\.md"):
+        call("show", work)
 
 
 def test_a_stopped_run_goes_on_to_the_same_report(go: Go, full: tuple[Path, AgreementReport], tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def test_a_need_without_a_wording_has_its_query() -> None:
     )  # fmt: skip
     place = fewer.by_need["n1"]["plain"]
     assert np.array_equal(fewer.side("lay").scores[:, 1], fewer.scores[:, place])
+    counts = {row.choice: (row.queries, row.worded) for row in agreements(fewer, human(LEXICAL), np.full(2, 0.5))}
+    assert counts["plain"] == (2, 2) and counts["lay"] == (2, 1)
 
 
 def test_unknown_overlaps_are_left_out() -> None:

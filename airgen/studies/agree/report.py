@@ -268,7 +268,8 @@ class AgreementReport(Shown):
             f"The overlap is the share of a query's content words that its passage has. That of people's queries is "
             f"{_figure(self.people_overlap)}. Matched: of each need, the wording whose overlap is nearest to the mean "
             "of a few human queries, compared with the others; the median and the middle 95 % of the draws.",
-            Table(self.wordings, _WORDINGS),
+            Table(self.wordings, (*_WORDINGS[:2], _WORDED, *_WORDINGS[2:])),
+            "By overlap, the wordings of all needs together:",
             Table(self.classes, _WORDINGS),
         ]
 
@@ -317,6 +318,7 @@ _WORDINGS = (
     Column("mean overlap", lambda row: row.overlap, ".2f"),
     Column("Spearman", lambda row: row.spearman, ".2f"),
 )
+_WORDED = Column("of them in this wording (the others: plain)", lambda row: row.worded)
 _SCORES = (
     Column("system", lambda row: row[0]),
     Column("family", lambda row: row[1].family, left=True),

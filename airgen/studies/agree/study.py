@@ -324,7 +324,8 @@ class AgreementStudy:
             COMPLETE: (BeirDataset.open(job.dataset).qrels("all").labels, results),
             **{name: (variant_labels(job.dataset, kind), results) for kind, name in GAINS.items()},
         }
-        absent = {"negatives": not generation.hard_negatives[1], "rewrite": not generation.rewrites}
+        rewritten = generation.method == "paper" and generation.rewrites  # a need's other wordings are no rewrites
+        absent = {"negatives": not generation.hard_negatives[1], "rewrite": not rewritten}
         for left_out, name in ABLATIONS.items():
             if absent.get(left_out):
                 continue

@@ -79,12 +79,17 @@ class Worded:
 
 @dataclass(frozen=True, slots=True)
 class WordingAgreement:
-    """The agreement of one choice of wordings with the human side, and its mean overlap."""
+    """The agreement of one choice of wordings with the human side, and its mean overlap.
+
+    `worded` is the number of needs that have the chosen wording; the others are in plain words. None if each need has a
+    wording of the choice.
+    """
 
     choice: str
     queries: int
     overlap: float
     correlation: Correlation | Interval
+    worded: int | None = None
 
     @property
     def spearman(self) -> Interval:
@@ -129,7 +134,8 @@ def agreements(worded: Worded, human: Side, shares: NDArray[np.float64]) -> list
     for name in (name for name in WORDINGS if name in worded.wordings):
         places = [of.get(name, of[WORDINGS[0]]) for of in worded.by_need.values()]
         side = worded.at(places)
-        rows.append(WordingAgreement(name, side.queries, worded.overlap(places), correlate(human, side)))
+        own = sum(name in of for of in worded.by_need.values())
+        rows.append(WordingAgreement(name, side.queries, worded.overlap(places), correlate(human, side), own))
     return [*rows, matched(worded, human, shares)]
 
 
