@@ -73,7 +73,7 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
         if alien >= 2 and alien > 2 * own:
             return _FOREIGN
         if document and not own and len(used) >= _MIN_WORDS:
-            known = {word.casefold() for word in words(document, language)}
+            known = {word.casefold() for word in words(document.replace("_", " "), language)}  # titles of wikis
             if (used & _FUNCTION[rival]) - _FUNCTION[language] - known:
                 return _FOREIGN
     return None
