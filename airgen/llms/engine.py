@@ -32,8 +32,8 @@ LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the d
 LOOKUP_CALLS = 256  # maximum per query: with many thousands, the first are sent while the others are looked up
 
 
-FEWEST_IN_BATCH = 10
-"""The minimum number of requests in a batch while more than that wait for the budget."""
+FEWEST_IN_BATCH = 2
+"""The minimum number of requests in a batch while more wait for the budget."""
 
 
 class Engine:
