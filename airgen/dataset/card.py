@@ -175,6 +175,7 @@ def render_card(manifest: Manifest) -> str:
         brought=_brought(manifest),
         judged=_judged(manifest),
         votes=not any("judge" in use.role for use in manifest.provenance),
+        written=_has_written_negatives(manifest),
         answers=manifest.answer_files,
         variants=_VARIANTS,
         statistics=statistics_markdown(statistics),
@@ -186,6 +187,12 @@ def render_card(manifest: Manifest) -> str:
         notes=_figures({**manifest.notes, **_in_words(manifest.notes)}),
         citation=f"{citation}\n\n{_PAPER}",
     )
+
+
+def _has_written_negatives(manifest: Manifest) -> bool:
+    """Return whether a model may have written documents, which is unknown without the models of a dataset."""
+    roles = {use.role for use in manifest.provenance}
+    return "count" not in manifest.query_fields and (not roles or any("negative" in role for role in roles))
 
 
 def _in_words(notes: Mapping[str, Any]) -> dict[str, str]:

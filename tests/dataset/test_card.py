@@ -43,6 +43,17 @@ def test_card_says_levels_models_funnel_and_pipeline(dataset: Path) -> None:
     assert "No person has checked" in card
 
 
+def test_a_card_says_who_checked_the_labels_and_whether_documents_were_written(dataset: Path) -> None:
+    manifest = load_manifest(dataset)
+    asked = tuple(use for use in manifest.provenance if "judge" not in use.role and "negative" not in use.role)
+    votes = render_card(dataclasses.replace(manifest, provenance=(*asked, ModelUse("query", "m"))))
+    assert "checked by re-rankers, after" in votes and "written by a language model to look" not in votes
+    both = (*asked, ModelUse("judge", "m"), ModelUse("hard negative", "m"))
+    card = render_card(dataclasses.replace(manifest, provenance=both))
+    assert "checked by re-rankers and a language model, after" in card
+    assert "Documents marked 0 may have been written by a language model" in card
+
+
 def test_a_card_of_other_facts(tmp_path: Path) -> None:
     levels = {0: "the judge says no", 3: "the judge says <yes>"}
     info = dataclasses.replace(INFO, labels_licence="House Rules: v2, see below", levels=levels, relevant_from=3)
