@@ -56,8 +56,12 @@ def _of_votes(store: Store, plan: Plan, labels: Labels) -> Iterator[tuple[tuple[
     for step in steps:
         for row in store.rows_of(Prelabel, plan[step], {query for query, _ in labels}):
             prelabels.setdefault(row.parent, []).append(row)
+    relevant_to: dict[str, list[str]] = {}
+    for (query, passage), relevant in labels.items():
+        if relevant:
+            relevant_to.setdefault(query, []).append(passage)
     for query, passage in labels:
-        known = [id_ for (key, id_), relevant in labels.items() if key == query and relevant and id_ != passage]
+        known = [other for other in relevant_to.get(query, ()) if other != passage]
         shares = voted(prelabels.get(query, []), known) if known else {}
         if passage in shares:
             yield (query, passage), shares[passage] >= PEOPLES
