@@ -32,10 +32,6 @@ LOOKUP_SECONDS = 0.002  # requests asked within this time are looked up on the d
 LOOKUP_CALLS = 256  # maximum per query: with many thousands, the first are sent while the others are looked up
 
 
-FEWEST_IN_BATCH = 2
-"""The minimum number of requests in a batch while more wait for the budget."""
-
-
 class Engine:
     """Asks LLMs within a budget and limits, and saves every answer. All methods belong to one event loop.
 
@@ -269,11 +265,11 @@ class Engine:
         waiting = sum(backend.waiting for backend in self._collecting)
         if len(self._tasks) == waiting and all(queue.rests for queue in self._queues.values()):
             held = sum(queue.held for queue in self._queues.values())
-            if waiting < FEWEST_IN_BATCH <= waiting + held:
+            if waiting == 1 and held:
                 self._halt(
                     BudgetSpent(
                         f"budget: {dollars(self.spent_usd)} of {dollars(self.budget_usd or 0.0)} is spent, and the "
-                        f"rest allows a batch of {waiting} of {waiting + held:,} requests, which can take a day: raise "
+                        f"rest allows a batch of 1 of {1 + held:,} requests, which can take a day: raise "
                         "the budget and run the same command again to continue"
                     )
                 )
