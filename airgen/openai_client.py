@@ -102,9 +102,10 @@ def openai_client(
     """
     sent = {"Accept": "application/json", "User-Agent": f"airgen OpenAI/{openai.__version__}", **headers}
     azure = "api-version" in query
-    if azure and "api-key" not in {name.lower() for name in sent}:
-        for name in [name for name in sent if name.lower() == "authorization" and sent[name].startswith("Bearer ")]:
-            sent["api-key"] = sent.pop(name).removeprefix("Bearer ")
+    named = {name.lower(): name for name in sent}
+    bearer = named.get("authorization", "")
+    if azure and "api-key" not in named and sent.get(bearer, "").startswith("Bearer "):
+        sent["api-key"] = sent.pop(bearer).removeprefix("Bearer ")
     options: dict[str, Any] = {
         "base_url": base_url,
         "api_key": _NO_KEY,
