@@ -27,7 +27,8 @@ from airgen.settings.base import SPEED
 from airgen.settings.llm import LlmSettings
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_BLOCK = re.compile(r"<(document|passage|text)\b[^>]*>\s*(.*?)\s*</\1>", re.DOTALL)
+# On a line of its own: the instructions speak of the tags, too.
+_BLOCK = re.compile(r"^<(document|passage|text)\b[^>\n]*>$\s*(.*?)\s*^</\1>", re.DOTALL | re.MULTILINE)
 _QUERIES = (
     re.compile(r"(?is)<query\b[^>]*>\s*(.*?)\s*</query>"),
     re.compile(r"(?im)^[^\w\n]*+query\W*:\s*(.+?)$"),  # only without a tag: a document may have such a line
