@@ -63,7 +63,9 @@ from airgen.commands.train import (
 )
 
 if TYPE_CHECKING:
-    from airgen.pipeline.check_job import Check
+    from airgen.components.user_functions import Function
+    from airgen.display.study import Study
+    from airgen.job.check_job import Check
     from airgen.python.benchmark import Benchmark, load
     from airgen.python.corpus import Corpus
     from airgen.python.generate import estimate, generate, label
@@ -72,21 +74,19 @@ if TYPE_CHECKING:
     from airgen.retrievers.combine import Fused, RerankedRetriever
     from airgen.retrievers.dense.retriever import Dense
     from airgen.retrievers.lexical.bm25 import BM25
-    from airgen.study import Study
-    from airgen.user_functions import Function
 
 VALUES = {
     "BM25": "airgen.retrievers.lexical.bm25",
     "Benchmark": "airgen.python.benchmark",
-    "Check": "airgen.pipeline.check_job",
+    "Check": "airgen.job.check_job",
     "Corpus": "airgen.python.corpus",
     "Dense": "airgen.retrievers.dense.retriever",
-    "Function": "airgen.user_functions",
+    "Function": "airgen.components.user_functions",
     "Fused": "airgen.retrievers.combine",
     "JobRecipe": "airgen.python.recipe",
     "RerankedRetriever": "airgen.retrievers.combine",
     "Results": "airgen.python.results",
-    "Study": "airgen.study",
+    "Study": "airgen.display.study",
     "estimate": "airgen.python.generate",
     "generate": "airgen.python.generate",
     "label": "airgen.python.generate",

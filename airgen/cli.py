@@ -103,8 +103,8 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
         UsageError: There is no such command or subcommand, or another command has the option.
     """
     from airgen.commands.command import app_of
+    from airgen.components.registry import closest
     from airgen.errors import UsageError
-    from airgen.registry import closest
 
     name, *rest = ["show", "guide", *words[1:]] if words[0] == "help" else words
     if name not in COMMANDS:
@@ -140,7 +140,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
         print(f"airgen {__version__}")
         raise SystemExit(0)
     from airgen.errors import AirgenError, Stopped, disk_error
-    from airgen.interruptible import INTERRUPTED, hear_interrupts
+    from airgen.safety.interruptible import INTERRUPTED, hear_interrupts
 
     if arguments is None:
         hear_interrupts()
@@ -178,7 +178,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
     except Exception:
         raise  # a fault of airgen, which its traceback explains
     except BaseException as error:  # noqa: BLE001  # GeneratorExit or CancelledError of a part, raised in a loop
-        from airgen.guard import failure
+        from airgen.safety.guard import failure
 
         _fail(failure(error, "a part ended the work"))
     raise SystemExit(0)
@@ -186,7 +186,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
 
 def _shown_safely(call: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a call to remove control characters from usage errors, which repeat the arguments."""
-    from airgen.text.escaping import visible
+    from airgen.safety.escaping import visible
 
     def run(*args: Any, **options: Any) -> Any:
         try:
@@ -212,8 +212,8 @@ def _lacks_thread(error: BaseException | None) -> bool:
 
 
 def _fail(error: AirgenError) -> NoReturn:
-    from airgen.interruptible import leave
-    from airgen.text.escaping import visible
+    from airgen.safety.escaping import visible
+    from airgen.safety.interruptible import leave
 
     if error.was_printed:
         leave("", error.exit_code)

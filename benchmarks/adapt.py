@@ -29,20 +29,20 @@ import numpy as np
 import yaml
 from trained import Collection, trained
 
+from airgen.components.keys import text_key
 from airgen.corpus.readers.files import opened
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.significance import fisher_test
-from airgen.keys import text_key
-from airgen.pipeline import Job
-from airgen.pipeline.run import run_job
-from airgen.records import Candidate, Character, Passage, Sample, Scenario
+from airgen.job import Job
+from airgen.job.run_job import run_job
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.retriever import Dense
+from airgen.safety.escaping import markdown_table
 from airgen.settings.base import find_yaml
 from airgen.steps.progress import Display
+from airgen.storage.records import Candidate, Character, Passage, Sample, Scenario
 from airgen.studies.agree.study import agree_job
-from airgen.text.escaping import markdown_table
 from airgen.training.mining.consistency import filter_pairs
 
 CHANGES = (

@@ -30,10 +30,10 @@ from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
+from airgen.safety.escaping import markdown_table, md
 from airgen.steps.votes import SOURCE_LABEL
 from airgen.studies.agree.rankings import Side
 from airgen.studies.rank_correlation import average_ranks, spearman
-from airgen.text.escaping import markdown_table, md
 
 VOTERS = ("bm25", "dirichlet", "rm3", "lsa-100", "bm25-4grams", "minilm", "minilm-maxsim", "splade-tiny")
 MAJORITY = ("bm25", "minilm-maxsim", "splade-tiny")  # the re-rankers of pipelines/agree.yaml

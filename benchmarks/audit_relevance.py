@@ -26,8 +26,8 @@ from votes import evidence, read
 
 from airgen.audit.relevance import RelevanceAudit, kinds, pick_passages, population, say
 from airgen.audit.sample import AuditItem, AuditSample
-from airgen.records import Prelabel
 from airgen.steps.votes import WAY, first, voted
+from airgen.storage.records import Prelabel
 from airgen.studies.judge.simulate import system_means
 
 Rows = dict[str, list[Prelabel]]

@@ -29,7 +29,7 @@ from airgen.evaluation.significance import compare
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import InvertedIndex, LexicalRetriever
-from airgen.text.escaping import markdown_table, md
+from airgen.safety.escaping import markdown_table, md
 from airgen.training.ablation import SETTINGS
 from airgen.training.recipe import Fold
 

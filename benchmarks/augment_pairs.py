@@ -21,12 +21,12 @@ from typing import Any
 from augment import added, quality, slug
 from trained import Collection, trained
 
+from airgen.components.keys import rng
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.significance import fisher_test
-from airgen.keys import rng
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
-from airgen.text.escaping import markdown_table
+from airgen.safety.escaping import markdown_table
 
 SHIPPED = Path(__file__).resolve().parent.parent / "pipelines" / "train-augment.yaml"
 SETUPS: dict[str, Path | None] = {"paper": None, "shipped": SHIPPED}

@@ -32,9 +32,9 @@ from corpus import _settings as corpus_settings
 from corpus import make as make_corpus
 from numpy.typing import NDArray
 
+from airgen.components.keys import rng
 from airgen.compute import computing
 from airgen.corpus import CorpusSettings, prepare
-from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.retriever import Dense

@@ -80,7 +80,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
            "exact_duplicates": "off", "near_duplicates": None, "min_tokens": 0, "max_tokens": None}  # fmt: skip
     if step == "whole":
         from airgen.corpus import prepare
-        from airgen.records import Passage
+        from airgen.storage.records import Passage
 
         clean: dict[str, Any] = {"offensive_share": None, "min_tokens": 20}
         settings = CorpusSettings.model_validate(_settings(path, clean), context={"folder": path.parent})
@@ -89,7 +89,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
     from airgen.corpus.cleaning.filters import Item, judge_language, judge_text
     from airgen.corpus.cleaning.mask_personal_data import mask_item
     from airgen.corpus.needs import open_reader
-    from airgen.records import Document
+    from airgen.storage.records import Document
 
     settings = CorpusSettings.model_validate(_settings(path, off), context={"folder": path.parent})
     rows = (row for row in open_reader(settings).read() if isinstance(row, Document))

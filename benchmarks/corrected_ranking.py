@@ -19,8 +19,8 @@ from few_labels import judges, read
 
 from airgen.audit.difference import Pairs, corrected, draw_order, estimate, favours
 from airgen.evaluation.systems import load_systems
+from airgen.safety.escaping import markdown_table
 from airgen.studies.rank_correlation import spearman
-from airgen.text.escaping import markdown_table
 
 SAMPLES, ANSWERS = 12, (50, 100, 200)
 LEXICAL = ("bm25", "bm25-multi", "bm25-long", "bm25-unstemmed", "dirichlet", "bm25-4grams", "rm3", "bm25-raw")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-from airgen.text.escaping import markdown_table, md
+from airgen.safety.escaping import markdown_table, md
 
 SYSTEMS = """
 systems:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from airgen.store import Store
+from airgen.storage.store import Store
 
 
 def main() -> None:

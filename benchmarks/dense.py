@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from airgen.keys import rng
+from airgen.components.keys import rng
 from airgen.models import path
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from trained import Collection, trained
 
+from airgen.components.keys import rng
 from airgen.evaluation.intervals import bootstrap_interval
-from airgen.keys import rng
 from airgen.retrievers import load_embedder
 from airgen.retrievers.dense.retriever import Dense
 from airgen.training.kinds.encoder import PretrainRecipe

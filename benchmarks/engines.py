@@ -26,7 +26,7 @@ from real_servers import KEYS, anserini, started
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation import EvaluationOptions, evaluate
 from airgen.evaluation.systems import load_systems
-from airgen.records import flat_text
+from airgen.storage.records import flat_text
 
 MODEL = "bge-small-en-int8"
 SYSTEMS = """systems:

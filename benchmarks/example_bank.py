@@ -23,12 +23,12 @@ import yaml
 
 from airgen.errors import Stopped
 from airgen.generation import query
-from airgen.paths import data_dir
-from airgen.pipeline.job import Job
-from airgen.pipeline.run import run_job
-from airgen.records import Candidate, Character, Passage, Query, Sample, Scenario
+from airgen.job.job import Job
+from airgen.job.run_job import run_job
 from airgen.retrievers import load_embedder
 from airgen.steps.progress import Display
+from airgen.storage.paths import data_dir
+from airgen.storage.records import Candidate, Character, Passage, Query, Sample, Scenario
 from airgen.studies.agree.study import agree_job
 
 # A domain, a question of six or seven words, and a question of about twelve words. Written for airgen.

@@ -16,7 +16,7 @@ import numpy as np
 
 from airgen.evaluation.intervals import Matrix
 from airgen.evaluation.significance import against_baseline, decide_alone
-from airgen.text.escaping import markdown_table
+from airgen.safety.escaping import markdown_table
 
 QUERIES = (1, 2, 3, 4, 5, 6, 10, 20, 50, 100, 200, 500, 1000)
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)

@@ -22,7 +22,7 @@ from trained import Collection, mined_pairs, trained
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.significance import compare
 from airgen.retrievers import load_retriever
-from airgen.text.escaping import markdown_table, md
+from airgen.safety.escaping import markdown_table, md
 
 # Settings that train a model of two layers and 128 dimensions on a CPU in minutes.
 SMALL: dict[str, tuple[str, ...]] = {

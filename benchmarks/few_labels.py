@@ -42,7 +42,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.result import Paths
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import load_systems
-from airgen.text.escaping import markdown_table
+from airgen.safety.escaping import markdown_table
 
 DEPTH, COUPLES, SAMPLES, ANSWERS = 10, 40, 3, (50, 100, 200)
 VOTERS = ("bm25", "rm3", "bm25-4grams", "lsa-100", "minilm")

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from airgen import devices
+from airgen.components import devices
+from airgen.components.keys import rng
 from airgen.errors import AirgenError
-from airgen.keys import rng
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens
@@ -37,7 +37,7 @@ from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.late.maxsim import MultiVectorEncoder, maxsims
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import SparseEncoder
-from airgen.text.escaping import markdown_table, terminal_table
+from airgen.safety.escaping import markdown_table, terminal_table
 
 Row = tuple[str, str, str]
 """What was looked at, the figure, and what is asked of it."""

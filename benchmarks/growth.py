@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.text.escaping import markdown_table
+from airgen.safety.escaping import markdown_table
 
 MEMORY = 8 << 30
 HITS = 20
@@ -126,8 +126,8 @@ def run_job(folder: Path, until: str) -> None:
     """Run the job up to a stage."""
     from rich.console import Console
 
-    from airgen.pipeline import Job
-    from airgen.pipeline.run import run_job
+    from airgen.job import Job
+    from airgen.job.run_job import run_job
     from airgen.steps.progress import Display
 
     job = Job(folder / "job.yaml", folder / "runs")

@@ -19,18 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.generation.flow import CANDIDATES
 from airgen.generation.hard_negative import HARD_NEGATIVE
-from airgen.keys import text_key
-from airgen.languages import SPACELESS
 from airgen.llms.base import Llm
-from airgen.prompts import PromptSet
-from airgen.records import Character, Passage, Query, Row, Sample, Scenario, Skip
+from airgen.llms.prompts import PromptSet
 from airgen.settings import Pipeline
+from airgen.settings.languages import SPACELESS
 from airgen.steps.ask import ask_about
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Tools
+from airgen.storage.records import Character, Passage, Query, Row, Sample, Scenario, Skip
 from airgen.text.language_check import wrong_language
 from airgen.text.sentences import sentences
 from airgen.text.words import count_words

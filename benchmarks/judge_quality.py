@@ -28,8 +28,8 @@ from pathlib import Path
 from votes import evidence, read
 
 from airgen.control.table2 import pairs_to_judge
-from airgen.records import Prelabel
 from airgen.settings import Thresholds
+from airgen.storage.records import Prelabel
 from airgen.studies.judge.simulate import (
     JUDGES,
     agreement,

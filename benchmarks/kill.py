@@ -228,9 +228,9 @@ class Killer:
     def install(self) -> None:
         """Count LLM calls, transactions, calls to the Hub, and file operations."""
         from airgen.dataset.secret import Secret
+        from airgen.job import job as job_module
         from airgen.llms.scripted import ScriptedBackend
-        from airgen.pipeline import job as job_module
-        from airgen.store import Store
+        from airgen.storage.store import Store
 
         job_module.new_secret = lambda: Secret(bytes(range(32)))
         send, killer = ScriptedBackend.send, self
@@ -438,7 +438,7 @@ def load() -> bool:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     sys.path.insert(0, str(ROOT))
-    for name in ("airgen.pipeline.run", "airgen.publishing.publish", "airgen.evaluation.result_tables", "onnxruntime",
+    for name in ("airgen.job.run_job", "airgen.publishing.publish", "airgen.evaluation.result_tables", "onnxruntime",
                  "airgen.retrievers.dense.embedders", "airgen.audit.holes", "airgen.publishing.suites", "typer",
                  "airgen.commands.train", "airgen.dataset.layouts", "tokenizers"):  # fmt: skip
         importlib.import_module(name)

@@ -24,14 +24,14 @@ from rich.console import Console
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.systems import SystemSettings, load_systems, models_of
-from airgen.pipeline.export import export_dataset
-from airgen.pipeline.job import Job
-from airgen.pipeline.run import run_job
+from airgen.job.export import export_dataset
+from airgen.job.job import Job
+from airgen.job.run_job import run_job
+from airgen.safety.escaping import markdown_table
 from airgen.settings import ControlSettings
 from airgen.steps.progress import Display
 from airgen.studies.agree.rankings import Side, agree
 from airgen.studies.agree.study import Labels, agree_job, scored, variant_labels
-from airgen.text.escaping import markdown_table
 
 MINILM = "all-minilm-l6-v2-int8"
 DEEP = {"thresholds": {"other": 50}}

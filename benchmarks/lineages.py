@@ -16,15 +16,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import rng, row_key
 from airgen.generation.flow import Flow
 from airgen.generation.generate import select
 from airgen.generation.sample import draw_samples
-from airgen.keys import rng, row_key
-from airgen.pipeline.funnel import funnel
-from airgen.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
+from airgen.job.funnel import funnel
 from airgen.settings import Pipeline
 from airgen.steps.load_lineages import load_lineages
-from airgen.store import Store
+from airgen.storage.records import Character, HardNegative, Judgment, Passage, Query, Rewrite, Sample, Scenario
+from airgen.storage.store import Store
 
 STAGES = ("sample", "character", "scenario", "query", "rewrite", "judgment", "hard_negative")
 PLAN = {"corpus": "c", **{stage: stage for stage in STAGES}}

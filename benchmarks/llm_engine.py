@@ -69,7 +69,7 @@ async def run_airgen(base_url: str, calls: int, concurrency: int, folder: Path, 
     from airgen.llms.engine import Engine
     from airgen.llms.money import FREE, Budget, Price
     from airgen.llms.openai import OpenAIBackend, OpenAISettings
-    from airgen.store import Store
+    from airgen.storage.store import Store
 
     price, budget = (Price(0.15, 0.075, 0.6), Budget(1_000.0)) if paid else (FREE, None)
     with Store.open(folder / "work.duckdb") as store:

@@ -35,7 +35,7 @@ from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
-from airgen.keys import rng
+from airgen.components.keys import rng
 
 _SYLLABLES = [f"{first}{last}" for first in "bdfgklmnprst" for last in "aeiou"]
 WORDS = [*_SYLLABLES, *(a + b + end for end in ("", "n") for a in _SYLLABLES for b in _SYLLABLES)]
@@ -99,8 +99,8 @@ from pathlib import Path
 from rich.console import Console
 from airgen.compute import computing
 from airgen.settings.compute import compute_settings
-from airgen.pipeline import Job
-from airgen.pipeline.run import run_job
+from airgen.job import Job
+from airgen.job.run_job import run_job
 from airgen.steps.progress import Display
 
 class Said(Display):

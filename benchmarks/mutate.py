@@ -1,8 +1,8 @@
 """Mutation testing: change the code in one place, run the tests of that module, and check whether any of them fails.
 
     python benchmarks/mutate.py                                 all modules of MODULES, in that order
-    python benchmarks/mutate.py airgen/keys.py --json keys.json one module, and every mutant in a file
-    python benchmarks/mutate.py airgen/keys.py --only 12 13     some mutants
+    python benchmarks/mutate.py airgen/components/keys.py --json keys.json one module, and every mutant in a file
+    python benchmarks/mutate.py airgen/components/keys.py --only 12 13     some mutants
     python benchmarks/mutate.py --again keys.json               those that survived then
 
 A mutant is killed when a test fails or does not end. One that survives shows code that no test depends on, or a change
@@ -46,12 +46,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Module -> the tests that protect it, fast ones first.
 MODULES: dict[str, list[str]] = {
-    "airgen/keys.py": ["tests/test_keys.py"],
+    "airgen/components/keys.py": ["tests/components/test_keys.py"],
     "airgen/llms/call_queue.py": [f"tests/llms/test_{name}.py" for name in ("call_queue", "engine", "rate_limits")],
     "airgen/llms/money.py": ["tests/llms/test_budget.py", "tests/llms/test_money.py"],
     "airgen/control/table2.py": ["tests/control/test_table2.py"],
     "airgen/steps/votes.py": ["tests/control/test_votes.py"],
-    "airgen/store.py": ["tests/test_group_commit.py", "tests/test_store.py"],
+    "airgen/storage/store.py": ["tests/storage/test_group_commit.py", "tests/storage/test_store.py"],
     "airgen/dataset/verify.py": ["tests/dataset/test_verify.py"],
     "airgen/publishing/withhold.py": ["tests/publishing/test_withhold.py"],
     "airgen/evaluation/measures.py": ["tests/evaluation/test_measures.py"],
@@ -105,9 +105,9 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         'text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""',
         "'' changed",
     ): "other words in place of a missing file hold no secret either",
-    ("airgen/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
+    ("airgen/storage/store.py", 'T = TypeVar("T")', "removed"): "only annotations use it",
     (
-        "airgen/store.py",
+        "airgen/storage/store.py",
         "several = len(statements) > 1",
         "Gt to GtE",
     ): "BEGIN and COMMIT around one statement cost time",
@@ -121,24 +121,24 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
             ("step = max(1, _RESAMPLED_CELLS // total)", "FloorDiv to Mult"),
         )
     },
-    ("airgen/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",
+    ("airgen/storage/store.py", 'T = TypeVar("T")', "'T' changed"): "only annotations use it",
     (
-        "airgen/store.py",
+        "airgen/storage/store.py",
         "STREAMED_ROWS = 2048  # of a long result, held in memory at a time",
         "2048 to 2049",
     ): "the same rows, one more of them in memory",
     (
-        "airgen/store.py",
+        "airgen/storage/store.py",
         "for ordinal, (key, id_, _, *rest) in zip(ordinals[part].tolist(), rows, strict=True):",
         "True to False",
     ): "there is a row for each place, or the line before fails",
     (
-        "airgen/store.py",
+        "airgen/storage/store.py",
         "if (np.diff(places) == 1).all():",
         "never",
     ): "a range is the faster way to name the same places",
     (
-        "airgen/store.py",
+        "airgen/storage/store.py",
         "if (np.diff(places) == 1).all():",
         "1 to 2",
     ): "a range that holds other places, too, gives rows that nobody asks for",

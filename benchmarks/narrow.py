@@ -19,9 +19,9 @@ import numpy as np
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict
-from airgen.records import flat_text
 from airgen.retrievers.dense.bert_graph import bert
 from airgen.retrievers.dense.small_embedders import PackedE5
+from airgen.storage.records import flat_text
 
 
 def encode(model: PackedE5, texts: Sequence[str], kind: Any) -> tuple[Any, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from airgen.evaluation.intervals import resampled_means
 from airgen.evaluation.significance import compare, rank_intervals
-from airgen.text.escaping import markdown_table
+from airgen.safety.escaping import markdown_table
 
 EFFECTS = {"close": 0.01, "middle": 0.05, "far": 0.3}
 SYSTEMS, QUERIES, WORLDS, DRAWS = (5, 12, 26), (30, 100, 400), 3, 20

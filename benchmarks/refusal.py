@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Table
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.result_tables import REFUSALS
 from airgen.evaluation.systems import SystemSettings
-from airgen.study import Table
 
 SHARE = 0.2
 SYSTEMS = [

@@ -13,7 +13,7 @@ from pathlib import Path
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.result_tables import overview_table
 from airgen.evaluation.systems import load_systems
-from airgen.text.escaping import markdown_table, md
+from airgen.safety.escaping import markdown_table, md
 
 START, END = "<!-- results of airgen evaluate: start -->", "<!-- results of airgen evaluate: end -->"
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import yaml
 
-from airgen.paths import data_dir
 from airgen.settings import load_pipeline
+from airgen.storage.paths import data_dir
 
 QUERIES, SEED = 10, 10
 

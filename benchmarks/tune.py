@@ -10,13 +10,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from airgen.audit.systems import find_runs
+from airgen.audit.differing_systems import find_runs
 from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import results_folder
 from airgen.evaluation.intervals import Interval
 from airgen.evaluation.run import read_run
+from airgen.safety.escaping import markdown_table
 from airgen.studies.tune import tune
-from airgen.text.escaping import markdown_table
 
 START, END = "<!-- tuned weights: start -->", "<!-- tuned weights: end -->"
 

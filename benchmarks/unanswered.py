@@ -23,7 +23,7 @@ import numpy as np
 
 from airgen.dataset.beir import BeirDataset, BeirQuery
 from airgen.publishing.withhold import public_part
-from airgen.store import Store
+from airgen.storage.store import Store
 from airgen.text.words import words
 
 NEAR = 5  # passages that are looked at around the best one

@@ -29,12 +29,12 @@ from airgen.dataset.beir import BeirDataset
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
-from airgen.pipeline.job import Job
-from airgen.records import Prelabel, flat_text
+from airgen.job.job import Job
 from airgen.retrievers import Corpus, load_embedder, load_reranker
 from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import find_yaml
 from airgen.steps.votes import first, shares
+from airgen.storage.records import Prelabel, flat_text
 from airgen.studies.agree.study import agree_job
 from airgen.studies.judge.simulate import as_labels, relevant_passages, system_means
 

@@ -61,7 +61,7 @@ def alike() -> Iterator[None]:
     The versions of packages, which each job and dataset names, are read once.
     """
     from airgen.dataset.secret import Secret
-    from airgen.pipeline import job as job_module
+    from airgen.job import job as job_module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job_module, "new_secret", lambda: Secret(bytes(range(32))))

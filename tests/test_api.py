@@ -11,8 +11,8 @@ from command_line import invoke
 
 import airgen
 from airgen.errors import SettingsError, UsageError
-from airgen.paths import data_dir
 from airgen.steps.ask import run_to_end
+from airgen.storage.paths import data_dir
 
 
 def test_every_function_is_there_documented() -> None:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # import name -> distribution, and the modules without whose import of it the main path would be another one
 CHOSEN = {
-    "openai": ("openai", {"openai_client.py"}),
+    "openai": ("openai", {"net/openai_client.py"}),
     "tiktoken": ("tiktoken", {"text/token_counts.py"}),
     "llama_index": (
         "llama-index-core",
@@ -23,9 +23,9 @@ CHOSEN = {
     "sentence_transformers": ("sentence-transformers", {"retrievers/dense/embedders.py", "training/kinds/encoder.py"}),
     "faiss": ("faiss-cpu", {"retrievers/dense/ann_index.py", "retrievers/dense/exact_search.py"}),
     "datasets": ("datasets", {"corpus/readers/json_records.py"}),
-    "tenacity": ("tenacity", {"retrying.py"}),
-    "jinja2": ("jinja2", {"prompts.py", "dataset/card.py"}),
-    "duckdb": ("duckdb", {"store.py", "sql_connections.py"}),
+    "tenacity": ("tenacity", {"net/retrying.py"}),
+    "jinja2": ("jinja2", {"llms/prompts.py", "dataset/card.py"}),
+    "duckdb": ("duckdb", {"storage/store.py", "storage/sql_connections.py"}),
 }
 
 

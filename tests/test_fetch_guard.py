@@ -8,10 +8,10 @@ import pytest
 from http_double import Asked, answering
 
 from airgen import models
-from airgen.downloads import from_address
 from airgen.errors import FetchError
-from airgen.http import HttpFailure, JsonClient, refused_redirect
-from airgen.retrying import retrying
+from airgen.net.downloads import from_address
+from airgen.net.http import HttpFailure, JsonClient, refused_redirect
+from airgen.net.retrying import retrying
 
 ADDRESSES = {
     "public.test": "93.184.216.34", "other.test": "151.101.1.69", "inside.test": "10.0.0.7", "own.test": "127.0.0.1",
@@ -30,7 +30,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
             raise socket.gaierror(-2, "unknown")
         return real(host, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("airgen.http.socket.getaddrinfo", resolve)
+    monkeypatch.setattr("airgen.net.http.socket.getaddrinfo", resolve)
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_refused_redirect_sends_nothing(tmp_path: Path, monkeypatch: pytest.Mo
         return 200, "content"
 
     with answering(other) as target, answering(lambda asked: (302, "", {"Location": f"{target}/x"})) as url:
-        monkeypatch.setattr("airgen.http._is_inside", lambda host: seen.append(host) or host == "nowhere")
-        monkeypatch.setattr("airgen.downloads.refused_redirect", lambda *_: "it leads elsewhere")
+        monkeypatch.setattr("airgen.net.http._is_inside", lambda host: seen.append(host) or host == "nowhere")
+        monkeypatch.setattr("airgen.net.downloads.refused_redirect", lambda *_: "it leads elsewhere")
         with pytest.raises(FetchError, match="a redirect is refused: it leads elsewhere"):
             from_address(f"{url}/f.zip", tmp_path / "f.zip")
         assert seen == [] and not (tmp_path / "f.zip").exists()
-        monkeypatch.setattr("airgen.downloads.refused_redirect", refused_redirect)
+        monkeypatch.setattr("airgen.net.downloads.refused_redirect", refused_redirect)
         from_address(f"{url}/f.zip", tmp_path / "f.zip")
         assert (tmp_path / "f.zip").read_text() == "content" and seen == ["/x"]
 

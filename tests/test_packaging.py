@@ -11,9 +11,9 @@ from child import AIRGEN, finish
 
 import airgen
 from airgen.commands import init
+from airgen.components.registry import EXTRAS, load_extra
 from airgen.errors import AirgenError
-from airgen.pipeline.starter import install_extras
-from airgen.registry import EXTRAS, load_extra
+from airgen.job.starter import install_extras
 
 ROOT = Path(airgen.__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -62,8 +62,8 @@ asyncio.unix_events._UnixSelectorEventLoop.add_signal_handler = refuse
 asyncio.unix_events._UnixSelectorEventLoop.remove_signal_handler = refuse
 from pathlib import Path
 from rich.console import Console
-from airgen.pipeline import Job
-from airgen.pipeline.run import run_pipeline
+from airgen.job import Job
+from airgen.job.run_job import run_pipeline
 result = run_pipeline(Job(Path("job.yaml")), console=Console(quiet=True))
 assert result.manifest is not None and result.scores, result
 print("done")
@@ -149,7 +149,7 @@ def test_an_environment_of_uv_has_no_pip(monkeypatch: pytest.MonkeyPatch) -> Non
     import importlib.util
     import shutil
 
-    from airgen.pipeline.starter import _installer
+    from airgen.job.starter import _installer
 
     assert _installer("x")[1:] == ["-m", "pip", "install"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None)

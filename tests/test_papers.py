@@ -16,8 +16,8 @@ from small_models import make_bert, make_t5
 
 import airgen
 from airgen import cli, models
-from airgen.paths import COLLECTIONS, cache_dir
 from airgen.settings.base import find_yaml
+from airgen.storage.paths import COLLECTIONS, cache_dir
 from airgen.training.task import read_card
 
 ROOT = Path(airgen.__file__).parents[1]

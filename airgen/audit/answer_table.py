@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airgen.errors import DatasetError
+from airgen.safety.escaping import one_line
 from airgen.tables import DelimitedTable, folded
 from airgen.tables.read import read_text
-from airgen.text.escaping import one_line
 
 COLUMNS = ("number", "query", "title", "text", "level", "why", "sample")
 _CANNOT_SAY = ("x", "?")

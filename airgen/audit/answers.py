@@ -22,11 +22,11 @@ from pydantic import Field
 from airgen.audit.answer_table import FilledRow, is_table, level_of, read_answer_table, whole
 from airgen.audit.sample import ANSWERS, EARLIER, KINDS, AuditItem, AuditSample, earlier_samples
 from airgen.dataset.human_labels import CONFIRMED, share_interval
+from airgen.display.study import Shown
 from airgen.errors import DatasetError, disk_error
-from airgen.json_values import DAMAGE, kept_of, read_json, write_json
-from airgen.paths import locked
-from airgen.study import Shown
-from airgen.text.escaping import figure, one_line
+from airgen.safety.escaping import figure, one_line
+from airgen.storage.json_values import DAMAGE, kept_of, read_json, write_json
+from airgen.storage.paths import locked
 
 _MOST_CHOSEN_PAIRS = 10_000  # pairs that a person chose by hand
 

@@ -11,19 +11,19 @@ from pathlib import Path
 from airgen.audit.answers import Proportion, middle_levels, read_answers, same_texts
 from airgen.audit.labels import audited_items
 from airgen.audit.sample import AuditItem, earlier_samples, load_sample
+from airgen.components.keys import text_key
+from airgen.display.study import Shown, Table, columns
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import sign_test
 from airgen.generation.flow import Flow
-from airgen.keys import text_key
+from airgen.job.job import Job
 from airgen.llms.base import Llm
-from airgen.pipeline.job import Job
-from airgen.records import prompt_text
 from airgen.settings import JudgeExample, Pipeline
 from airgen.steps.ask import ask_about
 from airgen.steps.judge import Verdict, judge_pair
 from airgen.steps.judge_examples import LONGEST, replaced, write_examples
 from airgen.steps.step import Problem, Tools
-from airgen.study import Shown, Table, columns
+from airgen.storage.records import prompt_text
 
 FEWEST = 10
 """Minimum number of held-out answers for the measurement."""

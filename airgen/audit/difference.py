@@ -33,8 +33,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.compute.exact_arithmetic import log2
 from airgen.evaluation.significance import holm, rank_bounds
-from airgen.exact_arithmetic import log2
 
 BATCH = 25
 """The number of answers between two looks."""

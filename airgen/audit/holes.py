@@ -40,13 +40,14 @@ from airgen.audit.sample import (
     write_sample,
     yes_or_no,
 )
+from airgen.components.keys import content_key, fingerprint, row_key, text_key
 from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.query_set import QuerySet
 from airgen.control.table2 import pairs_to_judge
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import ModelUse, QrelRow
 from airgen.dataset.derive import check_next_version, with_more_labels
-from airgen.dataset.files import keep_copy, whole_file
+from airgen.display.study import Column, Shown, Table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.intervals import DIFFERENCES, Interval, resampled_means
@@ -54,26 +55,25 @@ from airgen.evaluation.measures import check_common, parse_measure, score
 from airgen.evaluation.run import Run, run_from_dict
 from airgen.evaluation.significance import rank_intervals
 from airgen.generation.flow import Flow
-from airgen.guard import guarded
-from airgen.json_values import DAMAGE
-from airgen.keys import content_key, fingerprint, row_key, text_key
+from airgen.job.estimate import Estimate, estimate_judgments
 from airgen.llms.base import Llm
-from airgen.pipeline.estimate import Estimate, estimate_judgments
-from airgen.prompts import PromptSet
+from airgen.llms.prompts import PromptSet
 from airgen.publishing.scores import Labels as PrivateLabels
 from airgen.publishing.scores import reasons_to_refuse
 from airgen.publishing.submission import Submission, SystemHits, reasons_of
 from airgen.publishing.withhold import pair_of
-from airgen.records import Recall, prompt_text
+from airgen.safety.escaping import json_text
+from airgen.safety.guard import guarded
 from airgen.settings import ControlSettings, load_pipeline
 from airgen.steps.ask import ask_about
 from airgen.steps.judge import judge_pair
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import STATUS, Display
 from airgen.steps.step import Problem, Tools
-from airgen.store import Store
-from airgen.study import Column, Shown, Table
-from airgen.text.escaping import json_text
+from airgen.storage.json_values import DAMAGE
+from airgen.storage.records import Recall, prompt_text
+from airgen.storage.store import Store
+from airgen.storage.whole_files import keep_copy, whole_file
 
 Labels = Mapping[str, Mapping[str, float]]
 Pair = tuple[str, str]  # query id, passage id

@@ -41,19 +41,19 @@ from airgen.dataset.human_labels import NOTE, PersonsLabel, newer, note_text, pa
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import keep_card
 from airgen.dataset.write import seal
+from airgen.display.study import Shown
 from airgen.errors import AirgenError, DatasetError
-from airgen.json_values import read_json, write_json
-from airgen.pipeline.audit_answers import LABELS, document_texts, keep_checked
-from airgen.pipeline.export import export_dataset
-from airgen.pipeline.job import Job
+from airgen.job.audit_answers import LABELS, document_texts, keep_checked
+from airgen.job.export import export_dataset
+from airgen.job.job import Job
 from airgen.publishing.withhold import pair_of
-from airgen.records import Decision
 from airgen.settings import Pipeline
 from airgen.steps.judge import judge_kind
 from airgen.steps.progress import STATUS
 from airgen.steps.text_pool import Pool
-from airgen.store import Store
-from airgen.study import Shown
+from airgen.storage.json_values import read_json, write_json
+from airgen.storage.records import Decision
+from airgen.storage.store import Store
 
 _KINDS = {  # decision -> kind of document, and whether it is relevant in the dataset
     "keep_query": ("positive", True),

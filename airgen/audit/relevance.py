@@ -23,22 +23,22 @@ from airgen.audit.sample import (
     write_sample,
     yes_or_no,
 )
+from airgen.components.keys import text_key
 from airgen.control.judgment import current
-from airgen.dataset.files import whole_file
+from airgen.display.study import Shown, Table, columns
 from airgen.errors import DatasetError, SettingsError, UsageError, disk_error
-from airgen.json_values import write_json
-from airgen.keys import text_key
-from airgen.paths import is_shipped
-from airgen.pipeline.job import Job
-from airgen.records import Judgment, Prelabel
+from airgen.job.job import Job
 from airgen.settings import RELEVANCE, JudgeSettings, Pipeline
 from airgen.settings.base import parse_yaml
 from airgen.steps.judge import judge_kind
 from airgen.steps.lineage import Lineage
 from airgen.steps.text_pool import Pool
 from airgen.steps.votes import WAY, first, relevant, voted
-from airgen.store import Store
-from airgen.study import Shown, Table, columns
+from airgen.storage.json_values import write_json
+from airgen.storage.paths import is_shipped
+from airgen.storage.records import Judgment, Prelabel
+from airgen.storage.store import Store
+from airgen.storage.whole_files import whole_file
 
 QUERIES, PASSAGES = 10, 5
 _QueryKinds = tuple[Lineage, dict[str, str]]  # a query, and the kinds of its passages

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from airgen.audit.answer_table import COLUMNS, read_answer_table, whole
+from airgen.components.keys import content_key, text_key
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import keep_copy, safe_name, write_text
 from airgen.dataset.human_labels import pair_mark
+from airgen.display.study import html_page
 from airgen.errors import DatasetError
-from airgen.json_values import DAMAGE, plain, read_json, read_kept, write_json
-from airgen.keys import content_key, text_key
-from airgen.study import html_page
-from airgen.text.escaping import csv_text, html_text, plain_text
+from airgen.safety.escaping import csv_text, html_text, plain_text
+from airgen.storage.json_values import DAMAGE, plain, read_json, read_kept, write_json
+from airgen.storage.whole_files import keep_copy, safe_name, write_text
 
 LABELLED = ("relevant", "not relevant")
 """The kinds used if only the labels are known, as in a released dataset."""

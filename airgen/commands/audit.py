@@ -25,18 +25,18 @@ from airgen.commands.options import (
 )
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, say
+from airgen.display.study import Plain, Shown, Study, Table, columns
 from airgen.errors import UsageError
-from airgen.paths import EVALUATION
-from airgen.study import Plain, Shown, Study, Table, columns
+from airgen.storage.paths import EVALUATION
 
 if TYPE_CHECKING:
     from airgen.audit.answers import AuditResult
     from airgen.audit.answers_as_examples import ExamplesAudit
+    from airgen.audit.differing_systems import SystemAudit
     from airgen.audit.holes import JudgedHoles
     from airgen.audit.relevance import RelevanceAudit
-    from airgen.audit.systems import SystemAudit
-    from airgen.pipeline.estimate import Estimate
-    from airgen.pipeline.job import Job
+    from airgen.job.estimate import Estimate
+    from airgen.job.job import Job
 
 Folder = Annotated[Place | None, opt("Folder of the sample. Default: RUNS/NAME/audit, or audit/NAME for a dataset.")]
 JobOrDataset = Annotated[
@@ -161,7 +161,7 @@ def _source(what: Place, out: Place | None, runs: Path | None) -> tuple[Job | No
     """Return the job (None for a dataset without one) and the folder of the sample."""
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
-    from airgen.pipeline.show import find_job, is_job
+    from airgen.job.show import find_job, is_job
 
     path = Path(what)
     if path.is_dir() and not is_job(path):
@@ -202,7 +202,7 @@ def audit_systems(
         UsageError: There are fewer than two systems, or a system has no run.
         DatasetError: The answers cannot be read, or belong to another sample.
     """
-    from airgen.audit.systems import audit_text, draw_systems, find_runs, groups_of, score_systems
+    from airgen.audit.differing_systems import audit_text, draw_systems, find_runs, groups_of, score_systems
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation.experiment import results_folder
 
@@ -264,7 +264,7 @@ def audit_relevance(
         DatasetError: The job is not finished, or the answers belong to another sample.
     """
     from airgen.audit.relevance import asks_again, draw_relevance, score_relevance, set_relevance
-    from airgen.pipeline.show import find_job
+    from airgen.job.show import find_job
 
     job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit-relevance"
@@ -318,7 +318,7 @@ def audit_examples(
         DatasetError: Too few answers give a reason, or the job has no LLM judge.
     """
     from airgen.audit.answers_as_examples import measure_examples
-    from airgen.pipeline.show import find_job
+    from airgen.job.show import find_job
 
     job = find_job(pipeline, path_or_none(runs))
     folder = Path(out) if out else job.directory / "audit"
@@ -360,10 +360,10 @@ def audit_holes(
         BudgetSpent: The budget is spent; the same call with a higher one continues.
     """
     from airgen.audit.holes import judge_holes, read_submissions
+    from airgen.components.registry import resolve
     from airgen.evaluation.run import read_run
-    from airgen.pipeline.show import job_file
+    from airgen.job.show import job_file
     from airgen.publishing.scores import load_labels
-    from airgen.registry import resolve
 
     if judge and pipeline:
         raise UsageError("--judge or --pipeline, not both")

@@ -10,11 +10,11 @@ from airgen.commands.command import command
 from airgen.commands.options import Budget, JobName, Runs, Target, arg, opt, path_or_none
 from airgen.commands.outcome import Outcome
 from airgen.errors import UsageError
-from airgen.paths import RUNS, beside
+from airgen.storage.paths import RUNS, beside
 
 if TYPE_CHECKING:
-    from airgen.pipeline.check_job import Check
-    from airgen.pipeline.try_prompts import PromptTrial
+    from airgen.job.check_job import Check
+    from airgen.job.try_prompts import PromptTrial
 
 
 @command
@@ -43,9 +43,9 @@ def check(
         SettingsError: A file cannot be read.
         UsageError: An option does not apply to a suite.
     """
-    from airgen.pipeline.check_job import Check, check_job
-    from airgen.pipeline.check_suite import check_suite
-    from airgen.pipeline.show import find_suite, read_job
+    from airgen.job.check_job import Check, check_job
+    from airgen.job.check_suite import check_suite
+    from airgen.job.show import find_suite, read_job
 
     path = find_suite(pipeline)
     if path is None:
@@ -94,8 +94,8 @@ def check_prompts(
     Raises:
         PromptError: There is no such prompt, or its template is wrong.
     """
-    from airgen.pipeline.show import read_job
-    from airgen.pipeline.try_prompts import try_on_documents
+    from airgen.job.show import read_job
+    from airgen.job.try_prompts import try_on_documents
 
     trial = try_on_documents(read_job(pipeline, path_or_none(runs)), list(names), documents)
     return Outcome(trial, trial.study(), json={"documents": trial.rows, "totals": trial.totals()})

@@ -37,12 +37,12 @@ from airgen.commands.signature import (
     shell_type,
     split_docstring,
 )
+from airgen.display.notebook import said_as_one_bar
+from airgen.display.study import Figures
 from airgen.errors import UsageError
-from airgen.json_values import plain
-from airgen.notebook import said_as_one_bar
 from airgen.python.entrance import entrance, shell_words
-from airgen.study import Figures
-from airgen.text.escaping import json_text
+from airgen.safety.escaping import json_text
+from airgen.storage.json_values import plain
 
 T = TypeVar("T")
 P = ParamSpec("P")

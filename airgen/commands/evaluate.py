@@ -30,10 +30,10 @@ from airgen.commands.options import (
 )
 from airgen.commands.outcome import UNSURE, WORSE, Outcome
 from airgen.commands.printing import count, say
-from airgen.dataset.files import write_text
+from airgen.display.study import Column, P, Plain, Rows, Shown, Study, Table, columns
 from airgen.errors import AirgenError, UsageError
-from airgen.study import Column, P, Plain, Rows, Shown, Study, Table, columns
-from airgen.text.escaping import md
+from airgen.safety.escaping import md
+from airgen.storage.whole_files import write_text
 
 if TYPE_CHECKING:
     from airgen.dataset.beir import BeirDataset
@@ -113,8 +113,8 @@ def evaluate(
     from airgen.evaluation.experiment import makes_first, results_folder, run_without_labels
     from airgen.evaluation.result_tables import compare_results, model_lines, overview, ranking_study
     from airgen.evaluation.systems import chosen_systems, named_once, needs_study, system_needs
+    from airgen.python.convert_systems import systems_of
     from airgen.python.results import Results
-    from airgen.python.systems import systems_of
     from airgen.settings.base import find_yaml
     from airgen.settings.compute import compute_settings
     from airgen.studies.lengths import write_lengths
@@ -342,7 +342,7 @@ def evaluate_compare(
     from airgen.evaluation.measures import check_common, labelled_passages
     from airgen.evaluation.result_tables import pair_text, places_text, rank_text
     from airgen.evaluation.significance import ALPHA, against_baseline, compare
-    from airgen.python.systems import labels_given, run_given
+    from airgen.python.convert_systems import labels_given, run_given
 
     if baseline is None and (fail_if_worse or fail_if_unsure or margin):
         raise UsageError("--fail-if-worse, --fail-if-unsure and --margin need --baseline RUN")
@@ -446,7 +446,7 @@ def evaluate_measures(
     from airgen.evaluation import AIR_BENCH, parse_measures, score
     from airgen.evaluation.intervals import bootstrap_interval
     from airgen.evaluation.measures import check_common, labelled_passages
-    from airgen.python.systems import labels_given, run_given
+    from airgen.python.convert_systems import labels_given, run_given
 
     wanted = AIR_BENCH if metrics == "air-bench" else parse_measures(metrics)
     scored_run, labels = run_given(run, "run"), labels_given(qrels)
@@ -499,7 +499,7 @@ def evaluate_tune(
         UsageError: The split is test, or there are too few queries or the wrong number of systems.
         DatasetError: The dataset or a run cannot be read.
     """
-    from airgen.audit.systems import find_runs
+    from airgen.audit.differing_systems import find_runs
     from airgen.dataset.beir import BeirDataset
     from airgen.evaluation import parse_measures, read_run
     from airgen.evaluation.experiment import results_folder

@@ -10,8 +10,8 @@ from airgen.commands.command import command
 from airgen.commands.options import Dataset, DatasetOrSuite, JobName, Place, Runs, Split, arg, opt, path_or_none
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo
+from airgen.components.registry import closest
 from airgen.errors import UsageError
-from airgen.registry import closest
 
 if TYPE_CHECKING:
     from airgen.dataset.layouts import Converted
@@ -41,8 +41,8 @@ def export(
         UsageError: A stage is unknown, or quality control has not run yet.
         DatasetError: No query or no relevant passage would be left.
     """
-    from airgen.pipeline.export import ABLATIONS, export_dataset
-    from airgen.pipeline.show import read_job
+    from airgen.job.export import ABLATIONS, export_dataset
+    from airgen.job.show import read_job
 
     for name in without:
         if name not in ABLATIONS:

@@ -11,9 +11,9 @@ from airgen.commands.command import command
 from airgen.commands.options import Place, arg, opt
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, progress_bar, say
+from airgen.components.registry import meant
+from airgen.display.study import Rows
 from airgen.errors import CorpusError, SettingsError, UsageError
-from airgen.registry import meant
-from airgen.study import Rows
 
 if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings

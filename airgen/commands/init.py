@@ -16,13 +16,13 @@ from airgen.commands.command import command
 from airgen.commands.options import Place, Runs, arg, opt
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent, progress_bar, say
+from airgen.display.study import Shown
 from airgen.errors import CorpusError, UsageError
-from airgen.paths import RUNS
-from airgen.study import Shown
+from airgen.storage.paths import RUNS
 
 if TYPE_CHECKING:
     from airgen.corpus.survey import Survey
-    from airgen.pipeline.run_result import RunResult
+    from airgen.job.run_result import RunResult
 
 DEMO_EXTRAS = {"qa": ("embedded", "corpus"), "long-doc": ("embedded", "corpus", "long-doc")}
 """The extras that the demo of each task needs."""
@@ -81,9 +81,9 @@ def init(
     from airgen.corpus.cleaning.mask_personal_data import what_remains
     from airgen.corpus.settings import load_corpus_settings
     from airgen.corpus.survey import survey
-    from airgen.dataset.files import keep_copy, write_text
-    from airgen.pipeline.starter import Machine, name_of, starter_files, to_install
+    from airgen.job.starter import Machine, name_of, starter_files, to_install
     from airgen.settings.model_size import reading_words
+    from airgen.storage.whole_files import keep_copy, write_text
 
     if demo:
         return _demo(task, target, Path(runs or RUNS))
@@ -161,7 +161,7 @@ class _Llm:
 
 def _llm(named: str, model: str) -> _Llm:
     """Return the LLM with this name, or the user's choice on a terminal, or the default."""
-    from airgen.pipeline.starter import KEY, LOCAL_MODEL, chosen_llm
+    from airgen.job.starter import KEY, LOCAL_MODEL, chosen_llm
     from airgen.settings.llm import secret
     from airgen.settings.model_size import size_of
 
@@ -261,9 +261,9 @@ def _demo(task: str, target: int, runs: Path) -> Outcome[Started]:
     from airgen import models
     from airgen.commands.fetch import fetch
     from airgen.commands.run import run_and_report
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.show import read_report, work_table
-    from airgen.pipeline.starter import install_extras
+    from airgen.job.job import Job
+    from airgen.job.show import read_report, work_table
+    from airgen.job.starter import install_extras
 
     install_extras(DEMO_EXTRAS[task], say)
     name, needs = ("quickstart", []) if task == "qa" else ("quickstart-long-doc", ["indian-constitution"])

@@ -28,7 +28,7 @@ from airgen.commands.run import run_and_report
 from airgen.errors import UsageError
 
 if TYPE_CHECKING:
-    from airgen.pipeline.run_result import RunResult
+    from airgen.job.run_result import RunResult
 
 
 @command
@@ -78,8 +78,8 @@ def label(
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
         Stopped: The user stopped the job; the same call continues.
     """
-    from airgen.pipeline.label_pipeline import label_pipeline
-    from airgen.pipeline.show import job_file, read_job
+    from airgen.job.label_pipeline import label_pipeline
+    from airgen.job.show import job_file, read_job
 
     if labels and no_labels:
         raise UsageError("--labels and --no-labels: choose one")
@@ -106,8 +106,8 @@ def label(
     job = read_job(path, path_or_none(runs))
     if check:
         from airgen.commands.check import outcome_of
-        from airgen.pipeline.check_job import check_job
-        from airgen.pipeline.run_result import RunResult
+        from airgen.job.check_job import check_job
+        from airgen.job.run_result import RunResult
 
         checked = outcome_of(check_job(job, budget=budget))
         return Outcome(RunResult(job.directory), checked.text, json=checked.json, code=checked.code)

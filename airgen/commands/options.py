@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from airgen.errors import AirgenError, UsageError
-from airgen.paths import fetched_collection
+from airgen.storage.paths import fetched_collection
 
 Place = str | Path
 Places = str | Path | Sequence[str | Path]
 Bench = str | os.PathLike[str]
 """A folder; in Python also a Benchmark."""
 Systems = str | Path | Mapping[str, Any] | Sequence[Any] | Callable[..., Any]
-"""A systems YAML; in Python also names, specs, runs, functions, models or retrievers (`airgen.python.systems`)."""
+"""A systems YAML; in Python also names, specs, runs, functions, models or retrievers."""
 RunGiven = str | Path | Mapping[str, Mapping[str, float]]
 """A run file or qrels file; in Python also {query id: {passage id: number}}."""
 IN_PYTHON: dict[Any, str] = {
@@ -64,7 +64,7 @@ def dataset_of(given: Bench) -> Path:
     It may be given as the folder itself, as a finished job (its pipeline, name or work directory), or as the name of a
     fetched collection (`scifact`). Raises UsageError for a job that has no dataset yet.
     """
-    from airgen.pipeline.show import is_job, read_job
+    from airgen.job.show import is_job, read_job
 
     path = Path(given)
     if path.is_dir() and not is_job(path):

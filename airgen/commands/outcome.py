@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from airgen.display.study import Study
 from airgen.errors import AirgenError
-from airgen.study import Study
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import typer
 
+from airgen.display.notebook import current_bar
 from airgen.errors import AirgenError, Stopped
-from airgen.interruptible import INTERRUPTED
-from airgen.json_values import plain
-from airgen.notebook import current_bar
-from airgen.text.escaping import visible
+from airgen.safety.escaping import visible
+from airgen.safety.interruptible import INTERRUPTED
+from airgen.storage.json_values import plain
 
 _silent = False
 _logging = False

@@ -14,9 +14,9 @@ from airgen.commands.command import command
 from airgen.commands.options import DatasetOrSuite, Place, Places, Split, arg, dataset_of, opt, paths
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo
+from airgen.display.study import Rows
 from airgen.errors import UsageError
 from airgen.publishing import A_DAY
-from airgen.study import Rows
 
 if TYPE_CHECKING:
     from airgen.dataset.verify import DatasetProblem
@@ -279,7 +279,7 @@ def publish_score(
     Raises:
         DatasetError: The submission is rejected, the labels cannot be read, or the daily limit is reached.
     """
-    from airgen.keys import file_sha256
+    from airgen.components.keys import file_sha256
     from airgen.publishing.scores import load_labels, save_score, score_results
     from airgen.publishing.submission import Submission
 

@@ -15,7 +15,7 @@ from airgen.commands.options import Place, Places, Runs, arg, opt, path_or_none,
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent
 from airgen.errors import UsageError
-from airgen.text.escaping import json_text
+from airgen.safety.escaping import json_text
 
 
 @command

@@ -26,14 +26,14 @@ from airgen.commands.options import (
 )
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, end_event, logging_events, say
+from airgen.display.study import Plain
 from airgen.errors import AirgenError
-from airgen.paths import RUNS, beside
-from airgen.study import Plain
-from airgen.text.escaping import dollars, terminal_text
+from airgen.safety.escaping import dollars, terminal_text
+from airgen.storage.paths import RUNS, beside
 
 if TYPE_CHECKING:
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.run_result import RunResult
+    from airgen.job.job import Job
+    from airgen.job.run_result import RunResult
 
 
 @command
@@ -70,13 +70,13 @@ def run(
         Stopped: The user stopped the job; the same call continues.
         AirgenError: The dataset is finished, but a system failed.
     """
-    from airgen.pipeline.show import find_suite, read_job
+    from airgen.job.show import find_suite, read_job
 
     if (suite := find_suite(pipeline)) is not None:
         return _suite(suite, path_or_none(runs) or beside(suite) / RUNS, Path(root), budget)
     job = read_job(pipeline, path_or_none(runs), target=target)
     if like is not None:
-        from airgen.pipeline.job import match_queries
+        from airgen.job.job import match_queries
 
         job = match_queries(job, like)
     with logging_events(log == "json") as events:
@@ -107,9 +107,9 @@ def run_and_report(
     from rich.console import Console
 
     from airgen.dataset.beir import BeirDataset
-    from airgen.pipeline.refresh import earlier_version
-    from airgen.pipeline.run import run_pipeline
-    from airgen.pipeline.run_result import result_values
+    from airgen.job.refresh import earlier_version
+    from airgen.job.run_job import run_pipeline
+    from airgen.job.run_result import result_values
     from airgen.report.report import report_of_run
     from airgen.steps.progress import BEAT_SECONDS
     from airgen.studies.broad_queries import broad_queries
@@ -143,9 +143,9 @@ def run_and_report(
 
 
 def _suite(path: Path, runs: Path, root: Path, budget: float | None) -> Outcome[RunResult]:
-    from airgen.pipeline.job import Job
-    from airgen.pipeline.run import run_pipeline
-    from airgen.pipeline.run_result import RunResult
+    from airgen.job.job import Job
+    from airgen.job.run_job import run_pipeline
+    from airgen.job.run_result import RunResult
     from airgen.publishing.suites import FinishedPipeline, build
     from airgen.settings.suite import load_suite
     from airgen.steps.ask import money

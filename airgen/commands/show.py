@@ -13,14 +13,14 @@ from airgen.commands.command import command
 from airgen.commands.options import PassageLimit, Place, Runs, Seed, arg, opt, path_or_none
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, progress_bar
+from airgen.display.study import Column, Plain, Rows, Study, Table, columns
 from airgen.errors import CorpusError, SettingsError, UsageError
-from airgen.paths import RUNS, data_dir
-from airgen.study import Column, Plain, Rows, Study, Table, columns
-from airgen.text.escaping import json_text, md, one_line
+from airgen.safety.escaping import json_text, md, one_line
+from airgen.storage.paths import RUNS, data_dir
 
 if TYPE_CHECKING:
-    from airgen.pipeline.job import Job
-    from airgen.prompts import Prompt
+    from airgen.job.job import Job
+    from airgen.llms.prompts import Prompt
 
 
 @command
@@ -47,7 +47,7 @@ def show(
         UsageError: There is no such job or query, or several queries have ids with this start.
         StoreError: The job has not been run yet.
     """
-    from airgen.pipeline.show import (
+    from airgen.job.show import (
         find_job,
         find_lineage,
         job_with,
@@ -85,7 +85,7 @@ def show(
 
 def _watched(job: Job) -> dict[str, Any]:
     """Print the state of a job until it ends, and return the last state."""
-    from airgen.pipeline.show import read_report, status_study
+    from airgen.job.show import read_report, status_study
 
     while (report := read_report(job))["running"]:
         echo(f"{status_study(report).text()}\n", err=True)
@@ -107,7 +107,7 @@ def show_settings(
     Returns:
         The text that is printed.
     """
-    from airgen.pipeline.settings_reference import json_schema, reference
+    from airgen.job.settings_reference import json_schema, reference
 
     if schema is not None:
         shape = json_schema(schema)
@@ -217,9 +217,9 @@ def show_prompts(
         UsageError: A pipeline is given without a prompt.
         PromptError: There is no such prompt.
     """
-    from airgen.pipeline.show import read_job
-    from airgen.pipeline.try_prompts import trial_inputs
-    from airgen.prompts import PromptSet
+    from airgen.job.show import read_job
+    from airgen.job.try_prompts import trial_inputs
+    from airgen.llms.prompts import PromptSet
 
     if pipeline is not None and not name:
         raise UsageError("--pipeline needs the name of a prompt to fill in")
@@ -364,7 +364,7 @@ def show_corpus(
     """
     from airgen.corpus import load_corpus_settings, prepare
     from airgen.corpus.show import corpora, corpora_study, dropped_study, passages_study, summarise
-    from airgen.records import MASKED, PARTS, Dropped, Passage
+    from airgen.storage.records import MASKED, PARTS, Dropped, Passage
 
     if not name:
         every = corpora()

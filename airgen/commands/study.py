@@ -29,14 +29,14 @@ from airgen.commands.options import (
 )
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, say
+from airgen.display.study import Rows, Study
 from airgen.errors import UsageError
-from airgen.json_values import write_json
-from airgen.study import Rows, Study
-from airgen.text.escaping import distinct_names
+from airgen.safety.escaping import distinct_names
+from airgen.storage.json_values import write_json
 
 if TYPE_CHECKING:
     from airgen.evaluation.systems import SystemSettings
-    from airgen.pipeline.job import Job
+    from airgen.job.job import Job
     from airgen.studies.agree.report import AgreementReport
     from airgen.studies.compare_versions import VersionComparison
     from airgen.studies.contamination import Contamination
@@ -90,7 +90,7 @@ def study_agree(
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
     from airgen.evaluation.systems import load_systems
-    from airgen.pipeline.show import read_job
+    from airgen.job.show import read_job
     from airgen.settings.base import find_yaml
     from airgen.steps.progress import STATUS, Display
     from airgen.studies.agree.study import AgreementStudy, agree_job
@@ -124,7 +124,7 @@ def _check(job: Job, systems: list[SystemSettings]) -> Outcome[Any]:
     """Report the cost of the job and what each system needs; exit with code 1 if anything is missing."""
     from airgen.commands.check import outcome_of
     from airgen.evaluation.systems import needs_study, system_needs
-    from airgen.pipeline.check_job import check_job
+    from airgen.job.check_job import check_job
 
     checked, needed = outcome_of(check_job(job)), system_needs(systems)
     assert isinstance(checked.text, Study)
@@ -253,7 +253,7 @@ def study_diversity(
         DatasetError: A dataset cannot be read.
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
-    from airgen.pipeline.show import job_file
+    from airgen.job.show import job_file
     from airgen.studies.diversity.likeness import likeness_table, likeness_to, write_likeness
     from airgen.studies.diversity.measure import profile_datasets
     from airgen.studies.diversity.report import summary_table, write_diversity
@@ -384,8 +384,8 @@ def study_judge(
         DatasetError: A collection has too few pairs.
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
     """
-    from airgen.pipeline.show import job_file
-    from airgen.prompts import PromptSet
+    from airgen.job.show import job_file
+    from airgen.llms.prompts import PromptSet
     from airgen.settings import load_pipeline
     from airgen.steps.progress import STATUS, Display
     from airgen.studies.judge.calibrate import JudgeTrial, Selection, calibrate

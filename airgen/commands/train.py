@@ -29,11 +29,11 @@ from airgen.commands.options import (
 )
 from airgen.commands.outcome import Outcome
 from airgen.commands.printing import echo, is_silent, progress_bar, say
+from airgen.display.study import Column, Plain, Study, Table, columns
 from airgen.errors import UsageError
-from airgen.json_values import read_json
-from airgen.paths import sibling
-from airgen.study import Column, Plain, Study, Table, columns
-from airgen.text.escaping import md
+from airgen.safety.escaping import md
+from airgen.storage.json_values import read_json
+from airgen.storage.paths import sibling
 from airgen.training import KINDS
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def train_pairs(
     """
     from airgen.compute import computing
     from airgen.settings.compute import compute_settings
-    from airgen.training.mining.dumps import DumpSettings
+    from airgen.training.dumps import DumpSettings
     from airgen.training.mining.pairs import MiningSettings
     from airgen.training.mining.sources import PAIRS, expansion_pairs, mine_sources
 
@@ -539,8 +539,8 @@ def _written_queries(
     device: str | None,
 ) -> tuple[int, dict[str, int]]:
     """Write queries for every passage; return the number of passages with queries and, by reason, without."""
-    from airgen.pipeline.expand_passages import expand_with_llm
-    from airgen.pipeline.show import job_file
+    from airgen.job.expand_passages import expand_with_llm
+    from airgen.job.show import job_file
     from airgen.training.mining.expansion import Seq2Seq, expand
 
     with progress_bar("writing queries", "{task.completed:,.0f} passages") as update:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from airgen import __version__
+from airgen.components.registry import load_extra
 from airgen.compute import thread_limits
 from airgen.compute.processes import Returned, WorkerLost, WorkerPool
 from airgen.errors import AirgenError
-from airgen.mask_secrets import error_words, printable
-from airgen.registry import load_extra
+from airgen.safety.mask_secrets import error_words, printable
 from airgen.settings.compute import ComputeSettings
 
 _REASON_CHARACTERS = 300  # maximum characters of Ray's error messages

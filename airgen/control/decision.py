@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from airgen.components.keys import row_key
 from airgen.control.judgment import OWN, current, own_labels, pairs_of
 from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
 from airgen.control.table2 import decide
-from airgen.keys import row_key
-from airgen.records import Decision, HardNegative, Judgment
-from airgen.sequences import batched
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import RowBatch, WholeStep, all_parents
 from airgen.steps.votes import FEW, NOT_FOUND, PEOPLES, WAY, first, least_share, relevant, voted
+from airgen.storage.records import Decision, HardNegative, Judgment
+from airgen.storage.sequences import batched
 
 QUERIES = 500  # queries whose decisions are written at once
 

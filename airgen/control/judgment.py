@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
+from airgen.components.keys import row_key, text_key
 from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
 from airgen.control.table2 import BROUGHT, Pair, median_ranks, pairs_to_judge, ranked
 from airgen.evaluation.document_level import PageLookup
-from airgen.keys import row_key, text_key
-from airgen.records import HardNegative, Judgment, Query, Row, Skip
 from airgen.steps.ask import health_of
 from airgen.steps.judge import judge_kind, judge_name, judge_pair, judgment_parts, scripted_judge
 from airgen.steps.lineage import R
 from airgen.steps.loops import saw_step, walk_each
 from airgen.steps.step import Problem, Step, Tools
-from airgen.store import Store
+from airgen.storage.records import HardNegative, Judgment, Query, Row, Skip
+from airgen.storage.store import Store
 
 OWN = "own_query"
 """The plan's name for the user's own queries and their labels, only in a pipeline with `queries`."""

@@ -10,11 +10,11 @@ from typing import Any
 from airgen.control.judgment import current
 from airgen.control.table2 import BROUGHT
 from airgen.dataset.human_labels import agreement_note
-from airgen.records import Decision, Judgment, Prelabel
 from airgen.settings import ControlSettings
 from airgen.steps.step import Plan
 from airgen.steps.votes import PEOPLES, voted
-from airgen.store import Store
+from airgen.storage.records import Decision, Judgment, Prelabel
+from airgen.storage.store import Store
 
 Labels = Mapping[tuple[str, str], bool]
 """Whether a passage is relevant to a query, by the keys of both."""

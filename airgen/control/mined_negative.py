@@ -12,17 +12,17 @@ addition to generated hard negatives (paper 2.3, step 6).
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from airgen.components.keys import rng, row_key
 from airgen.control.prelabel import prelabels_of
 from airgen.control.query_set import Control
 from airgen.control.table2 import median_ranks, ranked, votes
-from airgen.keys import rng, row_key
-from airgen.records import Decision, HardNegative, Prelabel, Recall, Skip
-from airgen.sequences import batched
 from airgen.settings import Thresholds
 from airgen.settings.generation import MINED_RANKS
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan, RowBatch, WholeStep, all_parents
-from airgen.store import Store
+from airgen.storage.records import Decision, HardNegative, Prelabel, Recall, Skip
+from airgen.storage.sequences import batched
+from airgen.storage.store import Store
 
 QUERIES = 500  # queries whose negatives are written at once
 

@@ -10,19 +10,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import fingerprint, row_key
 from airgen.control.query_set import QuerySet
 from airgen.control.recall import code_part
 from airgen.errors import ModelError
-from airgen.keys import fingerprint, row_key
-from airgen.records import Prelabel, Recall
 from airgen.retrievers import load_reranker
 from airgen.retrievers.component import watch
 from airgen.retrievers.encoding_cache import at_once, scored
 from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import CorpusReranker, show_corpus
-from airgen.sequences import batched
 from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, WholeStep
+from airgen.storage.records import Prelabel, Recall
+from airgen.storage.sequences import batched
 
 PAIRS = 500  # (query, document) pairs per batch: a minute of a cross-encoder on a CPU, which a stop loses
 

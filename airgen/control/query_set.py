@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from airgen.evaluation.systems import SystemSettings
-from airgen.records import flat_text, prompt_text
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings import ControlSettings
 from airgen.steps.accepted import Accepted
@@ -17,7 +16,8 @@ from airgen.steps.kept_scores import KeptScores
 from airgen.steps.progress import Display
 from airgen.steps.step import Tools, Whole
 from airgen.steps.text_pool import Pool
-from airgen.store import Store
+from airgen.storage.records import flat_text, prompt_text
+from airgen.storage.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)

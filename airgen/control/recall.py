@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from airgen.components.keys import file_sha256, row_key
+from airgen.components.user_code import own_code
 from airgen.control.query_set import QuerySet
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.run import Run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import SystemSettings, stamp_of
-from airgen.keys import file_sha256, row_key
-from airgen.records import Query, Recall
 from airgen.retrievers import Component, load_embedder
 from airgen.retrievers.combine import reciprocal_rank_fusion
 from airgen.retrievers.component import watch
@@ -28,7 +28,7 @@ from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, WholeStep
-from airgen.user_code import own_code
+from airgen.storage.records import Query, Recall
 
 
 def systems_identity(systems: Sequence[SystemSettings], dataset: str) -> list[dict[str, Any]]:

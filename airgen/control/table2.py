@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from airgen.keys import row_key
-from airgen.records import Decision, Judgment, Prelabel
+from airgen.components.keys import row_key
 from airgen.settings import Thresholds
+from airgen.storage.records import Decision, Judgment, Prelabel
 
 BROUGHT = "labels of "
 """Prefix of the name of a judge that is a user's label file."""

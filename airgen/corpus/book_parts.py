@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from airgen.languages import SPACELESS
-from airgen.records import Document
+from airgen.settings.languages import SPACELESS
+from airgen.storage.records import Document
 
 # Headings in AIR-Bench's languages, in lower case.
 _TERMS = {

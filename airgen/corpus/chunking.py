@@ -23,14 +23,14 @@ from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
+from airgen.components.keys import content_key
+from airgen.components.registry import load_extra
 from airgen.corpus.book_parts import remove_apparatus
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.corpus.needs import PURPOSES
 from airgen.corpus.settings import ChunkSettings, CorpusSettings
 from airgen.errors import CorpusError
-from airgen.keys import content_key
-from airgen.records import Document, Dropped, Passage
-from airgen.registry import load_extra
+from airgen.storage.records import Document, Dropped, Passage
 from airgen.text.sentences import sentences
 from airgen.text.token_counts import Tokenizer, load_tokenizer
 

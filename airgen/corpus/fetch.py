@@ -14,14 +14,14 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from airgen.components.keys import content_key, file_sha256
 from airgen.corpus.settings import CorpusSettings, FetchSettings
-from airgen.dataset.files import building
-from airgen.downloads import Tick, from_address, from_registry, from_store, unpack
 from airgen.errors import CorpusError
-from airgen.keys import content_key, file_sha256
 from airgen.models.catalogue import entry
 from airgen.models.fetching import fetched as model_is_here
-from airgen.paths import cache_dir
+from airgen.net.downloads import Tick, from_address, from_registry, from_store, unpack
+from airgen.storage.paths import cache_dir
+from airgen.storage.whole_files import building
 
 _MARKER_NAME = ".airgen-corpus.json"  # written last; a folder without it is not complete
 

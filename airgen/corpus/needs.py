@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256
+from airgen.components.registry import EXTRAS
+from airgen.components.user_code import own_code
 from airgen.corpus.cleaning import name_recognisers
 from airgen.corpus.node_parsers import node_parser
 from airgen.corpus.readers.files import files
 from airgen.corpus.readers.reader import Place, Reader
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError, MissingExtra
-from airgen.guard import guarded, guarded_rows
-from airgen.keys import file_sha256
-from airgen.languages import SUPPORTED
-from airgen.records import Document, Dropped
-from airgen.registry import EXTRAS
+from airgen.safety.guard import guarded, guarded_rows
 from airgen.settings.base import marked
+from airgen.settings.languages import SUPPORTED
+from airgen.storage.records import Document, Dropped
 from airgen.text.token_counts import load_tokenizer
-from airgen.user_code import own_code
 
 
 def place_of(settings: CorpusSettings) -> Place:

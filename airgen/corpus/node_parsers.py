@@ -12,11 +12,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from airgen.components.registry import load_extra, meant
 from airgen.corpus.settings import ChunkSettings
 from airgen.errors import CorpusError
-from airgen.guard import guarded
-from airgen.mask_secrets import error_words
-from airgen.registry import load_extra, meant
+from airgen.safety.guard import guarded
+from airgen.safety.mask_secrets import error_words
 
 
 def node_parser(settings: ChunkSettings) -> Any:

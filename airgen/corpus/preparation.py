@@ -24,15 +24,15 @@ from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
 
+from airgen.components.keys import content_key, file_sha256, fingerprint, text_key
 from airgen.compute import current
 from airgen.corpus.chunking import MAX_TEXT, chunk_document
 from airgen.corpus.needs import open_reader, package_versions, read_documents
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
-from airgen.keys import content_key, file_sha256, fingerprint, text_key
-from airgen.paths import cache_dir
-from airgen.records import PARTS, Document, Dropped, Passage, why_dropped
-from airgen.sql_connections import on_disk
+from airgen.storage.paths import cache_dir
+from airgen.storage.records import PARTS, Document, Dropped, Passage, why_dropped
+from airgen.storage.sql_connections import on_disk
 
 _MIN_SPARE_CANDIDATES = 1024  # candidates beyond the limit before the surplus is deleted
 
@@ -258,7 +258,9 @@ def _is_whole(entry: Path) -> bool:
 def _key(corpus: str, task: Task) -> str:
     code = hashlib.blake2b(digest_size=16)
     package = Path(__file__).resolve().parents[1]
-    for path in sorted([*package.glob("corpus/**/*.py"), *package.glob("text/**/*.py"), package / "languages.py"]):
+    for path in sorted(
+        [*package.glob("corpus/**/*.py"), *package.glob("text/**/*.py"), package / "settings" / "languages.py"]
+    ):
         code.update(path.read_bytes())
     versions = package_versions() | {"python": platform.python_version()}
     return fingerprint(corpus=corpus, task=task, code=code.hexdigest(), versions=versions)

@@ -17,6 +17,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import content_key
 from airgen.compute import Compute, Work, cores, open_compute
 from airgen.corpus.chunking import cut
 from airgen.corpus.cleaning.duplicates import (
@@ -45,11 +46,10 @@ from airgen.corpus.readers.reader import Reader
 from airgen.corpus.readers.tabular import SeenColumns
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
-from airgen.keys import content_key
-from airgen.records import MASKED, Document, Dropped, Passage
-from airgen.sequences import batched
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.spec import read_spec
+from airgen.storage.records import MASKED, Document, Dropped, Passage
+from airgen.storage.sequences import batched
 from airgen.text.token_counts import load_tokenizer
 
 PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # size of a part: bytes of files, or characters of documents

@@ -25,13 +25,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
+from airgen.components.registry import closest
 from airgen.corpus.cleaning import name_recognisers
 from airgen.errors import CorpusError, SettingsError
-from airgen.paths import data_dir
-from airgen.registry import closest
 from airgen.settings.base import Language, Settings, find_yaml, merged, read_mapping, validate
 from airgen.settings.llm import hidden
 from airgen.settings.spec import Part, Spec
+from airgen.storage.paths import data_dir
 
 Task = Literal["qa", "long-doc"]
 Names = Literal["ner", "spacy", "titles", "keep"]

@@ -17,12 +17,12 @@ from typing import Any
 from airgen.corpus.cleaning.filters import has_list, identify
 from airgen.corpus.fetch import is_fetched
 from airgen.corpus.settings import CorpusSettings, Task, load_corpus_settings, manifest_names
+from airgen.display.study import Column, Plain, Shown, Study, Table
 from airgen.errors import SettingsError
-from airgen.languages import LANGUAGES
-from airgen.records import MASKED, PARTS, Dropped, Passage, why_dropped
-from airgen.study import Column, Plain, Shown, Study, Table
+from airgen.safety.escaping import one_line
+from airgen.settings.languages import LANGUAGES
+from airgen.storage.records import MASKED, PARTS, Dropped, Passage, why_dropped
 from airgen.text.analysis.languages import stemmer_name, stopword_count
-from airgen.text.escaping import one_line
 from airgen.text.language_check import checked
 from airgen.text.words import segmenter
 

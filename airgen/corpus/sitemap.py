@@ -28,10 +28,10 @@ from airgen import __version__
 from airgen.corpus.readers.files import endings
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.errors import CorpusError
-from airgen.http import retry_after
-from airgen.interruptible import interruptible
+from airgen.net.http import retry_after
+from airgen.safety.escaping import one_line
+from airgen.safety.interruptible import interruptible
 from airgen.text.character_encodings import browsers_encoding, decoded, decoded_html
-from airgen.text.escaping import one_line
 
 _LOCATION = re.compile(
     r"<(?:(?!image|video|news)\w{1,30}:)?loc\b[^<>]{0,200}>\s*+(?:<!\[CDATA\[([^<>]{1,2000}+)>|([^<>]{1,2000}+))\s*+</",

@@ -13,23 +13,23 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from airgen.components.registry import resolve
 from airgen.corpus.cleaning.filters import identify
 from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.files import endings, files_below, opened
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.readers.unreadable import advice, ending, no_reader
 from airgen.corpus.settings import CorpusSettings
+from airgen.display.study import Table, columns
 from airgen.errors import AirgenError, CorpusError, MissingExtra
-from airgen.languages import LANGUAGES, language_name
-from airgen.records import PARTS, Document, Dropped, storable
-from airgen.registry import resolve
+from airgen.safety.escaping import one_line
+from airgen.settings.languages import LANGUAGES, language_name
 from airgen.settings.spec import read_spec
-from airgen.study import Table, columns
+from airgen.storage.records import PARTS, Document, Dropped, storable
 from airgen.tables.documents import csv_settings, first_rows, guess_fields, is_question, json_rows
 from airgen.tables.json_files import has_json_lines
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.character_encodings import legacy_language
-from airgen.text.escaping import one_line
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words, words
 

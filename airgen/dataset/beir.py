@@ -23,16 +23,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from airgen.compressed_files import opened
+from airgen.components.registry import closest
 from airgen.dataset.air_bench import AirBenchFiles, air_bench_files, labels_repository
 from airgen.dataset.content import FILTER, WORDINGS_FILE
 from airgen.errors import DatasetError
-from airgen.paths import fetched_collection
-from airgen.registry import closest
+from airgen.safety.escaping import one_line
+from airgen.storage.compressed_files import opened
+from airgen.storage.paths import fetched_collection
 from airgen.tables.lines import LinePlace, numbered_lines
 from airgen.tables.pairs import label_rows
 from airgen.tables.vocabulary import column_named
-from airgen.text.escaping import one_line
 
 Labels = dict[str, dict[str, float]]
 

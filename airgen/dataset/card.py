@@ -19,7 +19,7 @@ from airgen.dataset.content import hub_licence
 from airgen.dataset.human_labels import AGREEMENT, NOTE, PEOPLE, agreement_text, note_text
 from airgen.dataset.manifest import Manifest, statistics_markdown, table_fields, table_rows
 from airgen.errors import DatasetError
-from airgen.text.escaping import markdown_table, md
+from airgen.safety.escaping import markdown_table, md
 
 if TYPE_CHECKING:
     import jinja2

@@ -15,16 +15,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256
 from airgen.dataset.content import ModelUse, QrelRow, QueryRow
-from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.human_labels import NOTE, PEOPLE, Change, PersonsLabel, override
 from airgen.dataset.layouts import label_rows_of, read_rows
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, count_words_and_characters, load_manifest
 from airgen.dataset.secret import secret_of
 from airgen.dataset.write import label_value, seal, write_split
 from airgen.errors import DatasetError
-from airgen.keys import file_sha256
-from airgen.records import flat_text
+from airgen.storage.records import flat_text
+from airgen.storage.whole_files import building, encode_row, labelled_split, write_text
 from airgen.text.token_counts import load_tokenizer
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import content_key, text_key
 from airgen.dataset.content import ANSWERED, QrelRow, QueryRow
-from airgen.dataset.files import write_text
 from airgen.errors import DatasetError
-from airgen.keys import content_key, text_key
-from airgen.text.escaping import json_text
+from airgen.safety.escaping import json_text
+from airgen.storage.whole_files import write_text
 
 PEOPLE = "people"
 """The judge of a label from a person; also the variant `qrels-people`, which has only these labels."""

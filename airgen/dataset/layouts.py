@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.components.registry import closest
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.beir import BeirDataset, objects, read_qrels
 from airgen.dataset.card import air_bench_cards, air_bench_group
-from airgen.dataset.files import building, encode_row, keep_copy, whole_file, write_text
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.errors import DatasetError, UsageError
-from airgen.records import flat_text
-from airgen.registry import closest
-from airgen.text.escaping import csv_lines
+from airgen.safety.escaping import csv_lines
+from airgen.storage.records import flat_text
+from airgen.storage.whole_files import building, encode_row, keep_copy, whole_file, write_text
 
 
 def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_info
 
 from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
 from airgen.errors import DatasetError
-from airgen.text.escaping import csv_text, json_text, markdown_table, md
+from airgen.safety.escaping import csv_text, json_text, markdown_table, md
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from airgen.dataset.files import whole_file
+from airgen.components.keys import text_key
 from airgen.errors import DatasetError
-from airgen.keys import text_key
+from airgen.storage.whole_files import whole_file
 
 SECRET_FILE = "secret.key"
 _SECRET_BYTES = 32  # bytes

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256
 from airgen.dataset.content import ANSWERED, check_id
-from airgen.dataset.files import keep_copy
 from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest
 from airgen.errors import DatasetError
-from airgen.keys import file_sha256
+from airgen.storage.whole_files import keep_copy
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:?\d\d(:?\d\d)?)?)?Z?")
 _MOST_LISTED = 20  # maximum number of problems of one kind that are listed; the others are counted

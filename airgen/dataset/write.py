@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256
 from airgen.dataset.card import render_card
 from airgen.dataset.content import (
     OVERLAP,
@@ -26,7 +27,6 @@ from airgen.dataset.content import (
     check_qrels,
     check_queries,
 )
-from airgen.dataset.files import building, encode_row, sort_by_id, write_text
 from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import (
     MANIFEST,
@@ -42,8 +42,8 @@ from airgen.dataset.manifest import (
 )
 from airgen.dataset.secret import SECRET_FILE, write_secret
 from airgen.errors import DatasetError
-from airgen.keys import file_sha256
-from airgen.records import flat_text
+from airgen.storage.records import flat_text
+from airgen.storage.whole_files import building, encode_row, sort_by_id, write_text
 
 _Entries = dict[str, FileEntry]
 

@@ -15,8 +15,8 @@ import vl_convert
 from altair.utils.schemapi import debug_mode
 from numpy.typing import NDArray
 
-from airgen.study import write_lines
-from airgen.text.escaping import distinct_names, one_line
+from airgen.display.study import write_lines
+from airgen.safety.escaping import distinct_names, one_line
 
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222255"]  # Paul Tol's
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]

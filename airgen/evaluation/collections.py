@@ -15,14 +15,14 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, model_validator
 
+from airgen.components.registry import closest
 from airgen.dataset.beir import BeirDataset
-from airgen.downloads import Tick, from_address, unpack
+from airgen.display.study import Table, columns
 from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.result import Result
-from airgen.paths import COLLECTIONS, cache_dir
-from airgen.registry import closest
+from airgen.net.downloads import Tick, from_address, unpack
 from airgen.settings.base import Settings, find_yaml, load_yaml
-from airgen.study import Table, columns
+from airgen.storage.paths import COLLECTIONS, cache_dir
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=_NAME)]

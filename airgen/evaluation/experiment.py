@@ -18,6 +18,8 @@ from uuid import uuid4
 import numpy as np
 
 from airgen import __version__
+from airgen.components.keys import content_key, file_sha256
+from airgen.components.user_functions import is_kept, unidentified
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.card import OWN_QUERIES
 from airgen.errors import AirgenError, ModelError, SettingsError, UsageError
@@ -52,14 +54,12 @@ from airgen.evaluation.systems import (
 )
 from airgen.evaluation.user_search import OwnSystem
 from airgen.evaluation.wordings import FOLDER, WordingsSplit, mean_overlap, overlaps_of
-from airgen.json_values import DAMAGE, read_json, write_json
-from airgen.keys import content_key, file_sha256
 from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
 from airgen.settings.needs import files_of, hub_models, located
 from airgen.settings.user_function import PYTHON
-from airgen.user_functions import is_kept, unidentified
+from airgen.storage.json_values import DAMAGE, read_json, write_json
 
 DEFAULT_MEASURES = (
     "nDCG@10",

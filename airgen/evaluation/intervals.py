@@ -13,8 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.compute.exact_arithmetic import summable
 from airgen.errors import UsageError
-from airgen.exact_arithmetic import summable
 
 Matrix = NDArray[np.float64]
 Span = tuple[float, float]

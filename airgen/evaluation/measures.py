@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.registry import closest
+from airgen.compute.exact_arithmetic import log2
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.run import Run
-from airgen.exact_arithmetic import log2
-from airgen.registry import closest
 
 _NAMES = ("nDCG", "AP", "RR", "P", "Recall", "R_cap", "Success", "Hole", "Judged")
 _ALIASES = {name.lower(): name for name in _NAMES} | {

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from airgen import __version__
-from airgen.dataset.files import whole_file
+from airgen.display.study import Column, Shown, Study, Table
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.measures import Scores, parse_measure
-from airgen.json_values import DAMAGE, FORMAT, kept_of, read_json, write_json
 from airgen.retrievers.model_facts import ModelSetup
-from airgen.sql_connections import in_memory, without_globs
-from airgen.study import Column, Shown, Study, Table
+from airgen.storage.json_values import DAMAGE, FORMAT, kept_of, read_json, write_json
+from airgen.storage.sql_connections import in_memory, without_globs
+from airgen.storage.whole_files import whole_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from airgen.display.study import Column, P, Plain, Study, Table, columns, span, write_lines
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 from airgen.evaluation.user_search import FAILED
 from airgen.evaluation.wordings import by_wording, nearness_line
-from airgen.json_values import write_json
 from airgen.retrievers.model_facts import shown_name
-from airgen.study import Column, P, Plain, Study, Table, columns, span, write_lines
-from airgen.text.escaping import csv_text, md, one_line
+from airgen.safety.escaping import csv_text, md, one_line
+from airgen.storage.json_values import write_json
 
 SYSTEM = Column("system", lambda result: result.name)
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.dataset.files import whole_file
 from airgen.errors import DatasetError
 from airgen.retrievers.hits import Hits
-from airgen.sql_connections import in_memory, without_globs
+from airgen.storage.sql_connections import in_memory, without_globs
+from airgen.storage.whole_files import whole_file
 from airgen.tables.lines import numbered_lines
 from airgen.tables.pairs import SCORES, ScoredPair, read_pairs
 

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import content_key
+from airgen.components.registry import REGISTRY
 from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
@@ -31,9 +33,6 @@ from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.search_service import HttpSystem, SearchService
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
 from airgen.evaluation.user_search import OwnSearch, OwnSystem, load_function, takes_corpus
-from airgen.guard import guarded
-from airgen.keys import content_key
-from airgen.registry import REGISTRY
 from airgen.retrievers import Component, Corpus, Hits, Retriever
 from airgen.retrievers.combine import Fused, RerankedRetriever
 from airgen.retrievers.component import watch
@@ -42,6 +41,7 @@ from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_setup import model_setups
 from airgen.retrievers.protocols import IndexProgress
 from airgen.retrievers.user_models import Own, OwnEmbedder, OwnReranker
+from airgen.safety.guard import guarded
 from airgen.settings.spec import Spec
 from airgen.settings.user_function import PYTHON
 

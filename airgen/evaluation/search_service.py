@@ -19,7 +19,7 @@ from airgen.evaluation.document_level import Level, PageLookup
 from airgen.evaluation.result import without_secrets
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits
 from airgen.evaluation.user_search import MOST_HITS, finite_score
-from airgen.http import HttpFailure, JsonClient
+from airgen.net.http import HttpFailure, JsonClient
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import Address, Headers, ServiceAccess

@@ -21,6 +21,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.compute.exact_arithmetic import summable
+from airgen.display.study import Shown
 from airgen.errors import UsageError
 from airgen.evaluation.intervals import (
     DIFFERENCES,
@@ -33,8 +35,6 @@ from airgen.evaluation.intervals import (
     corrected,
     resampled_sums,
 )
-from airgen.exact_arithmetic import summable
-from airgen.study import Shown
 
 __all__ = [
     "ALPHA",

@@ -20,21 +20,21 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
 
 from airgen import models
+from airgen.components.registry import closest, names, resolve
+from airgen.components.user_code import own_code
+from airgen.display.study import Plain, Study, Table, columns
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
 from airgen.evaluation.document_level import Level
 from airgen.evaluation.returned_hits import Best
 from airgen.evaluation.search_service import HttpSystem
 from airgen.evaluation.user_search import OwnSystem, is_retriever_class
-from airgen.guard import guarded
-from airgen.registry import closest, names, resolve
 from airgen.retrievers.combine import FusionSettings, RerankingSettings
+from airgen.safety.guard import guarded
 from airgen.settings import ControlSettings
 from airgen.settings.base import FILE, Settings, load_yaml, marked, merged
 from airgen.settings.needs import files_of, located, needs, texts_of
 from airgen.settings.spec import Part, Spec, component_settings, identity_of, problems
 from airgen.settings.user_function import PYTHON
-from airgen.study import Plain, Study, Table, columns
-from airgen.user_code import own_code
 
 Failed = Callable[[str, AirgenError], None]
 """A function that takes the name of a failed system and the reason."""

@@ -1,6 +1,6 @@
 """Use the user's own search as a system: a function, a llama-index or LangChain retriever, or an existing run.
 
-    {name: site, kind: python, version: ...}         # what `airgen.user_functions.named` knows
+    {name: site, kind: python, version: ...}         # what `airgen.components.user_functions.named` knows
 
 A function takes (queries, k) and returns a list with the hits of each query. A function whose first parameter is
 `query`, `text` or `question`, or that has no other parameter, is called with a single query. A hit is a passage id,
@@ -22,15 +22,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from airgen.components.registry import resolve
+from airgen.components.user_functions import foreign, parameters, required, takes
+from airgen.compute.exact_arithmetic import finite_number
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.document_level import Level
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays
-from airgen.exact_arithmetic import finite_number
-from airgen.registry import resolve
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
 from airgen.tables.objects import rows_of
-from airgen.user_functions import foreign, parameters, required, takes
 
 Filters = Mapping[str, Mapping[str, Any]]
 

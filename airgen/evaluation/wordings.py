@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from airgen.components.keys import content_key, file_sha256
 from airgen.dataset.beir import BeirQuery, Qrels
 from airgen.dataset.content import OVERLAP, WORDINGS_FILE
+from airgen.display.study import Column, Plain, Shown, Study, Table, columns
 from airgen.evaluation.breakdown import OVERLAP_BINS, overlap_class
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.result import Paths, Result, all_scores, load_result
 from airgen.evaluation.significance import compare
 from airgen.evaluation.verdict import FEWEST
-from airgen.keys import content_key, file_sha256
 from airgen.retrievers.indexed_corpus import Corpus
-from airgen.study import Column, Plain, Shown, Study, Table, columns
 
 FOLDER = "wordings"
 """The folder beside a split's results with the results on its wordings."""

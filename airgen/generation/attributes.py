@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from airgen.keys import rng
+from airgen.components.keys import rng
 from airgen.settings import GenerationSettings
 from airgen.text.words import count_words
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from airgen.generation import one_call
 from airgen.generation.character_or_scenario import draw_one_stage
-from airgen.records import Character, Sample
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Problem, Tools
 from airgen.steps.votes import LEAST_APART, round_trip_parts
+from airgen.storage.records import Character, Sample
 from airgen.text.unsearched_passages import unasked
 
 _ROLES = ("student", "engineer", "teacher", "journalist", "analyst", "hobbyist", "translator", "lawyer")

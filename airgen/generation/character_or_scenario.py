@@ -4,16 +4,16 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from airgen.components.keys import rng
 from airgen.generation import one_call
-from airgen.keys import rng
-from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords
-from airgen.records import Character, Passage, Row, Scenario
 from airgen.settings import Pipeline
+from airgen.settings.languages import language_name
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, make_row
+from airgen.storage.records import Character, Passage, Row, Scenario
 
 
 async def _of_searches(lineage: Lineage, tools: Tools, name: str) -> str | Problem | None:

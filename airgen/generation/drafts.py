@@ -6,12 +6,12 @@ The prompt is the same for all, so the prompt cache covers its document. The dra
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from airgen.keys import row_key
+from airgen.components.keys import row_key
 from airgen.llms.askers import together
-from airgen.records import Candidate
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Problem, Tools
 from airgen.steps.votes import DRAFT_DEPTH
+from airgen.storage.records import Candidate
 
 Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
 

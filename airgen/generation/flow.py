@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airgen.components.registry import closest, resolve
+from airgen.components.user_code import own_code
 from airgen.errors import AirgenError, SettingsError
 from airgen.generation import needs, own_judgment, query, rewrite
 from airgen.generation.character import CHARACTER
@@ -16,11 +18,9 @@ from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.generation.reference_answer import REFERENCE_ANSWER
 from airgen.generation.scenario import SCENARIO
 from airgen.llms.base import Request
-from airgen.prompts import PromptSet
-from airgen.registry import closest, resolve
+from airgen.llms.prompts import PromptSet
 from airgen.settings import Pipeline
 from airgen.steps.step import Step
-from airgen.user_code import own_code
 
 CANDIDATES: tuple[Step, ...] = (CHARACTER, SCENARIO, query.STAGE, rewrite.STAGE, own_judgment.STAGE)
 """The paper's steps."""

@@ -17,7 +17,6 @@ from airgen.generation.flow import Flow
 from airgen.generation.sample import draw_samples, with_second_passages
 from airgen.llms.base import backend_class
 from airgen.llms.health import Health
-from airgen.records import HardNegative, Judgment, Sample
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted, Rejected
 from airgen.steps.ask import health_of
@@ -27,7 +26,8 @@ from airgen.steps.loops import saw_step, walk_each
 from airgen.steps.progress import Display
 from airgen.steps.step import Plan, Tools
 from airgen.steps.votes import NOT_FIRST
-from airgen.store import Store
+from airgen.storage.records import HardNegative, Judgment, Sample
+from airgen.storage.store import Store
 from airgen.text.near_duplicates import NearDuplicateIndex
 
 UNUSABLE = 300  # samples after which a corpus is given up, if not one of them has a query

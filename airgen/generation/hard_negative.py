@@ -5,16 +5,16 @@ import json
 import re
 from typing import Any
 
+from airgen.components.keys import rng, text_key
 from airgen.generation.query_checks import duplicates, wrong_language
-from airgen.keys import rng, text_key
-from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document, keywords, last_block
-from airgen.records import HardNegative, Query, Rewrite, Row
 from airgen.settings import Pipeline
+from airgen.settings.languages import language_name
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Expected, Problem, Step, Tools, make_row
+from airgen.storage.records import HardNegative, Query, Rewrite, Row
 
 
 async def _negatives(lineage: Lineage, tools: Tools) -> list[Row] | Problem:

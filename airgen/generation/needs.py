@@ -20,18 +20,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airgen.components.keys import rng
 from airgen.generation.attributes import drawn_truth, length_class, query_attributes
 from airgen.generation.character import refuse_unasked, unasked_parts
 from airgen.generation.character_or_scenario import draw_one_stage
 from airgen.generation.query_checks import first_problem, names_character, query_problem
-from airgen.keys import rng
-from airgen.languages import SPACELESS
 from airgen.llms.base import Request
+from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import document, keywords
-from airgen.prompts import PromptSet
-from airgen.records import Candidate, Character, Need, Passage, Query, Rewrite, Row, Sample, Scenario
 from airgen.settings import Pipeline
 from airgen.settings.generation import WORDINGS
+from airgen.settings.languages import SPACELESS
 from airgen.steps.ask import ask_prompt
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import (
@@ -47,6 +46,7 @@ from airgen.steps.step import (
     skip,
     stage_prompt,
 )
+from airgen.storage.records import Candidate, Character, Need, Passage, Query, Rewrite, Row, Sample, Scenario
 
 ONE_CALL, CHARACTER_PROMPT, SCENARIO_PROMPT = "needs/one_call", "needs/character", "needs/scenario"
 NEED_PROMPT, WORDINGS_PROMPT, SAME_NEED = "needs/need", "needs/wordings", "needs/same_need"

@@ -23,15 +23,15 @@ from functools import lru_cache
 from itertools import permutations
 from typing import Any
 
+from airgen.components.keys import rng
 from airgen.generation.attributes import draw, length_class, query_attributes
 from airgen.generation.query_checks import first_problem, names_character, off_subject, query_problem
-from airgen.keys import rng
-from airgen.languages import SPACELESS, language_name
 from airgen.llms.base import Request
+from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import document, keywords
-from airgen.prompts import PromptSet
 from airgen.settings import Pipeline
 from airgen.settings.generation import TYPES
+from airgen.settings.languages import SPACELESS, language_name
 from airgen.steps.ask import ask_prompt, echo_of
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt

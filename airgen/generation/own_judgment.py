@@ -9,13 +9,13 @@ A query that shares more words with its document than the pipeline allows is not
 judged with both of its passages together, and dropped if one of them alone answers it.
 """
 
+from airgen.components.keys import row_key
 from airgen.generation.query_checks import too_near
-from airgen.keys import row_key
-from airgen.records import Judgment, Query, Rewrite, Row, prompt_text
 from airgen.steps.judge import Verdict, judge_name, judge_pair, judgment_parts, scripted_judge
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Problem, Step, Tools
 from airgen.steps.votes import DEPTH, NOT_FIRST
+from airgen.storage.records import Judgment, Query, Rewrite, Row, prompt_text
 
 _FULL = 3  # the level of a passage that answers on its own
 

@@ -8,22 +8,22 @@ import re
 from dataclasses import asdict
 from typing import Any
 
+from airgen.components.keys import rng, row_key
 from airgen.generation import one_call
 from airgen.generation.attributes import INFORMATION_TEXT, TYPE_TEXT, drawn_truth, length_text, query_attributes
 from airgen.generation.drafts import best_of, draw_drafts, one_line
 from airgen.generation.query_checks import names_character, off_subject, query_problem
 from airgen.generation.query_examples import Model, draw_examples, repeats_example, unlike_model
 from airgen.generation.query_pattern import form_pattern, words_pattern
-from airgen.keys import rng, row_key
 from airgen.llms.base import Request
+from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import asked_length, document, keywords, padded
-from airgen.prompts import PromptSet
-from airgen.records import Candidate, Character, Passage, Query, Row, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, skip, stage_prompt
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH, round_trip_parts
+from airgen.storage.records import Candidate, Character, Passage, Query, Row, Scenario
 
 TWO_PASSAGES = "query_two_passages"
 

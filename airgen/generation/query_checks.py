@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from airgen.generation.attributes import TYPE_TEXT, WORDS, has_length, length_text
-from airgen.languages import SPACELESS
 from airgen.settings import Pipeline
+from airgen.settings.languages import SPACELESS
 from airgen.steps.step import Problem
 from airgen.text import language_check
 from airgen.text.analysis.languages import STOPWORDS

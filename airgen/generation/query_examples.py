@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from airgen.components.keys import rng
 from airgen.generation.attributes import (
     class_of,
 )
-from airgen.keys import rng
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 from airgen.steps.step import Problem
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.near_duplicates import alike, folded_words

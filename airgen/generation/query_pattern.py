@@ -3,7 +3,7 @@
 import math
 
 from airgen.generation.attributes import WORDS
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 
 # Letters per word in languages without spaces. A word has about 1.7 letters (rjieba and fugashi on XQuAD's questions
 # and on a manual); these limits keep most texts inside their class.

@@ -8,16 +8,16 @@ import math
 import re
 from typing import Any
 
+from airgen.components.keys import rng
 from airgen.generation.query_checks import wrong_language
-from airgen.keys import rng
-from airgen.languages import language_name
 from airgen.llms.base import Request
 from airgen.llms.scripted import document
-from airgen.records import Query, ReferenceAnswer, Rewrite, Row
+from airgen.safety.escaping import plain_text
+from airgen.settings.languages import language_name
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, make_row
-from airgen.text.escaping import plain_text
+from airgen.storage.records import Query, ReferenceAnswer, Rewrite, Row
 
 _MIN_QUOTED_WORDS, _MIN_QUOTED_SHARE = 4, 0.75  # of a quote that must be in the text as one run, if not all is
 

@@ -6,21 +6,21 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from airgen.exact_arithmetic import inner_products
+from airgen.components.keys import rng
+from airgen.compute.exact_arithmetic import inner_products
 from airgen.generation.attributes import STYLE_TEXT, draw, length_text
 from airgen.generation.query_checks import nearer, query_problem
 from airgen.generation.query_pattern import form_pattern
-from airgen.keys import rng
 from airgen.llms.base import Request
+from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import asked_length, last_block, padded
-from airgen.prompts import PromptSet
-from airgen.records import Passage, Query, Rewrite, Row
 from airgen.retrievers.model_output import unit_rows
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, stage_prompt
 from airgen.steps.votes import DEPTH, NOT_FIRST, round_trip_parts
+from airgen.storage.records import Passage, Query, Rewrite, Row
 
 
 def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:

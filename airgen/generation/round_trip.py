@@ -25,8 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from airgen.interruptible import stop_if_asked
-from airgen.records import flat_text
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.retrievers.component import watch
 from airgen.retrievers.dense.retriever import Dense
@@ -34,6 +32,7 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.protocols import Retriever, show_corpus
 from airgen.retrievers.rerank import DenseReranker
+from airgen.safety.interruptible import stop_if_asked
 from airgen.settings import Pipeline
 from airgen.steps.accepted import Accepted
 from airgen.steps.kept_scores import KeptScores
@@ -42,7 +41,8 @@ from airgen.steps.progress import Display
 from airgen.steps.step import Plan
 from airgen.steps.text_pool import Pool
 from airgen.steps.votes import DEPTH, lead
-from airgen.store import Store
+from airgen.storage.records import flat_text
+from airgen.storage.store import Store
 
 
 @dataclass

@@ -9,13 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from airgen.components.keys import canonical_json, fingerprint, rng, row_key
 from airgen.corpus.readers.metadata import metadata_of
 from airgen.errors import UsageError
-from airgen.keys import canonical_json, fingerprint, rng, row_key
-from airgen.records import Sample
 from airgen.settings import Pipeline
 from airgen.steps.step import Plan
-from airgen.store import Store
+from airgen.storage.records import Sample
+from airgen.storage.store import Store
 
 NEAR = 6
 """Number of candidates for the second passage of a document: those nearest to the first."""

@@ -5,10 +5,10 @@ from typing import Any
 from airgen.generation import one_call
 from airgen.generation.attributes import INFORMATION_TEXT, query_attributes
 from airgen.generation.character_or_scenario import draw_one_stage
-from airgen.records import Character, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Tools
+from airgen.storage.records import Character, Scenario
 
 _TASKS = ("preparing a lesson", "writing a report", "fixing a problem", "checking a claim", "planning a project")
 

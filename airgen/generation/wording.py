@@ -3,7 +3,7 @@
     choose([{"plain": .6, "terms": .9, "lay": .3}], WordingSettings(overlap=0.4), ["key"])      # ["lay"]
 
 By a ratio, the wording is drawn by the query's key. By an overlap, it is the wording whose overlap with its passages is
-nearest. Real queries determine that overlap (`airgen.pipeline.real_queries`): the order of systems depends on it, and
+nearest. Real queries determine that overlap (`airgen.job.real_queries`): the order of systems depends on it, and
 was nearest to people's where generated queries had the mean overlap of people's (docs/notes/agreement.md).
 """
 

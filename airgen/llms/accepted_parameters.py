@@ -20,9 +20,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from airgen.json_values import kept_of
 from airgen.llms.base import Backend, Reply, Request
 from airgen.llms.chat import closed, is_strict
+from airgen.storage.json_values import kept_of
 
 FORMATS = ("json_schema", "json_object", "none")
 """The ways to request JSON, strictest first. If a server refuses one, the next is tried."""

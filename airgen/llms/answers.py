@@ -16,9 +16,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from airgen.keys import canonical_json
+from airgen.components.keys import canonical_json
 from airgen.llms.base import Message, Request
-from airgen.records import Answer
+from airgen.storage.records import Answer
 
 _MAX_CHARACTERS = 200_000  # 20 times what any stage asks for
 # Repair takes quadratic time in the broken part. Within these limits, it takes at most a fifth of a second.

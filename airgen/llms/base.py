@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
+from airgen.components.keys import content_key
+from airgen.components.registry import resolve
 from airgen.errors import AirgenError, LlmError
-from airgen.guard import guarded
-from airgen.keys import content_key
 from airgen.llms.money import FREE, Price, Usage, price_in
-from airgen.records import Answer
-from airgen.registry import resolve
+from airgen.safety.escaping import one_line
+from airgen.safety.guard import guarded
 from airgen.settings.llm import LlmSettings
-from airgen.text.escaping import one_line
+from airgen.storage.records import Answer
 
 _LOG = logging.getLogger(__name__)
 

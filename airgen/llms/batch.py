@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airgen.errors import AirgenError, LlmError, Stopped, StoreError, disk_error
-from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.llms.accepted_parameters import Dialect, LearningBackend
 from airgen.llms.base import CallFailed, Refused, Reply, Request, Retry
 from airgen.llms.batch_file import BatchFile
@@ -30,7 +29,8 @@ from airgen.llms.chat import load_json, with_usage
 from airgen.llms.endpoint import LARGEST_ANSWER, Endpoint, failure
 from airgen.llms.error_bodies import error_in
 from airgen.llms.money import Usage
-from airgen.retrying import retrying_async
+from airgen.net.retrying import retrying_async
+from airgen.storage.json_values import DAMAGE, read_json, write_json
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

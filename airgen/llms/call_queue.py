@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airgen.components.keys import rng
 from airgen.errors import AirgenError, Stopped
-from airgen.keys import rng
 from airgen.llms.accepted_parameters import most_output
 from airgen.llms.base import Backend, CallFailed, CallLimits, Refused, Reply, Request, Retry, answer_key
 from airgen.llms.chat import most_prompt_tokens, with_usage
 from airgen.llms.health import DOWN, Health
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
-from airgen.records import Answer, Payment, Reservation, storable
-from airgen.retrying import spread_pause
+from airgen.net.retrying import spread_pause
+from airgen.storage.records import Answer, Payment, Reservation, storable
 
 COMMIT_GROUP = 32  # answers that may wait for their commit, in addition to the calls in flight, which a kill can lose
 PERHAPS_PAID = {"timeout", "bad_body"}  # failures that a server may bill, whatever the backend says

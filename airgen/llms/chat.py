@@ -13,7 +13,7 @@ from typing import Any
 from airgen.llms.base import CallFailed, Message, Refused, Reply, Request, Retry
 from airgen.llms.error_bodies import stated_error
 from airgen.llms.money import Usage
-from airgen.text.escaping import one_line
+from airgen.safety.escaping import one_line
 from airgen.text.token_counts import count_tokens
 
 MAX_TOKENS = 2**31 - 1  # a larger count is not plausible

@@ -31,12 +31,12 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from airgen import models
+from airgen.components.registry import missing_extras
 from airgen.compute import cores
 from airgen.errors import LlmError, MissingExtra, ModelError
 from airgen.llms import llama_server
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
 from airgen.llms.chat import chat_reply, closed
-from airgen.registry import missing_extras
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
 

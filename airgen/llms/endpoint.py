@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airgen.errors import AirgenError, LlmError
-from airgen.http import HttpClient, Received, TransportError, retry_after, seconds_until
 from airgen.llms.base import Allowance, CallFailed, Refused, Reply, Retry
 from airgen.llms.chat import chat_reply, load_json, masked
 from airgen.llms.error_bodies import LONGEST_ERROR, error_in
 from airgen.llms.money import Usage
+from airgen.net.http import HttpClient, Received, TransportError, retry_after, seconds_until
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -60,7 +60,7 @@ class Endpoint:
 
     @cached_property
     def _package(self) -> Any:
-        return importlib.import_module("airgen.openai_client")  # most of a second, so with the first call
+        return importlib.import_module("airgen.net.openai_client")  # most of a second, so with the first call
 
     @cached_property
     def api(self) -> "AsyncOpenAI":

@@ -22,9 +22,9 @@ from airgen.llms.base import Backend, Request
 from airgen.llms.call_queue import COMMIT_GROUP, Call, CallQueue, Connection, Shared
 from airgen.llms.money import Budget, StageUsage, unknown_price
 from airgen.llms.spans import Spans
-from airgen.records import Answer
-from airgen.store import Store
-from airgen.text.escaping import dollars
+from airgen.safety.escaping import dollars
+from airgen.storage.records import Answer
+from airgen.storage.store import Store
 
 _LOG = logging.getLogger(__name__)
 

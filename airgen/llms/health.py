@@ -20,7 +20,7 @@ from typing import Any
 
 from airgen.errors import LlmError
 from airgen.llms.base import Retry
-from airgen.records import Answer
+from airgen.storage.records import Answer
 
 WHOLE = ("answers", "queries")  # what each call in the database was for
 FALSE_STOP = 1e-5

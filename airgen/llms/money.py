@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from airgen.components.registry import meant
 from airgen.errors import BudgetSpent, SettingsError, UsageError
-from airgen.records import Answer, Reservation
-from airgen.registry import meant
-from airgen.text.escaping import dollars
+from airgen.safety.escaping import dollars
+from airgen.storage.records import Answer, Reservation
 
 _RATE_WINDOW_SECONDS = 30.0  # seconds over which a rate is measured
 

@@ -3,7 +3,7 @@
     backend = OpenAIBackend(OpenAISettings(model="m", base_url="http://localhost:8000/v1"))
 
 A request is sent in the model's dialect, which is learnt from the server's refusals
-(`airgen.llms.accepted_parameters`), by the package `openai` over our own HTTP client (`airgen.openai_client`).
+(`airgen.llms.accepted_parameters`), by the package `openai` over our own HTTP client (`airgen.net.openai_client`).
 `base_url` is one address: where several servers have one model, it is that of a router in front of them.
 """
 
@@ -19,7 +19,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from airgen.errors import LlmError
-from airgen.http import Received
 from airgen.llms.accepted_parameters import (
     Concession,
     Dialect,
@@ -35,6 +34,7 @@ from airgen.llms.endpoint import Endpoint, error_of, no_api, server_limits, stat
 from airgen.llms.error_bodies import error_in
 from airgen.llms.money import Price, Usage, price
 from airgen.llms.probe import STAGE
+from airgen.net.http import Received
 from airgen.settings.base import KEY, SPEED
 from airgen.settings.http import KeyAccess, Parameters, Variable, filled, unset_variables
 from airgen.settings.llm import LlmSettings, check_address, hidden, looks_like_a_key, own_answer_settings

@@ -18,15 +18,15 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from airgen.components.keys import content_key
 from airgen.errors import disk_error
-from airgen.json_values import DAMAGE, kept_of, read_json, write_json
-from airgen.keys import content_key
 from airgen.llms.answers import parse_answer
 from airgen.llms.base import Llm, Message, Request
 from airgen.llms.chat import count_messages
-from airgen.records import Answer
 from airgen.settings import LlmSettings
 from airgen.settings.base import marked
+from airgen.storage.json_values import DAMAGE, kept_of, read_json, write_json
+from airgen.storage.records import Answer
 from airgen.text.token_counts import count_tokens
 
 STAGE = "probe"

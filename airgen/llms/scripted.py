@@ -19,10 +19,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from airgen.components.keys import rng
+from airgen.components.registry import closest
 from airgen.errors import SettingsError
-from airgen.keys import rng
 from airgen.llms.base import Backend, Refused, Reply, Request, Rule
-from airgen.registry import closest
 from airgen.settings.base import SPEED
 from airgen.settings.llm import LlmSettings
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airgen.llms.base import Request
-from airgen.records import Answer
+from airgen.storage.records import Answer
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 

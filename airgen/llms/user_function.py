@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from airgen.components.user_functions import find, foreign, takes
 from airgen.errors import LlmError, UsageError
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
+from airgen.safety.escaping import one_line
 from airgen.settings.base import SPEED
 from airgen.settings.llm import Concurrency, LlmSettings
 from airgen.settings.user_function import PYTHON
-from airgen.text.escaping import one_line
-from airgen.user_functions import find, foreign, takes
 
 
 class OwnLlmSettings(LlmSettings):

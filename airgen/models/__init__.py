@@ -13,7 +13,7 @@ from airgen.models.fetching import (
     retry_silent_hub,
     verify,
 )
-from airgen.paths import cache_dir
+from airgen.storage.paths import cache_dir
 
 __all__ = [
     "GROUPS",

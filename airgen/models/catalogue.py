@@ -8,9 +8,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256
+from airgen.components.registry import closest
 from airgen.errors import ModelError
-from airgen.keys import file_sha256
-from airgen.registry import closest
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "quickstart": (
@@ -106,7 +106,7 @@ class ModelEntry:
 @cache
 def catalogue() -> Mapping[str, ModelEntry]:
     """Return every model by name, in the order of the file."""
-    from airgen.yaml_text import read_yaml
+    from airgen.storage.yaml_text import read_yaml
 
     text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
     value, _ = read_yaml(text, "catalogue.yaml")

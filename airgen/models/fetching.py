@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.downloads import from_registry, unpack
+from airgen.components.keys import file_sha256
 from airgen.errors import FetchError, ModelError
-from airgen.keys import file_sha256
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource, catalogue, entry
-from airgen.paths import cache_dir, locked
-from airgen.retrying import retrying
+from airgen.net.downloads import from_registry, unpack
+from airgen.net.retrying import retrying
+from airgen.storage.paths import cache_dir, locked
 
 WAIT = 8.0  # seconds to wait for an answer
 _HUB_PROBE_SECONDS = 3.0  # seconds, twice

@@ -12,12 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.dataset.files import git_blob_id
+from airgen.components.registry import load_extra
 from airgen.errors import DatasetError
-from airgen.mask_secrets import error_words
 from airgen.models import retry_silent_hub
-from airgen.registry import load_extra
-from airgen.retrying import retrying
+from airgen.net.retrying import retrying
+from airgen.safety.mask_secrets import error_words
+from airgen.storage.whole_files import git_blob_id
 
 _T = TypeVar("_T")
 _ATTEMPTS = 5

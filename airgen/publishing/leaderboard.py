@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from airgen.dataset.files import write_text
+from airgen.display.study import Column, Study, Table
 from airgen.errors import DatasetError
 from airgen.evaluation.significance import rank_bounds
-from airgen.json_values import write_json
 from airgen.publishing import version_order
 from airgen.publishing.scores import CLASSES, DIGITS, HEAD, DatasetScore, SystemScore
 from airgen.publishing.submission import NO_RERANKER
-from airgen.study import Column, Study, Table
-from airgen.text.escaping import md
+from airgen.safety.escaping import md
+from airgen.storage.json_values import write_json
+from airgen.storage.whole_files import write_text
 
 _SHOWN = f".{DIGITS - 2}f"  # of a score multiplied by 100
 

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 from airgen.dataset.content import ANSWERED, FILTER, DatasetInfo, ModelUse
 from airgen.dataset.derive import EARLIER
-from airgen.dataset.files import labelled_split
 from airgen.dataset.human_labels import CONFIRMED
 from airgen.dataset.manifest import Manifest
 from airgen.errors import DatasetError, SettingsError
-from airgen.yaml_text import read_yaml
+from airgen.storage.whole_files import labelled_split
+from airgen.storage.yaml_text import read_yaml
 
 PAIR = "pair of parts"
 PERMISSION = "permission to publish the corpus"

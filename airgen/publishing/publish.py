@@ -19,21 +19,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from airgen.components.keys import file_sha256
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.card import air_bench_cards, air_bench_group, merged_card
 from airgen.dataset.content import check_redistribution
-from airgen.dataset.files import building, write_text
 from airgen.dataset.layouts import write_air_bench_data, write_air_bench_labels
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
-from airgen.json_values import read_json, write_json
-from airgen.keys import file_sha256
 from airgen.publishing.hub import Hub, HubChanged
 from airgen.publishing.public import public_info
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset, key_of
 from airgen.publishing.withhold import is_labels_of, labels_part, public_part, secrecy_problems
-from airgen.text.escaping import md
+from airgen.safety.escaping import md
+from airgen.storage.json_values import read_json, write_json
+from airgen.storage.whole_files import building, write_text
 
 _REPO = re.compile(r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]*+/[A-Za-z0-9][A-Za-z0-9._-]*+")
 _KEPT = frozenset({".gitattributes"})  # the Hub's own files

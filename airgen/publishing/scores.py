@@ -20,22 +20,22 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from airgen.components.keys import text_key
 from airgen.dataset.derive import EARLIER
-from airgen.dataset.files import whole_file, write_text
 from airgen.dataset.layouts import label_rows_of, read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.display.study import Shown
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import run_from_dict
-from airgen.json_values import DAMAGE, FORMAT, read_kept
-from airgen.keys import text_key
-from airgen.paths import locked
 from airgen.publishing import A_DAY, dataset_key
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Submission, SystemHits, reasons_of
 from airgen.publishing.suites import key_of
 from airgen.publishing.withhold import DOCUMENTS, pair_of
-from airgen.study import Shown
-from airgen.text.escaping import json_text
+from airgen.safety.escaping import json_text
+from airgen.storage.json_values import DAMAGE, FORMAT, read_kept
+from airgen.storage.paths import locked
+from airgen.storage.whole_files import whole_file, write_text
 
 CLASSES = ("Retrieval Only", "Reranking Only", "Retrieval + Reranking")
 """AIR-Bench's classes: no re-ranker; a re-ranker on BM25's top 100; any other retriever with a re-ranker."""

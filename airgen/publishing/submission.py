@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256
+from airgen.components.registry import closest
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import safe_name, whole_file
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, load_manifest
 from airgen.errors import DatasetError
 from airgen.evaluation.run import read_run
-from airgen.keys import file_sha256
 from airgen.publishing import dataset_key
 from airgen.publishing.withhold import pair_of
-from airgen.registry import closest
-from airgen.text.escaping import terminal_text
+from airgen.safety.escaping import terminal_text
+from airgen.storage.whole_files import safe_name, whole_file
 
 NO_RERANKER = "NoReranker"
 # The errors of zipfile for a damaged file; RuntimeError is for a missing password.

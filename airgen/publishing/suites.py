@@ -14,16 +14,16 @@ from pathlib import Path
 from airgen.dataset.air_bench import air_bench_datasets
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.derive import derive
-from airgen.dataset.files import write_text
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest, statistics_csv, statistics_markdown, table_rows
 from airgen.dataset.secret import long_doc_splits
 from airgen.dataset.verify import DatasetProblem, verify
 from airgen.errors import BudgetSpent, DatasetError, UsageError
-from airgen.json_values import DAMAGE, read_json, write_json
 from airgen.publishing import dataset_key, version_order
 from airgen.publishing.withhold import secrecy_problems
+from airgen.safety.escaping import dollars, one_line
 from airgen.settings.suite import Suite
-from airgen.text.escaping import dollars, one_line
+from airgen.storage.json_values import DAMAGE, read_json, write_json
+from airgen.storage.whole_files import write_text
 
 SUITE = "suite.json"
 _KEY = re.compile(r"[A-Za-z0-9][\w.+-]{0,200}/[A-Za-z0-9][\w.+-]{0,200}", re.ASCII)  # two folders below the suite

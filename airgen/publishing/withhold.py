@@ -20,17 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import text_key
 from airgen.dataset.beir import typed_rows
 from airgen.dataset.content import FILTER, MEAN_OVERLAP, NAMED_OVERLAP, OVERLAP, TITLE_OVERLAP, WORDING
-from airgen.dataset.files import building, encode_row, labelled_split, write_text
 from airgen.dataset.layouts import label_rows_of, read_rows
 from airgen.dataset.manifest import MANIFEST, FileEntry, Manifest, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import SECRET_FILE, secret_of
 from airgen.dataset.verify import DatasetProblem
 from airgen.dataset.write import seal
 from airgen.errors import DatasetError, disk_error
-from airgen.json_values import DAMAGE
-from airgen.keys import text_key
 from airgen.publishing.public import (
     PAIR,
     QUERY_FIELDS,
@@ -40,6 +38,8 @@ from airgen.publishing.public import (
     same_ids,
     same_numbers,
 )
+from airgen.storage.json_values import DAMAGE
+from airgen.storage.whole_files import building, encode_row, labelled_split, write_text
 
 Row = Mapping[str, Any]
 

@@ -17,18 +17,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
+from airgen.components.registry import closest, load_extra
 from airgen.dataset.beir import BeirDataset, typed_rows
 from airgen.dataset.human_labels import AGREEMENT, agreement_text
 from airgen.dataset.manifest import MANIFEST
+from airgen.display.study import Column, Study, Table, fragment
 from airgen.errors import DatasetError, UsageError
-from airgen.languages import language_name
 from airgen.python.entrance import entrance
-from airgen.registry import closest, load_extra
-from airgen.study import Column, Study, Table, fragment
-from airgen.text.escaping import md, one_line
+from airgen.safety.escaping import md, one_line
+from airgen.settings.languages import language_name
 
 if TYPE_CHECKING:
-    from airgen.pipeline.run_result import RunResult
+    from airgen.job.run_result import RunResult
     from airgen.python.recipe import JobRecipe
 
 V = TypeVar("V")

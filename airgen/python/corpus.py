@@ -19,21 +19,21 @@ from typing import Any
 
 import yaml
 
+from airgen.components.registry import closest
 from airgen.corpus import CorpusSettings, load_corpus_settings
 from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import AS_IS, Task, find_manifest
 from airgen.corpus.survey import survey
-from airgen.dataset.files import write_text
+from airgen.display.notebook import current_bar, said_as_one_bar
+from airgen.display.study import Rows, Study, Table, columns
 from airgen.errors import AirgenError, CorpusError, UsageError
-from airgen.languages import SUPPORTED, language_name
-from airgen.notebook import current_bar, said_as_one_bar
-from airgen.paths import cache_dir
-from airgen.pipeline.store_corpus import CORPUS
+from airgen.job.store_corpus import CORPUS
 from airgen.python.entrance import entrance
-from airgen.records import MASKED, PARTS, Dropped, Passage, why_dropped
-from airgen.registry import closest
 from airgen.settings.base import validate
-from airgen.study import Rows, Study, Table, columns
+from airgen.settings.languages import SUPPORTED, language_name
+from airgen.storage.paths import cache_dir
+from airgen.storage.records import MASKED, PARTS, Dropped, Passage, why_dropped
+from airgen.storage.whole_files import write_text
 from airgen.tables.cells import column, id_text
 from airgen.tables.chats import as_text
 from airgen.tables.documents import flat_fields, guess_fields, markup_of, without_unique_ids

@@ -18,8 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import airgen
 from airgen.errors import AirgenError, SettingsError, disk_error
-from airgen.interruptible import stoppable
-from airgen.yaml_text import read_yaml
+from airgen.safety.interruptible import stoppable
+from airgen.storage.yaml_text import read_yaml
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -243,7 +243,7 @@ def _argument(path: str, value: Any) -> str:
 @functools.cache
 def _sections() -> dict[str, frozenset[str]]:
     """Return the settings of each section of a pipeline, and those of every LLM."""
-    from airgen.registry import REGISTRY, resolve
+    from airgen.components.registry import REGISTRY, resolve
     from airgen.settings import Pipeline, QueriesSettings
 
     sections = {

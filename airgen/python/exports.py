@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from airgen.dataset.files import write_text
 from airgen.errors import AirgenError, UsageError
+from airgen.storage.whole_files import write_text
 
 Labelled = Any
 """A `Benchmark`, whose module imports this one."""

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from airgen.dataset.content import FILTER
+from airgen.display.notebook import console, said_as_one_bar
 from airgen.errors import UsageError
-from airgen.notebook import console, said_as_one_bar
-from airgen.paths import RUNS
-from airgen.pipeline.check_job import Check, check_job
-from airgen.pipeline.run import run_pipeline
-from airgen.pipeline.user_query_files import Line, OwnLines, read_queries
+from airgen.job.check_job import Check, check_job
+from airgen.job.run_job import run_pipeline
+from airgen.job.user_query_files import Line, OwnLines, read_queries
 from airgen.python.benchmark import Benchmark
 from airgen.python.corpus import Corpus, corpus_of
 from airgen.python.entrance import entrance, words_of
 from airgen.python.recipe import AUTO, JobRecipe, make_recipe
 from airgen.settings import QueriesSettings
+from airgen.storage.paths import RUNS
 from airgen.tables.labels import KNOWN_OF_PAIRS, rated_pairs
 from airgen.tables.objects import plain_value
 from airgen.tables.values import pairs_in

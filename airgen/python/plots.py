@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from airgen.components.registry import closest
 from airgen.errors import UsageError
 from airgen.evaluation.intervals import DIFFERENCES, bootstrap_interval
 from airgen.evaluation.result import Result, as_matrix
 from airgen.evaluation.wordings import by_wording
-from airgen.registry import closest
 
 Row = dict[str, Any]
 _KINDS = ("intervals", "cost", "pairs", "wins", "overlap")

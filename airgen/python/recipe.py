@@ -14,24 +14,24 @@ from typing import Any, Literal
 
 import yaml
 
-from airgen.dataset.files import write_text
+from airgen.components.registry import REGISTRY
+from airgen.components.user_functions import Function, name_of, named, required, synchronous
 from airgen.errors import UsageError
 from airgen.evaluation.systems import SystemSettings
+from airgen.job.job import Job
+from airgen.job.starter import KEY, Machine, openai_model, pipeline_defaults
+from airgen.job.starter import name_of as name_of_folder
 from airgen.models import catalogue
-from airgen.paths import RUNS
-from airgen.pipeline.job import Job
-from airgen.pipeline.starter import KEY, Machine, openai_model, pipeline_defaults
-from airgen.pipeline.starter import name_of as name_of_folder
+from airgen.python.convert_systems import systems_of
 from airgen.python.corpus import Corpus, corpus_of
-from airgen.python.systems import systems_of
-from airgen.registry import REGISTRY
 from airgen.settings import Pipeline
 from airgen.settings.base import merged, validate
 from airgen.settings.control import NONE, VOTES
 from airgen.settings.model_size import size_of
 from airgen.settings.spec import build, is_written
 from airgen.settings.user_function import PYTHON
-from airgen.user_functions import Function, name_of, named, required, synchronous
+from airgen.storage.paths import RUNS
+from airgen.storage.whole_files import write_text
 
 AUTO = "auto"
 """The value of `judge` that chooses as `airgen init` does."""

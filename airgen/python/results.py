@@ -15,7 +15,9 @@ from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
+from airgen.components.registry import closest, load_extra
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Column, Plain, Rows, Study, Table, columns, fragment
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.breakdown import Group
 from airgen.evaluation.result import Result, all_scores, as_matrix
@@ -23,10 +25,8 @@ from airgen.evaluation.result_tables import compare_results, fairness_lines, not
 from airgen.evaluation.significance import Comparison, Verdict, compare
 from airgen.evaluation.verdict import FEWEST, advise
 from airgen.python.entrance import in_python
-from airgen.registry import closest, load_extra
 from airgen.retrievers.model_facts import ModelSetup
-from airgen.study import Column, Plain, Rows, Study, Table, columns, fragment
-from airgen.text.escaping import md
+from airgen.safety.escaping import md
 
 _MOST_COLUMNS = 12  # maximum columns of the table
 _MEASURES = ("nDCG@10", "Recall@10", "Recall@100", "RR@10", "AP@1000", "Hole@10")

@@ -12,14 +12,14 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import MANIFEST
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.evaluation.result import Paths, Result, load_result
-from airgen.paths import EVALUATION
-from airgen.pipeline.job import Job
-from airgen.pipeline.show import find_job, job_of_directory
+from airgen.job.job import Job
+from airgen.job.show import find_job, job_of_directory
 from airgen.publishing.public import public_text
 from airgen.publishing.scores import DIGITS
 from airgen.publishing.suites import dataset_folders
 from airgen.report.source import ReportSource
 from airgen.steps.progress import STATUS
+from airgen.storage.paths import EVALUATION
 
 DEV = "dev"
 _INSIDE = (STATUS, MANIFEST, "corpus.jsonl", "corpus.jsonl.gz")

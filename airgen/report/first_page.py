@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from airgen.display.study import Table, columns
 from airgen.evaluation.verdict import ENOUGH, Advice, labels_of
-from airgen.pipeline.audit_answers import has_answers, last_checked
-from airgen.pipeline.job import Job
+from airgen.job.audit_answers import has_answers, last_checked
+from airgen.job.job import Job
+from airgen.report.compared_systems import Board
 from airgen.report.page_table import PageColumn
 from airgen.report.source import ReportSource
-from airgen.report.systems import Board
 from airgen.steps.progress import STATUS, read_status
-from airgen.study import Table, columns
 
 _SHOWN_MODELS = 6  # models on the first page; the section on models lists all
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from airgen.audit.answers import add_answer, saved_answers
 from airgen.audit.sample import ANSWERS
+from airgen.display.study import Column, Table
 from airgen.errors import AirgenError
-from airgen.json_values import DAMAGE, plain
-from airgen.paths import is_alive
 from airgen.report.find_sources import find_sources
 from airgen.report.overview_tables import reasons_text
 from airgen.report.page_table import PageColumn, page_table
@@ -28,9 +27,10 @@ from airgen.report.report import audit_folder, audit_sample, title_of, write_dat
 from airgen.report.report_files import report_folder
 from airgen.report.source import ReportSource
 from airgen.report.system_tables import dollars
+from airgen.safety.escaping import one_line
 from airgen.steps.progress import STATUS, number, read_status
-from airgen.study import Column, Table
-from airgen.text.escaping import one_line
+from airgen.storage.json_values import DAMAGE, plain
+from airgen.storage.paths import is_alive
 
 SILENT_SECONDS = 60.0  # a running job gives a sign of life every 5 s
 GOING = ("running", "silent")  # states of a job whose process exists

@@ -17,12 +17,10 @@ from airgen.dataset.content import OVERLAP, WORDING, FunnelStep, ModelUse
 from airgen.dataset.human_labels import NOTE, note_text
 from airgen.errors import AirgenError
 from airgen.evaluation.breakdown import overlap_class
-from airgen.json_values import DAMAGE, plain, read_json
-from airgen.languages import language_name
-from airgen.pipeline.export import provenance
-from airgen.pipeline.funnel import funnel_so_far
-from airgen.pipeline.job import Job
-from airgen.records import Rewrite
+from airgen.job.export import provenance
+from airgen.job.funnel import funnel_so_far
+from airgen.job.job import Job
+from airgen.report.compared_systems import Board, rank_slopes
 from airgen.report.first_page import answers, brought_labels, commands_of, labels_in_words, made_by, next_steps
 from airgen.report.overview_tables import (
     costs_table,
@@ -34,11 +32,13 @@ from airgen.report.overview_tables import (
 )
 from airgen.report.page_table import page_table
 from airgen.report.source import ReportSource
-from airgen.report.systems import Board, rank_slopes
 from airgen.settings import ALL_QUERIES
+from airgen.settings.languages import language_name
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import money
-from airgen.store import Store
+from airgen.storage.json_values import DAMAGE, plain, read_json
+from airgen.storage.records import Rewrite
+from airgen.storage.store import Store
 from airgen.studies.agree.rankings import RankGain
 from airgen.studies.diversity.measure import ATTRIBUTES, profile_dataset
 from airgen.studies.rank_correlation import average_ranks, spearman

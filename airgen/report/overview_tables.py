@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from airgen.dataset.content import FunnelStep
+from airgen.display.study import Column, Table
 from airgen.report.page_table import Link, PageColumn, Picture, page_table, shades
 from airgen.report.system_tables import dollars
-from airgen.study import Column, Table
 
 Row = Mapping[str, Any]
 

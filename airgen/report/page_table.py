@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airgen.study import Column, Table
+from airgen.display.study import Column, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,15 @@ from airgen.dataset.content import ANSWERED, RESERVED, WORDING
 from airgen.errors import DatasetError, StoreError
 from airgen.evaluation.dataset_split import LINEAGE, commonest, shown_value
 from airgen.evaluation.result import read_scores
-from airgen.pipeline.job import Job
-from airgen.pipeline.show import lives
-from airgen.records import OwnQuery
+from airgen.job.job import Job
+from airgen.job.show import lives
 from airgen.report.best_lines import BestLines
 from airgen.report.query_tables import asked_of, is_positive, queries_table, systems_on_query, tags_of
 from airgen.report.report_files import Pack
 from airgen.report.source import ReportSource, SystemRanks
-from airgen.sql_connections import on_disk
-from airgen.store import Store
+from airgen.storage.records import OwnQuery
+from airgen.storage.sql_connections import on_disk
+from airgen.storage.store import Store
 
 LONGEST = 4000
 """Maximum number of characters of a document in a report; the others are only counted."""

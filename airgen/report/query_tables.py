@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from airgen.display.study import Column, Table, shown
 from airgen.report.page_table import Filter, Link, PageColumn, Picture, page_table
-from airgen.study import Column, Table, shown
 
 Row = Mapping[str, Any]
 

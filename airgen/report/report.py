@@ -14,15 +14,15 @@ from airgen import __version__
 from airgen.audit.sample import ANSWERS, QUESTION, AuditSample, four_levels, keys_of, load_sample, meaning_of
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.experiment import results_folder
-from airgen.pipeline.job import Job
-from airgen.pipeline.run_result import RunResult
+from airgen.job.job import Job
+from airgen.job.run_result import RunResult
+from airgen.report.compared_systems import Board, boards, systems_chunks
 from airgen.report.find_sources import find_sources
 from airgen.report.overview import overview, together
 from airgen.report.overview_tables import datasets_table
 from airgen.report.queries import write_queries
 from airgen.report.report_files import Pack, report_file, report_folder
 from airgen.report.source import ReportSource
-from airgen.report.systems import Board, boards, systems_chunks
 
 _MOST_DOCUMENT_CHARACTERS = 100_000  # characters of a document
 

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.files import building, whole_file
+from airgen.display.study import STYLE, html_document
 from airgen.errors import UsageError
-from airgen.json_values import plain
-from airgen.records import SURROGATE
-from airgen.study import STYLE, html_document
-from airgen.text.escaping import html_text
+from airgen.safety.escaping import html_text
+from airgen.storage.json_values import plain
+from airgen.storage.records import SURROGATE
+from airgen.storage.whole_files import building, whole_file
 
 MARKER = "data/report.js"
 """The marker file of a report: a folder without it is not replaced."""

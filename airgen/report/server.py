@@ -24,7 +24,7 @@ from aiohttp import web
 
 from airgen.errors import AirgenError, UsageError
 from airgen.report.live import View
-from airgen.text.escaping import one_line
+from airgen.safety.escaping import one_line
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost", "[::1]")

@@ -27,9 +27,9 @@ from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
-from airgen.pipeline.job import Job
+from airgen.job.job import Job
 from airgen.publishing.withhold import public_part
-from airgen.store import Store
+from airgen.storage.store import Store
 from airgen.text.analysis.languages import STOPWORDS
 
 _COPIES = 5

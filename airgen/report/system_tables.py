@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from airgen.display.study import Column, P, Table, shown, span
 from airgen.evaluation.result import Costs, Result
 from airgen.evaluation.result_tables import PAIRS, cost_columns
 from airgen.evaluation.significance import Comparison
 from airgen.report.page_table import Link, PageColumn, Picture, page_table, shades
-from airgen.study import Column, P, Table, shown, span
 
 Query = Mapping[str, str]
 

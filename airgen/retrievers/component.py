@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import ModelWrapValidatorHandler, ValidationError, model_validator
 
+from airgen.components.registry import resolve
 from airgen.errors import ModelError, UsageError
-from airgen.guard import under_guard
-from airgen.registry import resolve
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup, model_place
 from airgen.retrievers.model_output import as_vectors, checked_scores
 from airgen.retrievers.protocols import IndexProgress, TextKind
+from airgen.safety.guard import under_guard
 from airgen.settings.base import Settings as BaseSettings
 from airgen.settings.base import moved
 from airgen.settings.spec import Spec, as_mapping, build, is_written, part_fields, problems

@@ -39,17 +39,17 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import canonical_json, content_key, text_key
 from airgen.compute import Work, current
 from airgen.errors import ModelError
-from airgen.keys import canonical_json, content_key, text_key
-from airgen.paths import locked
 from airgen.retrievers.component import Component, SettingsWithModel
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.model_facts import model_identity
 from airgen.retrievers.protocols import IndexProgress, Reranker, TextKind
-from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.needs import located
+from airgen.storage.paths import locked
+from airgen.storage.sequences import batched
 
 Arrays = tuple[NDArray[Any], ...]
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen.errors import ModelError
-from airgen.http import HttpClient, HttpFailure, JsonClient, Received
+from airgen.net.http import HttpClient, HttpFailure, JsonClient, Received
 from airgen.retrievers.component import Component
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import TextKind
+from airgen.safety.escaping import one_line
 from airgen.settings.base import KEY, SERVED, SPEED
 from airgen.settings.http import Address, ServerAddress, ServiceAccess, address
-from airgen.text.escaping import one_line
 
 _RETRIES = 5  # attempts for a request that failed temporarily: half a minute of pauses
 
@@ -164,7 +164,7 @@ class HttpEmbedder(_Endpoint):
         more = {} if self.settings.dimensions is None else {"dimensions": self.settings.dimensions}
 
         async def send(client: HttpClient) -> Received:
-            from airgen import openai_client as package  # importing it takes most of a second
+            from airgen.net import openai_client as package  # importing it takes most of a second
 
             if self._api is None:
                 self._api = package.openai_client(self._base, {}, {}, client)

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen import devices
+from airgen.components import devices
+from airgen.components.registry import load_extra
 from airgen.errors import ModelError
-from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import (
     TorchModel,
     loaded,

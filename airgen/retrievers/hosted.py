@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from airgen.errors import BudgetSpent, ModelError
-from airgen.http import HttpFailure
+from airgen.net.http import HttpFailure
 from airgen.retrievers.endpoints import HttpEmbedder, smaller
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.retrievers.protocols import TextKind

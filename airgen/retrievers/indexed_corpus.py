@@ -8,8 +8,8 @@ from typing import Any
 
 from airgen.dataset.beir import BeirPassage
 from airgen.errors import CorpusError
-from airgen.records import flat_text
-from airgen.sequences import Indexed
+from airgen.storage.records import flat_text
+from airgen.storage.sequences import Indexed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from airgen import models
+from airgen.components.user_code import code_of
 from airgen.settings.needs import located
-from airgen.user_code import code_of
 
 
 @dataclass(frozen=True, slots=True)

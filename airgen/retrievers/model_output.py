@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.errors import ModelError
-from airgen.text.escaping import one_line
+from airgen.safety.escaping import one_line
 
 
 def finite(vectors: NDArray[np.float32], model: str) -> NDArray[np.float32]:

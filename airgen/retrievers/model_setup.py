@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from airgen.json_values import DAMAGE, kept_of, read_json, write_json
-from airgen.keys import content_key
+from airgen.components.keys import content_key
 from airgen.retrievers.component import Component
 from airgen.retrievers.encoding_cache import EncodingStore, cache_root, root_of
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import Cut, ModelSetup, model_identity
 from airgen.retrievers.protocols import TextKind
-from airgen.sequences import batched
 from airgen.settings.spec import Spec, part_fields
+from airgen.storage.json_values import DAMAGE, kept_of, read_json, write_json
+from airgen.storage.sequences import batched
 
 _TEXTS_AT_ONCE = 1024  # texts tokenised at once
 _SPECIAL_TOKENS = 8  # at most, that a tokenizer adds to a text

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.exact_arithmetic import inner_products
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
+from airgen.compute.exact_arithmetic import inner_products
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.embedders import LibraryModel, own_prompt, tokens_of
 from airgen.retrievers.encoding_cache import Memo

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.components.keys import content_key
 from airgen.errors import ModelError, UsageError
-from airgen.http import HttpFailure, as_json
-from airgen.keys import content_key
+from airgen.net.http import HttpFailure, as_json
 from airgen.retrievers.dense.ann_index import near_share
 from airgen.retrievers.dense.retriever import Dense, EmbedderSettings
 from airgen.retrievers.endpoints import Remote

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.components.registry import load_extra
+from airgen.compute.exact_arithmetic import inner_products
 from airgen.errors import ModelError
-from airgen.exact_arithmetic import inner_products
-from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Array, MaskedLanguageModel
 from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, as_array, torch_facts, with_tokenizer

@@ -2,7 +2,7 @@
 
     Dense(my_embed)                                  # texts -> one vector for each
     Dense(SentenceTransformer("..."))                # or what LangChain, llama-index or model2vec encode with
-    {"kind": "python", "name": "my_embed", ...}      # as settings name it (`airgen.user_functions.named`)
+    {"kind": "python", "name": "my_embed", ...}      # as settings name it (`airgen.components.user_functions.named`)
 
 Output is checked at once: the number of vectors, their dimension, and that numbers are finite. An error in such code is
 reported on one line with its location.
@@ -20,13 +20,13 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.user_functions import foreign, named, required, takes
 from airgen.errors import AirgenError, ModelError, UsageError
 from airgen.retrievers.component import Component
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.user_function import PYTHON, OwnSettings
-from airgen.user_functions import foreign, named, required, takes
 
 Encode = Callable[[list[str], TextKind], Any]
 

@@ -13,7 +13,6 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from airgen.errors import SettingsError
-from airgen.languages import SUPPORTED
 from airgen.settings.base import FILE, SPEED, Language, Settings, mapping_in, refuse, validate, yaml_text
 from airgen.settings.compute import ComputeSettings
 from airgen.settings.control import (
@@ -35,6 +34,7 @@ from airgen.settings.generation import (
     GenerationSettings,
     MeaningSettings,
 )
+from airgen.settings.languages import SUPPORTED
 from airgen.settings.llm import LlmSettings, answer_parts, by_model, secret
 from airgen.settings.model_size import LONG_DOC, derived
 from airgen.settings.suite import holds_suite, pipeline_values

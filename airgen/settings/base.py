@@ -30,10 +30,10 @@ from pydantic import (
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import no_info_wrap_validator_function
 
+from airgen.components.registry import closest
 from airgen.errors import SettingsError
-from airgen.paths import data_dir
-from airgen.registry import closest
-from airgen.yaml_text import read_yaml
+from airgen.storage.paths import data_dir
+from airgen.storage.yaml_text import read_yaml
 
 Written = str | dict[str, Any]
 """A part in YAML: a name, or {kind: ..., settings of that kind}."""

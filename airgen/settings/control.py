@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from airgen.components.registry import resolve
 from airgen.errors import AirgenError
-from airgen.registry import resolve
 from airgen.settings.base import Settings
 from airgen.settings.llm import LlmSettings
 from airgen.settings.spec import Part, Spec

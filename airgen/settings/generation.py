@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from airgen.languages import SUPPORTED
 from airgen.settings.base import FILE, Language, Settings, refuse
+from airgen.settings.languages import SUPPORTED
 from airgen.settings.spec import Part, Spec
 
 LENGTHS = ("lt5", "lt10", "10to20", "ge20")

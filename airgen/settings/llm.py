@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from airgen.components.registry import resolve
 from airgen.errors import AirgenError, SettingsError
-from airgen.registry import resolve
 from airgen.settings.base import SPEED, Settings, answer_settings, marked
 
 _KEY = re.compile(

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from airgen.components.registry import resolve
 from airgen.errors import AirgenError
-from airgen.languages import language_name
-from airgen.registry import resolve
 from airgen.settings.control import VOTES
+from airgen.settings.languages import language_name
 
 Size = Literal["small", "large"]
 

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from airgen import models
+from airgen.components.registry import meant, missing_extras
 from airgen.models.catalogue import catalogue
-from airgen.registry import meant, missing_extras
 from airgen.settings.base import marked
 from airgen.settings.http import unset_variables
 from airgen.settings.spec import Spec

@@ -24,9 +24,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import core_schema
 
 from airgen import models
+from airgen.components.registry import EXTRAS, REGISTRY, meant, names, resolve
 from airgen.errors import AirgenError, UsageError
-from airgen.guard import guarded
-from airgen.registry import EXTRAS, REGISTRY, meant, names, resolve
+from airgen.safety.guard import guarded
 from airgen.settings.base import Mark, Settings, Written, answer_settings, marked, message
 from airgen.settings.hosted import hosted_embedder
 from airgen.settings.user_function import PYTHON

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from airgen.components.registry import closest
 from airgen.errors import SettingsError
-from airgen.registry import closest
 from airgen.settings.base import Language, Settings, find_yaml, load_yaml, merged, read_mapping
 
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"

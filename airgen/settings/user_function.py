@@ -6,16 +6,16 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+from airgen.components.user_functions import find
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings
-from airgen.user_functions import find
 
 PYTHON = "python"
 """The kind of a component, system, judge or backend that is a user's function."""
 
 
 class OwnSettings(Settings):
-    """Identity of a Python function, as returned by `airgen.user_functions.named`.
+    """Identity of a Python function, as returned by `airgen.components.user_functions.named`.
 
     Attributes:
         place: `module:name`, if another process can import it.

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from airgen.components.keys import content_key
+from airgen.display.notebook import current_bar
 from airgen.errors import SettingsError, Stopped
-from airgen.interruptible import STOPPED, ask_to_stop
-from airgen.keys import content_key
-from airgen.languages import SPACELESS
 from airgen.llms.answers import afresh, corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Llm, Message, Request, Rule, backend_class
@@ -29,14 +28,15 @@ from airgen.llms.engine import Engine
 from airgen.llms.health import Health
 from airgen.llms.money import Budget, unknown_price
 from airgen.llms.probe import read_profiles
-from airgen.notebook import current_bar
-from airgen.prompts import Prompt
-from airgen.records import Answer, Reservation
+from airgen.llms.prompts import Prompt
+from airgen.safety.escaping import dollars
+from airgen.safety.interruptible import STOPPED, ask_to_stop
 from airgen.settings import LlmSettings, Pipeline
+from airgen.settings.languages import SPACELESS
 from airgen.settings.llm import own_answer_settings
 from airgen.steps.step import ATTEMPTS, Problem, Step, Tools, stage_prompt
-from airgen.store import Store
-from airgen.text.escaping import dollars
+from airgen.storage.records import Answer, Reservation
+from airgen.storage.store import Store
 from airgen.text.words import words
 
 T = TypeVar("T")

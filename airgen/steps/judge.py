@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, cast
 
+from airgen.components.registry import names, resolve
+from airgen.components.user_code import own_code
 from airgen.errors import LlmError
-from airgen.guard import guarded
 from airgen.llms.answers import corrective, parse_answer
 from airgen.llms.askers import together
 from airgen.llms.base import Request, parse_logprobs
+from airgen.llms.prompts import Prompt, PromptSet
 from airgen.llms.scripted import overlap
-from airgen.prompts import Prompt, PromptSet
-from airgen.records import Answer
-from airgen.registry import names, resolve
+from airgen.safety.escaping import one_line
+from airgen.safety.guard import guarded
 from airgen.settings import OneJudge, Pipeline, answer_parts
 from airgen.settings.base import answer_settings
 from airgen.settings.user_function import PYTHON
@@ -27,8 +28,7 @@ from airgen.steps.ask import ask_until
 from airgen.steps.judge_examples import shown_to
 from airgen.steps.step import Problem, Tools
 from airgen.steps.votes import round_trip_parts
-from airgen.text.escaping import one_line
-from airgen.user_code import own_code
+from airgen.storage.records import Answer
 
 # A number from 0 to 3, also as `2.0`, `2,0`, `2/3` or `2 out of 3`, but not part of a date, a range or a larger number.
 _LEVEL = re.compile(

@@ -10,13 +10,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from airgen.dataset.files import write_text
 from airgen.errors import SettingsError
 from airgen.llms.base import Message
-from airgen.prompts import fenced
+from airgen.llms.prompts import fenced
+from airgen.safety.escaping import json_text
 from airgen.settings import JudgeExample, OneJudge, Pipeline
 from airgen.settings.control import AUDIT
-from airgen.text.escaping import json_text
+from airgen.storage.whole_files import write_text
 
 FILE = Path("audit") / "examples.jsonl"
 """The path of the examples in a job's work directory."""

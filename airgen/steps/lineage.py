@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from airgen.records import HardNegative, Need, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
+from airgen.storage.records import HardNegative, Need, OwnQuery, Passage, Query, Rewrite, Row, Sample, Skip, prompt_text
 
 R = TypeVar("R", bound=Row)
 

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from airgen.records import Passage, Row, Sample, Skip
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Plan, Step
-from airgen.store import Store
+from airgen.storage.records import Passage, Row, Sample, Skip
+from airgen.storage.store import Store
 
 
 def load_lineages(store: Store, samples: Sequence[Sample], stages: Sequence[Step], plan: Plan) -> list[Lineage]:

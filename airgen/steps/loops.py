@@ -17,12 +17,12 @@ from functools import partial
 from typing import TypeVar
 
 from airgen.errors import Stopped
-from airgen.interruptible import stop_if_asked
 from airgen.llms.health import Health
 from airgen.retrievers.component import Component
+from airgen.safety.interruptible import stop_if_asked
 from airgen.steps.ask import ask_each
 from airgen.steps.step import Parent, Step, Tools, Whole, WholeStep
-from airgen.store import Store
+from airgen.storage.store import Store
 
 P = TypeVar("P", bound=Parent)
 W = TypeVar("W", bound=Whole)

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from airgen.display.notebook import current_bar
 from airgen.errors import Stopped, disk_error
-from airgen.notebook import current_bar
-from airgen.text.escaping import one_line, terminal_text
+from airgen.safety.escaping import one_line, terminal_text
 
 STATUS = "status.json"
 """The name of the status file in a work directory."""

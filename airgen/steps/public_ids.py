@@ -7,9 +7,9 @@ use them to connect a query with its source. Ids and splits are therefore derive
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airgen.components.keys import row_key
 from airgen.dataset.content import fitting_id
 from airgen.dataset.secret import Secret, exact_splits, opaque_document_id, split_of
-from airgen.keys import row_key
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
 

@@ -18,20 +18,20 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
+from airgen.components.keys import fingerprint, row_key
 from airgen.errors import AirgenError
-from airgen.guard import guarded
-from airgen.keys import fingerprint, row_key
-from airgen.languages import language_name
 from airgen.llms.base import Llm, Request
-from airgen.prompts import Prompt, PromptSet
-from airgen.records import Passage, Row, Skip
+from airgen.llms.prompts import Prompt, PromptSet
 from airgen.retrievers.protocols import Embedder, IndexProgress
+from airgen.safety.escaping import one_line
+from airgen.safety.guard import guarded
 from airgen.settings import Pipeline, answer_parts
 from airgen.settings.base import answer_settings
+from airgen.settings.languages import language_name
 from airgen.steps.lineage import Lineage, R
 from airgen.steps.progress import Display
-from airgen.store import Store
-from airgen.text.escaping import one_line
+from airgen.storage.records import Passage, Row, Skip
+from airgen.storage.store import Store
 
 Plan = Mapping[str, str]
 """The fingerprint of every step. Rows with other fingerprints belong to other settings and are not read."""

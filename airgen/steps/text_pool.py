@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.retrievers.indexed_corpus import Corpus
-from airgen.sequences import Indexed
 from airgen.steps.accepted import Accepted
 from airgen.steps.step import Plan
-from airgen.store import Store
+from airgen.storage.sequences import Indexed
+from airgen.storage.store import Store
 
 _BLOCK_PASSAGES = 1024  # texts read at once, since the neighbours of a text are needed next
 

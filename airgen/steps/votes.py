@@ -24,8 +24,8 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from airgen.records import Prelabel
 from airgen.settings import Pipeline
+from airgen.storage.records import Prelabel
 
 WAY = {"answer": 0.5, "subject": 0.2}
 """Minimum share of the way from the typical candidate to the source for a relevant passage, by `relevance`."""

@@ -16,25 +16,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import file_sha256, text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.layouts import read_rows
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
+from airgen.display.study import Column, Shown, Table, columns
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.result import as_matrix
 from airgen.evaluation.systems import SystemSettings
-from airgen.json_values import write_json
-from airgen.keys import file_sha256, text_key
-from airgen.pipeline.job import Job
-from airgen.pipeline.refresh import DRIFT
+from airgen.job.job import Job
+from airgen.job.refresh import DRIFT
 from airgen.publishing.suites import dataset_folders
-from airgen.records import flat_text
+from airgen.safety.escaping import p_value
+from airgen.storage.json_values import write_json
+from airgen.storage.records import flat_text
 from airgen.studies.agree.rankings import Side, SystemsPair, best_third, correlate, pairs_of
 from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks
-from airgen.study import Column, Shown, Table, columns
-from airgen.text.escaping import p_value
 
 Matrix = NDArray[np.float64]
 

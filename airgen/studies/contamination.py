@@ -17,17 +17,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from airgen.components.keys import text_key
 from airgen.corpus.cleaning.duplicates import band_keys, grams, signatures
 from airgen.corpus.settings import NearDuplicateSettings
 from airgen.dataset.air_bench import air_bench_files
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Table, columns
 from airgen.errors import DatasetError
-from airgen.keys import text_key
 from airgen.publishing.suites import dataset_folders
-from airgen.records import flat_text
-from airgen.sequences import batched
-from airgen.sql_connections import connect, explain
-from airgen.study import Table, columns
+from airgen.storage.records import flat_text
+from airgen.storage.sequences import batched
+from airgen.storage.sql_connections import connect, explain
 from airgen.text.near_duplicates import THRESHOLD, NearDuplicateIndex, folded_words, word_counts
 
 _BATCH_PASSAGES = 2000

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.display.study import Column, Shown, Study, Table, columns
 from airgen.errors import UsageError
 from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.score_tables import BenchmarkMeans
 from airgen.evaluation.significance import holm
-from airgen.json_values import write_json
+from airgen.safety.escaping import md, p_value
+from airgen.storage.json_values import write_json
 from airgen.studies.rank_correlation import (
     LEAST_SYSTEMS,
     RankCorrelation,
@@ -25,8 +27,6 @@ from airgen.studies.rank_correlation import (
     rank_correlation,
     spearman,
 )
-from airgen.study import Column, Shown, Study, Table, columns
-from airgen.text.escaping import md, p_value
 
 FEW = 10  # number of systems below which a rank correlation says little
 Matrix = NDArray[np.float64]

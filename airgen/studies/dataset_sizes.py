@@ -16,9 +16,9 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import MANIFEST, load_manifest, table_rows
 from airgen.errors import UsageError
 from airgen.evaluation.collections import find_list
-from airgen.json_values import read_json
 from airgen.publishing.suites import SUITE, datasets_of, is_dataset
-from airgen.records import flat_text
+from airgen.storage.json_values import read_json
+from airgen.storage.records import flat_text
 from airgen.text.words import count_words
 
 Row = dict[str, str | int | float]

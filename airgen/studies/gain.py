@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset, BeirQuery
+from airgen.display.study import Column, P, Shown, Study, Table, columns
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import attributes
 from airgen.evaluation.intervals import DIFFERENCES, Interval, bootstrap_interval, resampled_means
 from airgen.evaluation.result import Result, all_scores
 from airgen.evaluation.significance import ALPHA, compare, decide, holm
-from airgen.json_values import write_json
-from airgen.study import Column, P, Shown, Study, Table, columns
-from airgen.text.escaping import one_line
+from airgen.safety.escaping import one_line
+from airgen.storage.json_values import write_json
 
 Verdict = Literal["gains", "loses", "no significant difference"]
 _VERDICTS: dict[str, Verdict] = {"better": "gains", "worse": "loses", "cannot tell": "no significant difference"}

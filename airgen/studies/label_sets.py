@@ -24,12 +24,12 @@ from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, Result, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.verdict import FEWEST
-from airgen.paths import EVALUATION
+from airgen.storage.paths import EVALUATION
 from airgen.studies.agree.rankings import Side, correlate
 from airgen.studies.rank_correlation import LEAST_SYSTEMS, average_ranks
 
 if TYPE_CHECKING:
-    from airgen.pipeline.job import Job
+    from airgen.job.job import Job
 
 Labels = Mapping[str, Mapping[str, float]]
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Study, Table, columns, shown
 from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
-from airgen.study import Study, Table, columns, shown
 from airgen.text.words import count_words
 
 DEPTH = 10

@@ -13,14 +13,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import text_key
+from airgen.display.study import Plain, Shown, Study, Table, columns
 from airgen.errors import UsageError
 from airgen.evaluation.intervals import DIFFERENCES, Interval, resampled_means
 from airgen.evaluation.measures import check_common, score
 from airgen.evaluation.run import Run, run_from_hits
-from airgen.keys import text_key
 from airgen.retrievers.combine import DEPTH, Normalisation, reciprocal_rank_fusion, weighted_sum
 from airgen.retrievers.hits import Hits
-from airgen.study import Plain, Shown, Study, Table, columns
 
 FOLDS = 5
 LEAST_QUERIES = 20

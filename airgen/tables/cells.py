@@ -7,7 +7,7 @@ text_of(b"login")                                       # "login"
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airgen.exact_arithmetic import finite_number
+from airgen.compute.exact_arithmetic import finite_number
 from airgen.tables.vocabulary import is_degree, yes_or_no
 
 HIGHEST_RATING = 10

@@ -15,10 +15,10 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from airgen.components.registry import meant
 from airgen.errors import UsageError
-from airgen.registry import meant
+from airgen.safety.escaping import one_line
 from airgen.tables.vocabulary import folded
-from airgen.text.escaping import one_line
 
 _NUMBER = re.compile(r"[+-]?(?:\d[\d\u00a0\u202f ,.']*|\.\d+)(?:[eE][+-]?\d+)?")
 _MAX_ID_CHARACTERS = 200  # characters

@@ -18,8 +18,8 @@ from typing import Any
 import duckdb
 
 from airgen.errors import CorpusError
-from airgen.records import storable
-from airgen.sql_connections import Config, in_memory, without_globs
+from airgen.storage.records import storable
+from airgen.storage.sql_connections import Config, in_memory, without_globs
 from airgen.tables import Role, TableColumn, choose, columns_of
 from airgen.tables.cells import column, id_text, text_of
 from airgen.tables.chats import as_text, messages_of

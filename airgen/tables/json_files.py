@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from airgen.compressed_files import opened
 from airgen.errors import CorpusError
+from airgen.storage.compressed_files import opened
 from airgen.tables.json_rows import as_rows, parsed
 from airgen.text.character_encodings import decoded
 

@@ -17,12 +17,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from airgen.errors import DatasetError
+from airgen.safety.escaping import one_line
 from airgen.tables.cells import HIGHEST_RATING, MOST_RATINGS, NO_RATINGS, as_rating, id_text, may_be_rating
 from airgen.tables.choose_columns import Choice, Guess, Role, TableColumn, choose, columns_of, list_columns
 from airgen.tables.pairs import label_rows, parts_of
 from airgen.tables.read import UserTable, read
 from airgen.tables.vocabulary import folded, is_named, names
-from airgen.text.escaping import one_line
 
 Row = Mapping[str, Any]
 _QUERY = ("query", "query id", "topic", "key", "search")

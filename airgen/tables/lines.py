@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from airgen.compressed_files import opened
 from airgen.errors import DatasetError
+from airgen.storage.compressed_files import opened
 
 _LONGEST_LINE_BYTES = 64 << 20  # bytes after inflation
 

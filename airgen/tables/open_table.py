@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from airgen.compressed_files import opened
 from airgen.errors import CorpusError
+from airgen.storage.compressed_files import opened
 from airgen.tables.delimited import DelimitedTable, TableDialect, TableRow
 from airgen.tables.vocabulary import folded, names
 from airgen.text.character_encodings import encoding_of, is_ebcdic, with_line_feeds

@@ -17,15 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from airgen.compressed_files import PARQUET, binary_format, opened
 from airgen.errors import DatasetError
+from airgen.safety.escaping import one_line
+from airgen.storage.compressed_files import PARQUET, binary_format, opened
 from airgen.tables.cells import NO_RATINGS, id_text, may_be_rating
 from airgen.tables.delimited import DelimitedTable
 from airgen.tables.lines import LinePlace, numbered_lines
 from airgen.tables.parquet import parquet_rows
 from airgen.tables.values import pairs_in
 from airgen.tables.vocabulary import column_named, is_named, names
-from airgen.text.escaping import one_line
 
 QUERY, PASSAGE = ("query id", "topic", "query"), ("document id", "document")
 """The roles of the columns with the ids of a pair."""

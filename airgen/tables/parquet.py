@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.errors import AirgenError
-from airgen.sql_connections import in_memory, without_globs
+from airgen.storage.sql_connections import in_memory, without_globs
 
 _BATCH_ROWS = 2048
 

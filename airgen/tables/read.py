@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from airgen.compressed_files import PARQUET, binary_format, opened
 from airgen.errors import DatasetError, UsageError
+from airgen.storage.compressed_files import PARQUET, binary_format, opened
 from airgen.tables.chats import conversation
 from airgen.tables.choose_columns import TableColumn, columns_of
 from airgen.tables.delimited import DelimitedTable

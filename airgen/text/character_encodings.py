@@ -20,8 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from airgen.compressed_files import opened
 from airgen.errors import CorpusError
+from airgen.storage.compressed_files import opened
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),

@@ -7,7 +7,7 @@ excerpt(text, "en", rng(key, "part"))                          # a part that the
 import re
 from random import Random
 
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 
 LETTERS, LETTERS_SPACELESS = 1200, 420  # of a part: some 200 words
 _SENTENCE = re.compile(r"(?<=[.!?؟۔।])\s+(?=[^\s])|(?<=[。！？])|\n+")

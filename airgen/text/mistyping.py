@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from random import Random
 
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 from airgen.text.analysis.languages import STOPWORDS
 
 AS_WRITTEN, TYPO, MISSING, SHORTENED = "as written", "typo", "missing word", "abbreviation"

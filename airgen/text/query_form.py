@@ -11,7 +11,7 @@ import re
 from functools import cache
 from itertools import pairwise
 
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import count_words, words
 

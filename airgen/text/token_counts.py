@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airgen.components.registry import load_extra
 from airgen.errors import CorpusError, ModelError
-from airgen.interruptible import interruptible
-from airgen.paths import cache_dir
-from airgen.registry import load_extra
+from airgen.safety.interruptible import interruptible
+from airgen.storage.paths import cache_dir
 from airgen.text.words import count_words, words
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ corpus. Only clear cases count: a doubtful passage costs one call, whereas a pas
 import re
 import unicodedata
 
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import words
 

@@ -14,7 +14,7 @@ from functools import cache
 
 import regex
 
-from airgen.languages import SPACELESS
+from airgen.settings.languages import SPACELESS
 
 # UAX #29 ignores marks that follow a character (rule WB4), such as an emoji's variation selector.
 _MARKS = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"

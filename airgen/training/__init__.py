@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airgen.components.registry import closest
 from airgen.errors import TrainingError, UsageError
-from airgen.guard import guarded
-from airgen.registry import closest
+from airgen.safety.guard import guarded
 
 if TYPE_CHECKING:
     from airgen.training.recipe import TrainingRequest

@@ -18,6 +18,7 @@ from statistics import fmean
 import numpy as np
 
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Column, Shown, Study, Table
 from airgen.errors import DatasetError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import single_latencies
@@ -26,7 +27,6 @@ from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.protocols import Retriever
-from airgen.study import Column, Shown, Study, Table
 from airgen.training import train
 from airgen.training.data import load_training_set
 from airgen.training.recipe import TrainingRequest

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from airgen import models
+from airgen.components.registry import load_extra
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
-from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
 from airgen.retrievers.model_facts import model_place
 

@@ -24,17 +24,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import canonical_json, content_key, file_sha256, key_of_pieces, rng, text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
-from airgen.keys import canonical_json, content_key, file_sha256, key_of_pieces, rng, text_key
-from airgen.paths import fetched_collection
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.protocols import Retriever
-from airgen.sequences import batched
+from airgen.storage.paths import fetched_collection
+from airgen.storage.sequences import batched
 from airgen.training.dataset_columns import DatasetColumns, Example, Examples, Joined
 from airgen.training.recipe import Fold, Recipe, TrainingData
 from airgen.training.teachers import FileScores, OwnTeacher, read_scores

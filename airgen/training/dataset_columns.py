@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
-from airgen.keys import text_key
 from airgen.retrievers.indexed_corpus import Corpus
-from airgen.sequences import Indexed
-from airgen.sql_connections import temporary
+from airgen.storage.sequences import Indexed
+from airgen.storage.sql_connections import temporary
 
 T = TypeVar("T")
 

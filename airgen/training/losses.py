@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
 from airgen.training.kinds.transformer import info_nce
 from airgen.training.task import processes, rank
 

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 import yaml
 from pydantic import Field
 
-from airgen.devices import has_bf16
+from airgen.components.devices import has_bf16
 from airgen.errors import UsageError
 from airgen.settings.base import SPEED, Settings, answer_settings, find_yaml, load_yaml, validate
-from airgen.yaml_text import read_yaml
+from airgen.storage.yaml_text import read_yaml
 
 R = TypeVar("R", bound="Recipe")
 

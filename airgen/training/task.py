@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from airgen.dataset.files import building
-from airgen.devices import gpu_name
+from airgen.components.devices import gpu_name
+from airgen.display.study import Shown
 from airgen.errors import TrainingError
 from airgen.evaluation.result import library_versions
-from airgen.study import Shown
-from airgen.text.escaping import markdown_table, md
+from airgen.safety.escaping import markdown_table, md
+from airgen.storage.whole_files import building
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe
 

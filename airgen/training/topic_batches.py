@@ -10,8 +10,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.keys import rng
-from airgen.registry import load_extra
+from airgen.components.keys import rng
+from airgen.components.registry import load_extra
 
 
 def topics_of(vectors: NDArray[np.float32], count: int, seed: int) -> NDArray[np.int64]:

@@ -19,12 +19,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from airgen.components.keys import content_key, text_key
+from airgen.components.registry import load_extra
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, UsageError
-from airgen.keys import content_key, text_key
-from airgen.paths import cache_dir, fetched_collection, locked, sibling
-from airgen.records import flat_text
-from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus, non_empty
@@ -35,6 +33,8 @@ from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import MODEL, SPEED, answer_settings
 from airgen.settings.needs import located
+from airgen.storage.paths import cache_dir, fetched_collection, locked, sibling
+from airgen.storage.records import flat_text
 from airgen.training import task_class, train
 from airgen.training.mining.expansion import Seq2Seq, expand
 from airgen.training.mining.pairs import MinedPair, SourcePassage

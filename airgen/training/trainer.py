@@ -25,15 +25,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from airgen.dataset.files import whole_file
-from airgen.devices import check_device, deterministic, on_gpu, peak_gpu_bytes, tf32, watch_gpu
+from airgen.components.devices import check_device, deterministic, on_gpu, peak_gpu_bytes, tf32, watch_gpu
+from airgen.components.keys import content_key
+from airgen.components.registry import load_extra
 from airgen.errors import DatasetError, TrainingError, UsageError
 from airgen.evaluation.result import peak_bytes
-from airgen.guard import is_out_of_memory
-from airgen.keys import content_key
-from airgen.paths import sibling
-from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import quiet_transformers
+from airgen.safety.guard import is_out_of_memory
+from airgen.storage.paths import sibling
+from airgen.storage.whole_files import whole_file
 from airgen.training.base_models import base_identity
 from airgen.training.data import TrainingSet
 from airgen.training.recipe import Recipe, TrainingRequest

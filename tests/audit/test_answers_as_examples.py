@@ -12,9 +12,9 @@ from airgen.audit.answers_as_examples import AnsweredPair, choose
 from airgen.audit.labels import draw_labels
 from airgen.audit.sample import AuditItem
 from airgen.errors import DatasetError, SettingsError
+from airgen.job import Job
 from airgen.llms.base import Message, Reply, Request
-from airgen.pipeline import Job
-from airgen.prompts import PromptSet
+from airgen.llms.prompts import PromptSet
 from airgen.settings import JudgeExample, load_pipeline
 from airgen.steps.judge import judge_parts, scripted_judge
 from airgen.steps.judge_examples import read_examples, shown_to

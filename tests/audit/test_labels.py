@@ -40,7 +40,7 @@ from airgen.audit.sample import (
 )
 from airgen.dataset.verify import verify
 from airgen.errors import AirgenError, DatasetError, StoreError
-from airgen.pipeline import Job
+from airgen.job import Job
 
 EVIL = '</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"> {{ 7 * 7 }} \u2028 & "q"'
 

@@ -18,7 +18,7 @@ from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.evaluation.verdict import labels_of, whole_verdict
-from airgen.pipeline import Job
+from airgen.job import Job
 from airgen.publishing.withhold import labels_part, public_part
 
 

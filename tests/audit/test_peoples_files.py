@@ -25,11 +25,11 @@ from airgen.audit.sample import (
     write_sample,
     yes_or_no,
 )
-from airgen.dataset.files import keep_copy
 from airgen.dataset.verify import verify
 from airgen.errors import DatasetError
 from airgen.evaluation import run_from_dict, write_run
-from airgen.pipeline import Job
+from airgen.job import Job
+from airgen.storage.whole_files import keep_copy
 
 ITEMS = tuple(AuditItem(f"q{n}", f"d{n}", "positive", 3, True, f"query {n}", "", f"text {n}") for n in range(1, 7))
 

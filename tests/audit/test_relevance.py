@@ -24,12 +24,12 @@ from airgen.audit.relevance import (
 )
 from airgen.audit.sample import AuditItem, AuditSample, load_sample
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
-from airgen.json_values import plain
+from airgen.job import Job
 from airgen.llms.base import Reply, Request
-from airgen.pipeline import Job
-from airgen.records import Judgment, Prelabel
 from airgen.steps.judge import scripted_judge
 from airgen.steps.votes import WAY
+from airgen.storage.json_values import plain
+from airgen.storage.records import Judgment, Prelabel
 
 
 def prelabel(scores: list[float]) -> Prelabel:

@@ -10,7 +10,7 @@ import pytest
 from beir_folder import write_beir, write_rows
 from command_line import call
 
-from airgen.audit.systems import (
+from airgen.audit.differing_systems import (
     SystemSample,
     audit_text,
     draw_systems,

@@ -19,11 +19,11 @@ from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import AirgenError, CorpusError, UsageError
 from airgen.evaluation.systems import load_systems, models_of
-from airgen.pipeline import Job, starter
-from airgen.pipeline.preflight import preflight
-from airgen.pipeline.user_queries import read_labels
-from airgen.records import Document, Dropped
+from airgen.job import Job, starter
+from airgen.job.preflight import preflight
+from airgen.job.user_queries import read_labels
 from airgen.settings import LabelFile
+from airgen.storage.records import Document, Dropped
 from airgen.tables.documents import guess_fields
 
 ENGLISH = (

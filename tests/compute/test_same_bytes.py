@@ -17,10 +17,9 @@ from airgen import models
 from airgen.compute import Compute, computing, current
 from airgen.compute.processes import Processes
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-from airgen.pipeline import Job
-from airgen.pipeline.run import run_pipeline
-from airgen.pipeline.show import read_report, status_study
-from airgen.records import Prelabel, Recall
+from airgen.job import Job
+from airgen.job.run_job import run_pipeline
+from airgen.job.show import read_report, status_study
 from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.retriever import Dense
@@ -29,6 +28,7 @@ from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings.compute import ComputeSettings
+from airgen.storage.records import Prelabel, Recall
 
 WORDS = ["bees", "visit", "clover", "the", "river", "froze", "old", "bridges", "of", "stone", "and", "weather"]
 TEXTS = [

@@ -12,12 +12,12 @@ from job_maker import LEXICAL
 from pydantic import ValidationError
 
 from airgen.llms.base import Request
-from airgen.prompts import PromptSet
-from airgen.records import Answer
+from airgen.llms.prompts import PromptSet
 from airgen.settings import JudgeSettings, Pipeline, load_pipeline
 from airgen.settings.base import find_yaml
 from airgen.steps.judge import Verdict, judge_name, judge_pair, judge_parts, vote
 from airgen.steps.step import Problem, Tools
+from airgen.storage.records import Answer
 
 JOB = LEXICAL
 REFUSED = Problem("llm: content_filter", "flagged", "llm")

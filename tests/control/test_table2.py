@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airgen.components.keys import row_key
 from airgen.control.mined_negative import mine
 from airgen.control.prelabel import Unscored
 from airgen.control.table2 import Pair, decide, pairs_to_judge, votes
 from airgen.errors import ModelError
-from airgen.keys import row_key
-from airgen.prompts import PromptSet
-from airgen.records import Answer, Decision, HardNegative, Judgment, Prelabel, Recall
+from airgen.llms.prompts import PromptSet
 from airgen.settings import Thresholds
 from airgen.steps.judge import Levels, Verdict, YesNo, level_of_probability
 from airgen.steps.kept_scores import KeptScores
+from airgen.storage.records import Answer, Decision, HardNegative, Judgment, Prelabel, Recall
 
 IDS = [f"d{number:02}" for number in range(40)]
 

@@ -14,12 +14,12 @@ from airgen.dataset.verify import verify
 from airgen.errors import SettingsError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_dict
-from airgen.pipeline import Job, RunResult
-from airgen.pipeline.preflight import advice
-from airgen.records import Decision, Prelabel
+from airgen.job import Job, RunResult
+from airgen.job.preflight import advice
 from airgen.settings import Pipeline
 from airgen.steps import votes
 from airgen.steps.votes import WAY, first, lead, least_share, relevant, round_trip_parts, shares, source_label, voted
+from airgen.storage.records import Decision, Prelabel
 
 JOB = LEXICAL
 VOTES = {"top_k: 20}": "top_k: 300}\n  judge: {kind: votes}"}

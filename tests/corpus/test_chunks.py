@@ -16,7 +16,7 @@ from airgen.corpus import prepare
 from airgen.corpus.chunking import Piece, cut
 from airgen.corpus.cleaning.filters import normalise
 from airgen.corpus.settings import ChunkSettings
-from airgen.records import Passage
+from airgen.storage.records import Passage
 from airgen.text.sentences import sentences
 from airgen.text.token_counts import load_tokenizer
 

@@ -17,8 +17,8 @@ from airgen.corpus.readers import json_records
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped, Passage
 from airgen.settings.compute import ComputeSettings
+from airgen.storage.records import Document, Dropped, Passage
 from airgen.training.mining.pairs import MiningSettings
 from airgen.training.mining.sources import mine_sources
 

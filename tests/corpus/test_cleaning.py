@@ -18,7 +18,7 @@ from airgen.corpus.cleaning.filters import (
     word_list,
 )
 from airgen.corpus.cleaning.mask_personal_data import judge_personal, mask
-from airgen.records import Document
+from airgen.storage.records import Document
 from airgen.text.token_counts import load_tokenizer
 
 

@@ -21,7 +21,7 @@ from airgen.corpus.cleaning.duplicates import (
 )
 from airgen.corpus.cleaning.filters import CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
-from airgen.records import Document
+from airgen.storage.records import Document
 
 
 def items(texts: list[str]) -> list[Item]:

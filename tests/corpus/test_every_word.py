@@ -9,10 +9,10 @@ import pytest
 from office_maker import OD_ROOT, SLIDE, WORD_ROOT, W, epub, odt, pptx, run, shape, word
 from pdf_maker import pdf
 
+from airgen.components.registry import resolve
 from airgen.corpus.needs import read_documents
 from airgen.corpus.readers.reader import Place
-from airgen.records import Document, Dropped
-from airgen.registry import resolve
+from airgen.storage.records import Document, Dropped
 
 MARK = "Zqmark"
 STRICT = "purl.oclc.org/ooxml/wordprocessingml"

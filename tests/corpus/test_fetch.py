@@ -13,13 +13,13 @@ import pytest
 from corpus_maker import corpus, prose
 from http_double import Quiet, serving
 
-from airgen import downloads
 from airgen.corpus import prepare
 from airgen.corpus.fetch import fetch, folder_of, is_fetched
 from airgen.corpus.needs import source_digest
-from airgen.downloads import unpack
 from airgen.errors import CorpusError, FetchError, ModelError
-from airgen.paths import locked
+from airgen.net import downloads
+from airgen.net.downloads import unpack
+from airgen.storage.paths import locked
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ IDS = """
 import json, sys
 from pathlib import Path
 from airgen.corpus import prepare
-from airgen.records import Passage
+from airgen.storage.records import Passage
 from airgen.corpus.settings import load_corpus_settings
 corpus = load_corpus_settings("small.yaml", Path())
 print(json.dumps(sorted([row.id, row.text] for row in prepare(corpus, "qa") if isinstance(row, Passage))))

@@ -19,8 +19,8 @@ from airgen.corpus.cleaning.mask_personal_data import mask, what_remains
 from airgen.corpus.needs import missing
 from airgen.corpus.preparation import prepare
 from airgen.corpus.settings import CorpusSettings, load_corpus_settings
-from airgen.records import Dropped, Passage
 from airgen.settings.compute import ComputeSettings
+from airgen.storage.records import Dropped, Passage
 
 needs_rampart = pytest.mark.skipif(not models.fetched("rampart"), reason="airgen fetch tests")
 

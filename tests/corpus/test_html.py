@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from airgen.corpus.readers.html import HtmlReader, html_page
 from airgen.corpus.readers.html_tags import bounded
 from airgen.corpus.readers.reader import Place
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 from airgen.text.character_encodings import decoded_html
 
 pytest.importorskip("selectolax")

@@ -19,8 +19,8 @@ from airgen.corpus.needs import open_reader
 from airgen.corpus.readers.tabular import stable_id
 from airgen.corpus.settings import manifest_names
 from airgen.errors import CorpusError
-from airgen.paths import data_dir
-from airgen.records import Document
+from airgen.storage.paths import data_dir
+from airgen.storage.records import Document
 
 datasets = pytest.importorskip("datasets")
 pa = pytest.importorskip("pyarrow")

@@ -9,7 +9,7 @@ from corpus_maker import corpus, prose
 
 from airgen.corpus import prepare
 from airgen.corpus.survey import survey
-from airgen.records import Dropped, Passage
+from airgen.storage.records import Dropped, Passage
 from airgen.tables.json_rows import as_rows, at, elsewhere, find_rows, parsed, rows_at
 
 TEXTS = [prose(number, 30) for number in range(3)]

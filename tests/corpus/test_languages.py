@@ -9,7 +9,7 @@ from airgen.corpus.readers.light_markup import TextReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.show import checks_of, in_words
 from airgen.corpus.survey import languages_of
-from airgen.languages import LANGUAGES, OTHERS
+from airgen.settings.languages import LANGUAGES, OTHERS
 from airgen.text.analysis.languages import chain
 from airgen.text.language_check import wrong_language
 from airgen.text.words import count_words

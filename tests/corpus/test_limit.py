@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airgen.corpus import prepare
 from airgen.corpus.preparation import limited
-from airgen.records import Document, Dropped, Passage
+from airgen.storage.records import Document, Dropped, Passage
 
 CLEAN = {"near_duplicates": {}, "min_tokens": 10}
 

@@ -19,8 +19,8 @@ from airgen.corpus.needs import missing, source_digest
 from airgen.corpus.readers.llama_hub import unattended
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError, SettingsError
-from airgen.records import Dropped, Passage
 from airgen.settings.base import validate
+from airgen.storage.records import Dropped, Passage
 
 pytest.importorskip("llama_index.core")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

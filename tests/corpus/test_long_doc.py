@@ -13,7 +13,7 @@ from airgen.corpus.book_parts import find_apparatus, remove_apparatus
 from airgen.corpus.chunking import chunks, sentence_pieces
 from airgen.corpus.cleaning.filters import normalise
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped, Passage
+from airgen.storage.records import Document, Dropped, Passage
 from airgen.text.token_counts import load_tokenizer
 
 pytest.importorskip("llama_index.core")

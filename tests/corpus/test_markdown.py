@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from airgen.corpus.readers.markdown import MarkdownReader, markdown_blocks
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.sections import Block
-from airgen.records import Document
+from airgen.storage.records import Document
 
 INLINE = st.sampled_from(
     ["word", "`git checkout <branch>`", "--flag <path>", "List<Integer>", "<https://a.example/b>", "**bold**", "*em*",

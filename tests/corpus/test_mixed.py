@@ -14,7 +14,7 @@ from airgen.corpus.readers.mixed import FilesReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 WORDS = "The warden lights the lamps of the old harbour at dusk."
 

@@ -7,7 +7,7 @@ from corpus_maker import corpus
 
 from airgen.corpus import prepare
 from airgen.errors import CorpusError
-from airgen.records import Passage
+from airgen.storage.records import Passage
 from airgen.tables.open_table import open_table
 from airgen.text.character_encodings import decoded
 

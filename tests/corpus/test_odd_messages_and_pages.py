@@ -8,7 +8,7 @@ from corpus_maker import corpus
 
 from airgen.corpus import prepare
 from airgen.errors import CorpusError
-from airgen.records import Dropped, Passage
+from airgen.storage.records import Dropped, Passage
 
 SAID = "The nightly backup of the ledger ran well, and two files that were open were copied in a second run."
 PAGE = f"<html><body><p>{SAID}</p></body></html>"

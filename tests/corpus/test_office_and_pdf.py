@@ -13,7 +13,7 @@ from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.sections import Page
 from airgen.corpus.readers.text_files import rst_blocks
 from airgen.corpus.readers.word_and_epub import DocxReader
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 
 def read(raw: bytes, folder: Path) -> tuple[str, dict[str, str]]:

@@ -12,6 +12,7 @@ import pytest
 from corpus_maker import corpus, prose
 from pydantic import ValidationError
 
+from airgen.components.keys import content_key
 from airgen.corpus import load_corpus_settings, prepare, qa_passages
 from airgen.corpus.needs import missing
 from airgen.corpus.readers import json_records
@@ -19,8 +20,7 @@ from airgen.corpus.readers.reader import Place, ReaderSettings
 from airgen.corpus.settings import manifest_names
 from airgen.corpus.show import bins, summarise
 from airgen.errors import CorpusError, SettingsError
-from airgen.keys import content_key
-from airgen.records import MASKED, Document, Dropped, Passage
+from airgen.storage.records import MASKED, Document, Dropped, Passage
 
 FULL = {"exact_duplicates": "drop", "near_duplicates": {}, "personal_data": "mask", "boilerplate": "drop",
         "min_tokens": 10}  # fmt: skip
@@ -110,7 +110,7 @@ def test_statistics_count_what_streams_by(tmp_path: Path) -> None:
 def test_every_shipped_manifest_loads() -> None:
     names = manifest_names()
     assert {"python-reference", "indian-constitution"} <= set(names)
-    from airgen.languages import LANGUAGES
+    from airgen.settings.languages import LANGUAGES
 
     loaded = [load_corpus_settings(name) for name in names]
     assert {settings.language for settings in loaded} == set(LANGUAGES)

@@ -19,7 +19,7 @@ from airgen.corpus.readers.reader import Place, Unusable
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.corpus.readers.word_and_epub import DocxReader, EpubReader
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 
 def read(reader: type, folder: Path, **settings: object) -> list[Document | Dropped]:

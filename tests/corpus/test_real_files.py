@@ -9,7 +9,7 @@ import pytest
 
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.reader import Place
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 WORD = re.compile(r"\w+")
 

@@ -13,7 +13,7 @@ from airgen.corpus.readers.html import HtmlReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.sitemap import download
 from airgen.errors import CorpusError
-from airgen.records import Document
+from airgen.storage.records import Document
 
 TEXT = "The ferry leaves the northern quay at seven, and comes back when the last passenger is ashore."
 PAGE = f"<title>Ferry</title><p>{TEXT}</p>"

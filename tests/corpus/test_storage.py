@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from airgen import downloads
 from airgen.corpus.fetch import fetch, is_fetched, record
 from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError, FetchError
+from airgen.net import downloads
 
 fsspec = pytest.importorskip("fsspec")
 

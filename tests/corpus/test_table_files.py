@@ -15,7 +15,7 @@ from airgen.corpus.readers.json_records import JsonLinesReader, JsonReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import CsvReader, ParquetReader
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 from airgen.tables import TableDialect
 from airgen.tables.documents import csv_settings, first_rows, guess_fields
 from airgen.tables.json_rows import find_rows

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from airgen.corpus.readers.python_topics import TopicsReader, blocks
 from airgen.corpus.readers.reader import Place
-from airgen.records import Document
+from airgen.storage.records import Document
 
 
 def test_definitions_headings_code_and_prose() -> None:

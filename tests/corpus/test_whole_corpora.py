@@ -10,7 +10,7 @@ from corpus_maker import corpus, prose
 from airgen.corpus import prepare
 from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import survey
-from airgen.records import PARTS, Document, Dropped, Passage
+from airgen.storage.records import PARTS, Document, Dropped, Passage
 from airgen.text.character_encodings import decoded, legacy_language
 
 GUARANTEE = "The guarantee of this thing ends two years after the day on which you bought it from us in the shop."

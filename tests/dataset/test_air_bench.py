@@ -13,7 +13,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.dataset.layouts import export_layouts
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
-from airgen.records import flat_text
+from airgen.storage.records import flat_text
 
 VERSION = "AIR-Bench_24.05"
 TEXTS = {

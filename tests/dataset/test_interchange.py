@@ -12,7 +12,7 @@ from airgen.dataset.layouts import FORMATS, convert
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation import score
 from airgen.evaluation.run import run_from_dict
-from airgen.pipeline.user_queries import read_labels
+from airgen.job.user_queries import read_labels
 from airgen.settings import LabelFile
 
 CORPUS = [

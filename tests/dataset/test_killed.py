@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from dataset_maker import make_content
 
-from airgen.dataset.files import write_text
+from airgen.components.keys import file_sha256
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.secret import Secret, load_secret, write_secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
-from airgen.keys import file_sha256
+from airgen.storage.whole_files import write_text
 
 EVENTS = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 

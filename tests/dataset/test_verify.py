@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from dataset_maker import make_content
 
+from airgen.components.keys import file_sha256
 from airgen.dataset.content import CorpusRow, QrelRow
 from airgen.dataset.manifest import FileEntry, data_digest, load_manifest, manifest_text
 from airgen.dataset.verify import damaged_file, secrets_in, verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.keys import file_sha256
 from airgen.publishing.withhold import labels_part
 
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, DatasetContent, QrelRow, QueryRow
-from airgen.dataset.files import building, git_blob_id, safe_name
 from airgen.dataset.manifest import (
     count_words_and_characters,
     load_manifest,
@@ -28,6 +27,7 @@ from airgen.dataset.manifest import (
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
+from airgen.storage.whole_files import building, git_blob_id, safe_name
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:

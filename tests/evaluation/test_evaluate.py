@@ -23,7 +23,7 @@ from airgen.evaluation.measures import Scores, parse_measure, score
 from airgen.evaluation.result import read_scores, write_scores
 from airgen.evaluation.systems import SystemSettings
 from airgen.retrievers.encoding_cache import shared_encodings
-from airgen.sql_connections import in_memory
+from airgen.storage.sql_connections import in_memory
 
 BM25 = {"name": "bm25", "kind": "bm25"}
 RUN = {"name": "theirs", "kind": "run", "path": "their.run"}

@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 import pytest
 
+from airgen.display.study import Table
 from airgen.evaluation import charts, evaluate
 from airgen.evaluation.breakdown import negative_ranks, negatives_above
 from airgen.evaluation.measures import judged_hits
@@ -18,7 +19,6 @@ from airgen.evaluation.result_tables import overview, places_text, rank_text, ra
 from airgen.evaluation.run import run_from_dict
 from airgen.evaluation.significance import compare
 from airgen.evaluation.systems import SystemSettings
-from airgen.study import Table
 
 EVIL = "<script>alert(1)</script> {{ 7 * 7 }}\n\x1b[31m\u202e&\x00\ud800"
 NAMES = [EVIL, EVIL + "!", "x" * 300, "نظام البحث", *(f"system {number:02d}" for number in range(22))]

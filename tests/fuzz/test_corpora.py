@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from airgen.corpus import prepare
 from airgen.corpus.survey import survey
-from airgen.downloads import unpack
 from airgen.errors import AirgenError
-from airgen.records import Dropped, Passage, storable
+from airgen.net.downloads import unpack
+from airgen.storage.records import Dropped, Passage, storable
 
 WORDS = [prose(number, 40) for number in range(4)]
 PIECES = [

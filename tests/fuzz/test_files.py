@@ -24,12 +24,12 @@ from airgen.dataset.write import write_dataset
 from airgen.errors import AirgenError
 from airgen.evaluation import load_systems, read_run
 from airgen.evaluation.score_tables import read_system_scores
-from airgen.pipeline.user_queries import read_labels
-from airgen.pipeline.user_query_files import read_queries
+from airgen.job.user_queries import read_labels
+from airgen.job.user_query_files import read_queries
 from airgen.publishing.submission import Submission
-from airgen.records import Dropped, Passage
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 from airgen.settings.suite import load_suite
+from airgen.storage.records import Dropped, Passage
 from airgen.training.mining.dpr import convert_dpr
 from airgen.training.mining.pairs import MiningSettings
 from airgen.training.mining.sources import mine_sources

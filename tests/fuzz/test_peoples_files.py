@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from airgen.audit.answers import add_answer, answers_of, read_answers, saved_answers
 from airgen.audit.holes import judge_holes
 from airgen.audit.sample import AuditItem, AuditSample, load_sample, write_sample
+from airgen.components.user_code import code_digest
 from airgen.errors import AirgenError
 from airgen.evaluation.run import run_from_dict
-from airgen.user_code import code_digest
 
 RUN = run_from_dict({"q1": {"d3": 3.0, "d1": 2.0, "d2": 1.0}, "q2": {"d2": 2.0, "d3": 1.0}})
 FILES = ["holes.jsonl", "audit.csv", "audit-answers.json", "judgments.jsonl", "sample.json"]

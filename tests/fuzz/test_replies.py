@@ -16,11 +16,11 @@ from simulation import openai
 from airgen.audit.answers import read_answers
 from airgen.audit.holes import Ledger
 from airgen.errors import AirgenError, LlmError
-from airgen.http import retry_after
 from airgen.llms.answers import parse_json
 from airgen.llms.base import Message, Refused, Reply, Request, Retry
 from airgen.llms.batch import BatchBackend
 from airgen.llms.endpoint import Endpoint
+from airgen.net.http import retry_after
 from airgen.publishing.hub import Hub
 
 SCHEMA = {

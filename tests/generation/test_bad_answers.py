@@ -10,8 +10,8 @@ from airgen import models
 from airgen.generation.flow import CANDIDATES
 from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.llms.base import Request
-from airgen.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
 from airgen.steps.step import Step
+from airgen.storage.records import Character, HardNegative, Judgment, Query, Rewrite, Skip
 
 CHARACTER, SCENARIO, QUERY, REWRITE, ACCEPT = CANDIDATES
 STAGES = (*CANDIDATES, HARD_NEGATIVE)

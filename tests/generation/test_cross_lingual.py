@@ -11,9 +11,9 @@ from job_maker import CORPUS, make_corpus, run_quietly
 from airgen import models
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import AirgenError, SettingsError
+from airgen.job import Job
+from airgen.job.preflight import advice
 from airgen.llms.base import backend_class
-from airgen.pipeline import Job
-from airgen.pipeline.preflight import advice
 from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.steps.step import stage_prompt
 from airgen.text.language_check import untranslated, wrong_language
@@ -24,7 +24,7 @@ import json
 from typing import ClassVar
 
 from airgen.llms.scripted import ScriptedBackend, ScriptedSettings, asked_length, document, keywords
-from airgen.keys import rng
+from airgen.components.keys import rng
 
 FILLER = "und was sagt man dazu wenn es auf dem Land sehr lange nicht mehr so ist wie es früher immer war".split()
 

@@ -1,7 +1,7 @@
 """Drafts of one query: which one is kept."""
 
 from airgen.generation.drafts import best_of
-from airgen.records import Candidate
+from airgen.storage.records import Candidate
 
 
 def draft(ordinal: int, score: float, problem: str = "") -> Candidate:

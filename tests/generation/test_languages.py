@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from job_maker import LEXICAL
 
-from airgen.languages import LANGUAGES, language_name
+from airgen.job import RunResult
 from airgen.llms.base import Reply, Request
-from airgen.pipeline import RunResult
+from airgen.settings.languages import LANGUAGES, language_name
 from airgen.text.language_check import wrong_language
 
 JOB = LEXICAL

@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_maker import LEXICAL, Run
 
+from airgen.components.keys import text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.errors import SettingsError, UsageError
 from airgen.generation.sample import NEAR
-from airgen.keys import text_key
+from airgen.job import Job
+from airgen.job.estimate import estimate
+from airgen.job.export import export_dataset
+from airgen.job.preflight import preflight
+from airgen.job.show import find_lineage, life, life_study
+from airgen.job.unanswerable import hold_out
 from airgen.llms.base import Reply, Request
-from airgen.pipeline import Job
-from airgen.pipeline.estimate import estimate
-from airgen.pipeline.export import export_dataset
-from airgen.pipeline.preflight import preflight
-from airgen.pipeline.show import find_lineage, life, life_study
-from airgen.pipeline.unanswerable import hold_out
 from airgen.publishing.withhold import public_part
-from airgen.records import Candidate, Query
+from airgen.storage.records import Candidate, Query
 
 JOB = LEXICAL
 HOPS = {"target: 12": "target: 6\ngeneration: {multi_hop: 0.5}", "task: qa": "task: long-doc"}

@@ -10,9 +10,9 @@ from stage_world import World
 from airgen.generation.flow import CANDIDATES
 from airgen.generation.query_checks import too_near
 from airgen.llms.base import Request
-from airgen.prompts import PromptSet
-from airgen.records import Query, Skip
+from airgen.llms.prompts import PromptSet
 from airgen.steps.lineage import Lineage
+from airgen.storage.records import Query, Skip
 from airgen.text.near_duplicates import borrowed
 
 _, _, QUERY, REWRITE, ACCEPT = CANDIDATES

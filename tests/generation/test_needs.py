@@ -10,10 +10,10 @@ import pytest
 from beir_folder import read_rows
 from job_maker import LEXICAL, Run
 
+from airgen.job import Job
 from airgen.llms.base import Reply, Request
-from airgen.pipeline import Job
-from airgen.records import Candidate, Character, Need, Query, Rewrite, Scenario, Skip
 from airgen.settings.generation import WORDINGS
+from airgen.storage.records import Candidate, Character, Need, Query, Rewrite, Scenario, Skip
 
 JOB = LEXICAL
 NEEDS = "generation: {method: needs, one_call: true, hard_negatives: [0, 0]"

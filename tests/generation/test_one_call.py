@@ -14,11 +14,11 @@ from job_maker import LEXICAL, Run
 from airgen.errors import SettingsError
 from airgen.generation.attributes import length_class
 from airgen.generation.one_call import _little_of, _own_words, _poor_keywords, drafts_of, keywords_pattern, unanswered
+from airgen.job import Job
 from airgen.llms.base import Reply, Request
-from airgen.pipeline import Job
-from airgen.prompts import PromptSet
-from airgen.records import Candidate, Character, Query, Scenario
+from airgen.llms.prompts import PromptSet
 from airgen.settings import Pipeline
+from airgen.storage.records import Candidate, Character, Query, Scenario
 
 JOB = LEXICAL
 TYPES = "types: {question: 3, keywords: 3, problem: 1, claim: 1}"

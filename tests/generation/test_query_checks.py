@@ -28,10 +28,10 @@ from airgen.generation.query_checks import (
     wrong_type,
 )
 from airgen.generation.query_pattern import form_pattern
-from airgen.prompts import PromptSet
-from airgen.records import Query, Rewrite, Skip
+from airgen.llms.prompts import PromptSet
 from airgen.settings import GenerationSettings, Pipeline
 from airgen.settings.base import parse_yaml
+from airgen.storage.records import Query, Rewrite, Skip
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=12)
 

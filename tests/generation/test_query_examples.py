@@ -14,8 +14,8 @@ from airgen.errors import SettingsError
 from airgen.generation.flow import CANDIDATES
 from airgen.generation.query_examples import draw_examples, form_of, repeats_example, unlike_model
 from airgen.generation.query_pattern import words_pattern
+from airgen.job import Job
 from airgen.llms.base import Reply, Request
-from airgen.pipeline import Job
 
 _, _, QUERY, REWRITE, ACCEPT = CANDIDATES
 TITLE, TEXT = "Wing flutter", "Thin wings vibrate at high speed, and the flutter can tear them off."

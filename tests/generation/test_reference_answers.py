@@ -12,8 +12,8 @@ from job_maker import LEXICAL, Run
 from airgen.dataset.derive import derive
 from airgen.dataset.verify import verify
 from airgen.generation.reference_answer import span_of
-from airgen.pipeline import Job
-from airgen.pipeline.show import find_lineage, life, life_study
+from airgen.job import Job
+from airgen.job.show import find_lineage, life, life_study
 from airgen.publishing.withhold import labels_part, public_part
 
 JOB = LEXICAL

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from airgen.generation import generate
 from airgen.generation.flow import Flow
-from airgen.pipeline import export
-from airgen.records import Decision, HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip
+from airgen.job import export
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
+from airgen.storage.records import Decision, HardNegative, Judgment, Passage, Query, Rewrite, Row, Sample, Skip
 
 PIPELINE = Pipeline.model_validate(
     {"name": "p", "task": "qa", "corpus": "c", "target": 1, "llm": {"backend": "scripted"}}

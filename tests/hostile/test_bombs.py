@@ -24,7 +24,7 @@ from airgen.corpus.readers.reader import Place
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
 from airgen.evaluation import read_run
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 MB = 1 << 20
 CHILD = """
@@ -32,7 +32,7 @@ import importlib, json, re, resource, sys
 from pathlib import Path
 from airgen.corpus.readers.reader import Place
 from airgen.errors import AirgenError
-from airgen.records import Dropped
+from airgen.storage.records import Dropped
 module, name, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 reader = getattr(importlib.import_module("airgen.corpus.readers." + module), name)
 limit = 3 << 30

@@ -21,15 +21,24 @@ from airgen.commands.printing import echo
 from airgen.dataset.content import CorpusRow, FunnelStep, QueryRow
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
-from airgen.json_values import plain
-from airgen.pipeline import Job, RunResult
-from airgen.pipeline.run import run_job
-from airgen.pipeline.run_result import result_values
+from airgen.display.study import Plain, Study, Table, columns
+from airgen.job import Job, RunResult
+from airgen.job.run_job import run_job
+from airgen.job.run_result import result_values
 from airgen.publishing.leaderboard import write_leaderboard
 from airgen.publishing.scores import DatasetScore, SystemScore
+from airgen.safety.escaping import (
+    csv_text,
+    html_text,
+    json_text,
+    md,
+    plain_text,
+    terminal_lines,
+    terminal_table,
+    visible,
+)
 from airgen.steps.progress import Display
-from airgen.study import Plain, Study, Table, columns
-from airgen.text.escaping import csv_text, html_text, json_text, md, plain_text, terminal_lines, terminal_table, visible
+from airgen.storage.json_values import plain
 
 JOB = LEXICAL
 EVIL = "\x1b[2J\x1b]0;title\x07\u202egnp.exe\u2066x\u2069\x08\x7f\x85\x9b31m\x9d0;t\x9cbees"

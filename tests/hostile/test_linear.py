@@ -30,13 +30,13 @@ from airgen.corpus.readers.pdf import join_pages
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, sections
 from airgen.errors import SettingsError
+from airgen.storage.yaml_text import read_yaml
 from airgen.tables import DelimitedTable
 from airgen.text.character_encodings import guessed
 from airgen.text.near_duplicates import folded_words
 from airgen.text.sentences import sentences
 from airgen.text.token_counts import count_tokens
 from airgen.text.words import words
-from airgen.yaml_text import read_yaml
 
 ROOT = Path(airgen.__file__).parent
 VERBS = ("compile", "sub", "match", "search", "findall", "split", "fullmatch", "finditer")
@@ -52,8 +52,8 @@ BOUNDED = {
     "airgen.corpus.book_parts:_ENTRY": 201,
     "airgen.corpus.cleaning.filters:_SENTENCE_END": 40,
     "airgen.tables.read:_TOPICS_FILE": 5_000,
-    "airgen.http:_DURATION": 100,
-    "airgen.http:_DURATIONS": 100,
+    "airgen.net.http:_DURATION": 100,
+    "airgen.net.http:_DURATIONS": 100,
     "airgen.text.sentences:_ABBREVIATIONS": 24,
     "airgen.text.sentences:_NUMBERED": 24,
 }
@@ -62,7 +62,7 @@ INSIDE = {
     "airgen.corpus.readers.python_topics": "the reference that comes with this Python",
     "airgen.models.fetching": "requirements of the catalogue",
     "airgen.llms.scripted": "the offline double of a model: prompts that airgen made",
-    "airgen.downloads": "the messages of package managers on this machine",
+    "airgen.net.downloads": "the messages of package managers on this machine",
 }
 
 

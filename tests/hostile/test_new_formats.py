@@ -11,7 +11,7 @@ from airgen.corpus.readers.open_document import OpenDocumentReader
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.slides import SlidesReader
 from airgen.corpus.readers.text_files import FileReader
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 
 def rows(kind: type[FileReader], folder: Path) -> list[Document | Dropped]:

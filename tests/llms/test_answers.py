@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airgen.llms.answers import afresh, corrective, parse_answer, parse_json, with_latex
 from airgen.llms.base import Message, Request
 from airgen.llms.chat import closed, is_strict
-from airgen.records import Answer
+from airgen.storage.records import Answer
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string", "minLength": 1}}, "required": ["query"]}
 THREE = {

@@ -9,20 +9,20 @@ import pytest
 from job_maker import CORPUS, PIPELINE, make_corpus
 from rich.console import Console
 
+from airgen.components.registry import names
 from airgen.errors import LlmError, SettingsError
+from airgen.job import Job
+from airgen.job.estimate import estimate
+from airgen.job.preflight import preflight
+from airgen.job.run_job import run_job
 from airgen.llms.base import CallLimits, Message, Request
 from airgen.llms.openai import OpenAISettings
-from airgen.pipeline import Job
-from airgen.pipeline.estimate import estimate
-from airgen.pipeline.preflight import preflight
-from airgen.pipeline.run import run_job
-from airgen.registry import names
 from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.base import marked, parse_yaml
 from airgen.settings.llm import answer_parts
 from airgen.steps.ask import connect, make_engine, workers_of
 from airgen.steps.progress import Display
-from airgen.store import Store
+from airgen.storage.store import Store
 
 OUTSIDE = '''
 """A backend from outside the package."""

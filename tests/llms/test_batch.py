@@ -20,8 +20,8 @@ from airgen.llms.endpoint import Endpoint
 from airgen.llms.engine import Engine
 from airgen.llms.money import Price
 from airgen.llms.openai import OpenAISettings
-from airgen.records import Answer
 from airgen.steps.ask import connect
+from airgen.storage.records import Answer
 
 
 def run(base_url: str, folder: Path, store: MemoryStore, n: int, *access: Any) -> list[Answer]:

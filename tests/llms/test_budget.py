@@ -13,8 +13,8 @@ from simulation import ask_all, requests
 
 from airgen.errors import BudgetSpent, UsageError
 from airgen.llms.money import Budget, Price, Usage, cost
-from airgen.records import Reservation
-from airgen.store import Store
+from airgen.storage.records import Reservation
+from airgen.storage.store import Store
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
 

@@ -14,7 +14,7 @@ from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry
 from airgen.llms.call_queue import Call, CallQueue, Connection, Shared
 from airgen.llms.chat import chat_reply, most_prompt_tokens, with_usage
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage
-from airgen.records import Answer, Payment, Reservation
+from airgen.storage.records import Answer, Payment, Reservation
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token
 OUTCOMES = {"F": Retry("http_500"), "O": Reply("fine"), "T": Retry("thinking"), "R": Retry("rate_limit", 0.0)}

@@ -14,8 +14,8 @@ from simulation import engine_of, openai
 from airgen.llms.base import Message, Request, parse_logprobs
 from airgen.llms.chat import most_prompt_tokens
 from airgen.llms.money import Price
-from airgen.records import Answer
-from airgen.store import Store
+from airgen.storage.records import Answer
+from airgen.storage.store import Store
 
 REQUEST = Request("m", (Message("user", "why?"),), {"max_tokens": 50, "logprobs": True}, stage="query")
 CENT = Price(10_000.0, 10_000.0, 10_000.0)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from simulation import MemoryStore, Simulated, engine_of, outcomes_of, requests, simulate, simulated
 
 from airgen.errors import BudgetSpent, SettingsError
+from airgen.job.show import status_study
 from airgen.llms.base import Backend, Message, Refused, Reply, Request, Retry
 from airgen.llms.call_queue import Connection
 from airgen.llms.chat import count_messages, most_prompt_tokens
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price, Usage, price, unknown_price
-from airgen.pipeline.show import status_study
-from airgen.records import Answer, Payment, Reservation
 from airgen.settings import Pipeline
 from airgen.steps.ask import make_engine, money
-from airgen.store import Store
+from airgen.storage.records import Answer, Payment, Reservation
+from airgen.storage.store import Store
 from airgen.text.token_counts import count_tokens
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)  # a cent a token

@@ -12,11 +12,11 @@ import pytest
 from simulation import ask_all, openai, requests, send
 
 from airgen.errors import LlmError, Stopped
-from airgen.http import retry_after
 from airgen.llms.base import Message, Refused, Request, Retry, parse_logprobs
 from airgen.llms.chat import chat_reply
 from airgen.llms.endpoint import error_of, failure, server_limits
-from airgen.store import Store
+from airgen.net.http import retry_after
+from airgen.storage.store import Store
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 

@@ -16,11 +16,11 @@ from http_double import Asked, answering
 from simulation import openai, send
 
 from airgen.errors import AirgenError
-from airgen.http import HttpClient
 from airgen.llms.base import Message, Request
 from airgen.llms.endpoint import Endpoint
 from airgen.llms.openai import OpenAISettings
-from airgen.openai_client import chat, openai_client, received
+from airgen.net.http import HttpClient
+from airgen.net.openai_client import chat, openai_client, received
 from airgen.retrievers.endpoints import HttpEmbedder
 
 KEY = "sk-0123456789abcdefABCDEF/+=="

@@ -16,17 +16,17 @@ from simulation import simulate
 
 from airgen import models
 from airgen.errors import BudgetSpent, LlmError
-from airgen.json_values import kept_of, plain
+from airgen.job import Job
+from airgen.job.estimate import estimate
+from airgen.job.preflight import probe_models
+from airgen.job.run_job import run_pipeline
 from airgen.llms.accepted_parameters import FIRST_ROOM
 from airgen.llms.base import Request
 from airgen.llms.chat import count_messages
 from airgen.llms.probe import STAGE, ModelProfile, probe, read_profiles
-from airgen.pipeline import Job
-from airgen.pipeline.estimate import estimate
-from airgen.pipeline.preflight import probe_models
-from airgen.pipeline.run import run_pipeline
-from airgen.records import Answer
 from airgen.settings import LlmSettings
+from airgen.storage.json_values import kept_of, plain
+from airgen.storage.records import Answer
 from airgen.text.token_counts import count_tokens
 
 

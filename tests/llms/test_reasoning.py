@@ -15,7 +15,7 @@ from airgen.llms.accepted_parameters import FIRST_ROOM, FORMATS, Dialect, too_mu
 from airgen.llms.base import Backend, Message, Refused, Reply, Request, Retry, parse_logprobs
 from airgen.llms.chat import chat_reply, first_of_answer, split_thinking
 from airgen.llms.money import Price, Usage
-from airgen.records import Answer
+from airgen.storage.records import Answer
 
 CENT = Price(10_000.0, 10_000.0, 10_000.0)
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}

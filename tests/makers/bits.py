@@ -20,7 +20,7 @@ def show(name: str, *parts: bytes) -> None:
 
 def searches() -> None:
     """Run exact, sharded, late, LSA and lexical search, with one query and with several, and score vectors."""
-    from airgen import exact_arithmetic
+    from airgen.compute import exact_arithmetic
     from airgen.evaluation.intervals import resampled_means
     from airgen.evaluation.significance import fisher_test
     from airgen.retrievers.dense import exact_search
@@ -88,7 +88,7 @@ def job(folder: Path) -> None:
 
     from airgen.api import run
     from airgen.dataset.secret import Secret
-    from airgen.pipeline import job as job_module
+    from airgen.job import job as job_module
 
     job_module.new_secret = lambda: Secret(bytes(range(32)))  # type: ignore[assignment]
     with encoding_once():

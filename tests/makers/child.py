@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["pytest", "airgen.cli", "airgen.pipeline.run", "airgen.store"])
+_SERVER.set_forkserver_preload(["pytest", "airgen.cli", "airgen.job.run_job", "airgen.storage.store"])
 
 
 class Child:

@@ -12,11 +12,11 @@ import yaml
 from rich.console import Console
 
 from airgen import models
-from airgen.keys import rng
+from airgen.components.keys import rng
+from airgen.job import Job, RunResult
+from airgen.job.run_job import run_job
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
-from airgen.pipeline import Job, RunResult
-from airgen.pipeline.run import run_job
 from airgen.steps.progress import Display
 
 TOPICS = ("bridges", "yeast", "glaciers", "violins", "tariffs", "beetles", "harbours", "lanterns", "orchards", "tides")

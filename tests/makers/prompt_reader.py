@@ -3,7 +3,7 @@ person."""
 
 from pathlib import Path
 
-from airgen.prompts import PromptSet
+from airgen.llms.prompts import PromptSet
 
 PROMPTS = PromptSet()
 GOLDEN = Path(__file__).parents[1] / "golden"

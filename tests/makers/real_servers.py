@@ -23,8 +23,8 @@ from typing import Any
 import httpx
 import pytest
 
-from airgen.downloads import from_registry, unpack
-from airgen.paths import cache_dir
+from airgen.net.downloads import from_registry, unpack
+from airgen.storage.paths import cache_dir
 
 HOME = cache_dir() / "servers"
 S3_KEY = "an-id-of-the-tests", "a-secret-of-the-tests"

@@ -17,8 +17,8 @@ from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price
 from airgen.llms.openai import OpenAIBackend, OpenAISettings
-from airgen.records import Answer, Payment, Reservation
-from airgen.store import Store
+from airgen.storage.records import Answer, Payment, Reservation
+from airgen.storage.store import Store
 
 T = TypeVar("T")
 

@@ -58,7 +58,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not files in docs/."""
-    from airgen.pipeline.settings_reference import reference
+    from airgen.job.settings_reference import reference
 
     pages = {"reference/python.md": python_reference(), "reference/settings.md": reference()}
     for name in OUTSIDE:

@@ -9,12 +9,12 @@ import pytest
 
 from airgen.generation.flow import Flow
 from airgen.llms.base import Refused, Request, Rule
+from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import ScriptedBackend
-from airgen.prompts import PromptSet
-from airgen.records import Answer, Character, Passage, Query, Row, Sample, Scenario
 from airgen.settings import Pipeline
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import Step, Tools
+from airgen.storage.records import Answer, Character, Passage, Query, Row, Sample, Scenario
 
 DOCUMENT = (
     "Honey bees collect nectar from flowers and carry it to the hive in a stomach of its own. There, workers pass it "

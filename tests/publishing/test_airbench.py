@@ -17,12 +17,12 @@ from job_maker import LEXICAL
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import SettingsError, UsageError
-from airgen.languages import LANGUAGES
-from airgen.paths import data_dir
-from airgen.pipeline import Job
-from airgen.pipeline.check_suite import check_suite
+from airgen.job import Job
+from airgen.job.check_suite import check_suite
 from airgen.settings import Pipeline, load_pipeline
+from airgen.settings.languages import LANGUAGES
 from airgen.settings.suite import Suite, load_suite
+from airgen.storage.paths import data_dir
 
 SUITE = data_dir("pipelines") / "airbench-24.05.yaml"
 PAGE = data_dir("docs") / "airbench-24.05.md"

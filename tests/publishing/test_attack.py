@@ -20,6 +20,7 @@ import yaml
 from dataset_maker import make_content
 from job_maker import CORPUS, LEXICAL, make_corpus, run_quietly
 
+from airgen.components.keys import row_key, text_key
 from airgen.corpus import prepare
 from airgen.corpus.cleaning.filters import normalise
 from airgen.dataset.derive import derive
@@ -27,12 +28,11 @@ from airgen.dataset.manifest import load_manifest
 from airgen.dataset.secret import Secret, split_of
 from airgen.dataset.write import write_dataset
 from airgen.generation.attributes import draw, query_attributes
-from airgen.keys import row_key, text_key
-from airgen.pipeline import Job
-from airgen.pipeline.export import export_dataset
+from airgen.job import Job
+from airgen.job.export import export_dataset
 from airgen.publishing.withhold import public_part, secrecy_problems
-from airgen.records import Passage
 from airgen.steps.public_ids import PublicIds
+from airgen.storage.records import Passage
 
 Guesses = dict[str, set[str]]  # query id: original ids of documents that may be its source
 

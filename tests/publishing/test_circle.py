@@ -19,7 +19,7 @@ from airgen.dataset.layouts import export_layouts
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.pipeline.job import JobSecret
+from airgen.job.job import JobSecret
 from airgen.publishing.publish import plan, publish
 from airgen.publishing.scores import load_labels, score_results
 from airgen.publishing.submission import NO_RERANKER, RefusedSubmission, Submission, SystemHits, pack, results_of_run
@@ -221,7 +221,7 @@ def test_two_submissions_of_one_name(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_lost_or_damaged_secret(dataset: Path, tmp_path: Path) -> None:
-    """How a job finds its own again is in tests/pipeline/test_ids.py."""
+    """How a job finds its own again is in tests/job/test_ids.py."""
     (dataset / "private" / "secret.key").unlink()
     with pytest.raises(DatasetError, match=r"private/secret\.key: is in the manifest but not in the directory"):
         plan(dataset, REPO, tmp_path / "work", private_qrels=["test"])

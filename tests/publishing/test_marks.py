@@ -13,15 +13,15 @@ import pytest
 from dataset_maker import make_content
 from job_maker import TOPICS, make_corpus
 
+from airgen.components.keys import rng, text_key
 from airgen.corpus.cleaning.filters import normalise, normalise_line
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
 from airgen.dataset.secret import Secret
 from airgen.dataset.write import write_dataset
-from airgen.keys import rng, text_key
-from airgen.pipeline.export import _generated
-from airgen.pipeline.typography import HouseStyle
+from airgen.job.export import _generated
+from airgen.job.typography import HouseStyle
 from airgen.publishing.withhold import MARKS, secrecy_problems
-from airgen.records import HardNegative, Passage
+from airgen.storage.records import HardNegative, Passage
 
 EACH = 400  # passages of each kind
 SECRET = Secret(bytes(range(32)))

@@ -16,7 +16,7 @@ from airgen.dataset.content import ModelUse
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.pipeline import Job
+from airgen.job import Job
 from airgen.publishing.public import public_pipeline, public_text, same_ids, same_numbers
 from airgen.publishing.withhold import public_part, warnings_of
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from job_maker import CORPUS, LEXICAL, run_quietly
 
+from airgen.components.keys import rng
 from airgen.dataset.secret import Secret
-from airgen.keys import rng
-from airgen.pipeline import Job
-from airgen.pipeline import export as export_module
-from airgen.pipeline.export import export_dataset
+from airgen.job import Job
+from airgen.job import export as export_module
+from airgen.job.export import export_dataset
 from airgen.publishing.withhold import public_part
 from airgen.steps.public_ids import PublicIds
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from dataset_maker import INFO, make_content
 
+from airgen.components.keys import file_sha256, text_key
 from airgen.dataset.content import CorpusRow, FunnelStep
 from airgen.dataset.manifest import FileEntry, Manifest, SplitStatistics, data_digest, load_manifest, manifest_text
 from airgen.dataset.secret import Secret
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.keys import file_sha256, text_key
 from airgen.publishing import withhold
 from airgen.publishing.withhold import (
     DOCUMENTS,

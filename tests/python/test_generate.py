@@ -14,8 +14,8 @@ from rows_maker import LEXICAL, PLAIN, corpus, rows
 
 import airgen
 from airgen.errors import AirgenError, LlmError, SettingsError, Stopped, UsageError
-from airgen.interruptible import ask_to_stop
 from airgen.python.recipe import make_recipe
+from airgen.safety.interruptible import ask_to_stop
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ import pytest
 from rows_maker import corpus
 
 import airgen
-from airgen import notebook
+from airgen.display import notebook
 
 
 @pytest.fixture

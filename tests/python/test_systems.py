@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import airgen
+from airgen.components.user_functions import Unkept, identity_of, is_kept, named, unidentified
 from airgen.errors import AirgenError, UsageError
 from airgen.evaluation.run import run_from_dict, write_run
-from airgen.user_functions import Unkept, identity_of, is_kept, named, unidentified
 
 Bench = airgen.Benchmark
 
@@ -26,7 +26,7 @@ def perfect(bench: Bench) -> dict[str, dict[str, float]]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+@pytest.mark.filterwarnings("ignore::airgen.components.user_functions.Unkept")
 def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path) -> None:
     run = perfect(made)
     by_text = {made.queries[key]: list(hits) for key, hits in run.items()}
@@ -58,7 +58,7 @@ def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path
     assert {round(one.score, 9) for one in results} == {1.0}
 
 
-@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+@pytest.mark.filterwarnings("ignore::airgen.components.user_functions.Unkept")
 def test_distances_count_as_distances_at_every_entrance(made: Bench, here: Path) -> None:
     """The relevant passages are nearest, and the smallest score is theirs."""
     others = list(made.corpus)[:20]
@@ -111,7 +111,7 @@ def bag(texts: list[str]) -> list[list[float]]:
     return [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
 
-@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+@pytest.mark.filterwarnings("ignore::airgen.components.user_functions.Unkept")
 def test_every_embedder_of_the_same_vectors_finds_the_same(made: Bench, here: Path) -> None:
     kinds = {
         "function": airgen.Dense(bag),
@@ -194,7 +194,7 @@ async def later(queries: list[str], k: int) -> list[list[str]]:
     return [["p1"] for _ in queries]
 
 
-@pytest.mark.filterwarnings("ignore::airgen.user_functions.Unkept")
+@pytest.mark.filterwarnings("ignore::airgen.components.user_functions.Unkept")
 def test_identity_is_the_data_that_a_function_reads() -> None:
     matrix, table, client, calls = np.eye(3), {"a": [1, 2]}, SimpleNamespace(), []
 

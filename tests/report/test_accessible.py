@@ -10,7 +10,7 @@ from axe_rules import AXE, violations
 from beir_folder import write_beir
 from command_line import call
 
-from airgen.pipeline import RunResult
+from airgen.job import RunResult
 from airgen.report.report import make_report
 
 Run = Callable[..., RunResult]

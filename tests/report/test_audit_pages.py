@@ -12,7 +12,7 @@ from job_maker import WORDS
 
 from airgen.audit.answers import read_answers
 from airgen.audit.sample import load_sample
-from airgen.pipeline import RunResult
+from airgen.job import RunResult
 from airgen.report.find_sources import find_sources
 from airgen.report.live import View
 from airgen.report.report import audit_folder, audit_part, make_report

@@ -14,11 +14,11 @@ from job_maker import CORPUS, PIPELINE, WORDS, make_corpus
 from report_reader import read_report
 
 from airgen.audit.sample import load_sample
+from airgen.display.study import Table, columns
 from airgen.evaluation import verdict
 from airgen.evaluation.verdict import Advice, advise
 from airgen.report.first_page import answers
 from airgen.report.report import make_report
-from airgen.study import Table, columns
 
 TODO = Table([("Check 40 labels", "no person has checked the labels yet", "airgen audit sample x 40")], columns(*"abc"))
 

@@ -16,13 +16,13 @@ from report_reader import cells, choices, lives, read_report
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.manifest import load_manifest
 from airgen.errors import DatasetError, StoreError
-from airgen.pipeline import Job, RunResult
-from airgen.pipeline.export import OVERBILLED, export_dataset
-from airgen.records import Judgment, Payment, Reservation
+from airgen.job import Job, RunResult
+from airgen.job.export import OVERBILLED, export_dataset
 from airgen.report.find_sources import find_sources
 from airgen.report.report import make_report
 from airgen.report.source import open_store
-from airgen.store import Store
+from airgen.storage.records import Judgment, Payment, Reservation
+from airgen.storage.store import Store
 
 Run = Callable[..., RunResult]
 
@@ -177,7 +177,7 @@ def test_a_job_that_was_stopped_and_one_that_runs(run: Run, folder: Path, monkey
     life = next(life for life in lives(data).values() if life["outcome"] == "pending")
     assert life["character"] and life["docs"][life["sources"][0]]["text"]
     held = (
-        "import json, os, pathlib, time; from airgen.pipeline import Job; job = Job(pathlib.Path('job.yaml'))\n"
+        "import json, os, pathlib, time; from airgen.job import Job; job = Job(pathlib.Path('job.yaml'))\n"
         "with job.open_store() as store:\n"
         "    path = job.directory / 'status.json'; status = json.loads(path.read_text())\n"
         "    path.write_text(json.dumps({**status, 'pid': os.getpid(), 'updated': time.time(), 'ended': None}))\n"

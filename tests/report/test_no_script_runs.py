@@ -27,13 +27,13 @@ import airgen.api
 from airgen.audit.sample import KINDS, AuditItem, question_page
 from airgen.dataset.content import FunnelStep, ModelUse
 from airgen.dataset.write import write_dataset
+from airgen.display.study import Plain, Study, Table, columns, study_of
 from airgen.evaluation.charts import chart_names, colours, save_svg, titled
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
 from airgen.report.live import View
 from airgen.report.server import serving
-from airgen.study import Plain, Study, Table, columns, study_of
-from airgen.text.escaping import md
+from airgen.safety.escaping import md
 
 PAYLOADS = (
     "<script>window.__xss=1</script>",

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_reader import cells, column
 
+from airgen.display.study import Column, Table
 from airgen.report.overview_tables import costs_table, splits_table, together_table
 from airgen.report.page_table import Filter, Link, PageColumn, Picture, natural, page_table, shades
 from airgen.report.query_tables import asked_of, queries_table, systems_on_query, tags_of
-from airgen.study import Column, Table
 
 NUMBERS = st.one_of(st.none(), st.integers(0, 10**9), st.floats(-1e6, 1e6), st.just(float("nan")))
 

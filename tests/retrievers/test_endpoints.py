@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from http_double import Asked, answering
 
-from airgen import http
 from airgen.errors import ModelError, SettingsError, UsageError
+from airgen.net import http
 from airgen.retrievers.endpoints import HttpEmbedder, HttpReranker
 from airgen.settings.http import unset_variables
 

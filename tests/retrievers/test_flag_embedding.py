@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from airgen.components.registry import load_extra
 from airgen.errors import AirgenError, ModelError, UsageError
-from airgen.registry import load_extra
 from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.flag_embedding import BgeM3Embedder, BgeM3Sparse, BgeM3Tokens, FlagEmbedder, FlagReranker
 from airgen.settings.spec import as_mapping

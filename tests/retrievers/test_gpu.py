@@ -19,13 +19,12 @@ sentence_transformers = pytest.importorskip("sentence_transformers")
 
 from stand_in_gpu import stand_in_gpus
 
-from airgen import devices
 from airgen.cli import main
+from airgen.components import devices
 from airgen.compute import computing
 from airgen.errors import ModelError
-from airgen.pipeline import preflight
-from airgen.pipeline.export import _ran
-from airgen.records import Prelabel, Recall
+from airgen.job import preflight
+from airgen.job.export import _ran
 from airgen.retrievers import Corpus
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
@@ -40,6 +39,7 @@ from airgen.settings.compute import ComputeSettings
 from airgen.settings.spec import build, identity_of, read_spec
 from airgen.steps.loops import run_whole
 from airgen.steps.step import RowBatch, WholeStep
+from airgen.storage.records import Prelabel, Recall
 
 TEXTS = [
     "The mitochondrion makes most of the cell's supply of energy.",

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from stand_in_gpu import stand_in_gpus
 
+from airgen.compute.exact_arithmetic import inner_products
 from airgen.errors import ModelError
-from airgen.exact_arithmetic import inner_products
 from airgen.retrievers import Corpus, Hits
 from airgen.retrievers.dense import gpu_search, retriever
 from airgen.retrievers.dense.exact_search import search

@@ -10,8 +10,8 @@ from beir_folder import write_beir
 from http_double import Asked, answering
 
 import airgen
-from airgen import http
 from airgen.errors import AirgenError, BudgetSpent, ModelError, SettingsError
+from airgen.net import http
 from airgen.retrievers import load_embedder
 from airgen.retrievers.model_facts import Cut
 from airgen.retrievers.model_setup import count_cut

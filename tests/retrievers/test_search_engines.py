@@ -5,8 +5,8 @@ import json
 import pytest
 from http_double import answering
 
-from airgen import http
 from airgen.errors import ModelError, UsageError
+from airgen.net import http
 from airgen.retrievers import Corpus, load_retriever
 
 TEXTS = [f"number{place} {'even' if place % 2 == 0 else 'odd'}" for place in range(2300)]

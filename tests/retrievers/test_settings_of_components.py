@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from airgen.keys import canonical_json
-from airgen.registry import REGISTRY, resolve
+from airgen.components.keys import canonical_json
+from airgen.components.registry import REGISTRY, resolve
 from airgen.retrievers import Corpus
 from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import Mark

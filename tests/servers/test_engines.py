@@ -10,11 +10,12 @@ import pytest
 from little_dataset import PASSAGES
 from real_servers import KEYS, free_port, started
 
-from airgen import http, models
+from airgen import models
 from airgen.errors import ModelError
 from airgen.evaluation import EvaluationOptions, evaluate
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
+from airgen.net import http
 from airgen.retrievers import Corpus, load_retriever
 
 MODEL = "wordllama-256"

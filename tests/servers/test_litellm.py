@@ -12,7 +12,7 @@ from airgen.llms.base import CallLimits, Message, Request
 from airgen.llms.call_queue import Connection
 from airgen.llms.engine import Engine
 from airgen.llms.money import FREE, Budget, Price
-from airgen.store import Store
+from airgen.storage.store import Store
 
 pytestmark = pytest.mark.servers
 CONFIG = """

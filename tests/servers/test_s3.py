@@ -20,14 +20,15 @@ from dataset_maker import make_content
 from job_maker import CORPUS, PIPELINE, make_corpus
 from real_servers import S3_KEY, started
 
-from airgen import downloads, models
+from airgen import models
 from airgen.corpus.fetch import fetch, is_fetched
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError, FetchError
-from airgen.paths import cache_dir
+from airgen.net import downloads
+from airgen.storage.paths import cache_dir
 
 fsspec = pytest.importorskip("fsspec")
 s3fs = pytest.importorskip("s3fs")

@@ -13,12 +13,13 @@ from http_double import Quiet, serving
 from little_dataset import PASSAGES
 from real_servers import started
 
-from airgen import http, models
+from airgen import models
 from airgen.errors import DatasetError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
+from airgen.net import http
 from airgen.settings.spec import build
 
 MODEL = "all-minilm-l6-v2-int8"

@@ -15,18 +15,18 @@ from pydantic import ValidationError
 from airgen.cli import words_of
 from airgen.commands import COMMANDS
 from airgen.commands.command import app_of
+from airgen.components.registry import REGISTRY
 from airgen.corpus.settings import CleanSettings
 from airgen.errors import SettingsError
 from airgen.evaluation.collections import load_collections
-from airgen.paths import data_dir
-from airgen.pipeline.settings_reference import json_schema, reference
-from airgen.registry import REGISTRY
+from airgen.job.settings_reference import json_schema, reference
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
 from airgen.settings.llm import LlmSettings
 from airgen.settings.suite import PublishedSizes, is_suite, load_suite
+from airgen.storage.paths import data_dir
+from airgen.storage.yaml_text import read_yaml
 from airgen.studies.chunkers.chunkers import load_chunkers
-from airgen.yaml_text import read_yaml
 
 GOOD = """
 name: demo

@@ -7,10 +7,10 @@ from command_line import call
 
 from airgen.corpus import load_corpus_settings
 from airgen.errors import CorpusError, SettingsError
-from airgen.paths import data_dir
-from airgen.pipeline import Job
+from airgen.job import Job
 from airgen.settings.base import find_yaml
 from airgen.settings.suite import load_suite
+from airgen.storage.paths import data_dir
 
 
 @pytest.fixture(autouse=True)

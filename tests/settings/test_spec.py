@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from airgen.components.registry import REGISTRY
 from airgen.errors import UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-from airgen.registry import REGISTRY
 from airgen.retrievers import Component, load_retriever
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.settings import ControlSettings

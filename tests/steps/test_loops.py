@@ -12,12 +12,12 @@ from rich.console import Console
 
 from airgen.errors import LlmError, Stopped
 from airgen.llms.health import Health
-from airgen.records import Character, Judgment, Recall, Row, Scenario, Skip
 from airgen.steps.lineage import R
 from airgen.steps.loops import run_whole, walk, walk_each
 from airgen.steps.progress import Display
 from airgen.steps.step import Problem, RowBatch, Step, Whole, WholeStep, make_row, unless_read
-from airgen.store import Store
+from airgen.storage.records import Character, Judgment, Recall, Row, Scenario, Skip
+from airgen.storage.store import Store
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from airgen.errors import BudgetSpent, DatasetError, UsageError
 from airgen.evaluation.systems import load_systems
-from airgen.pipeline import Job
+from airgen.job import Job
 from airgen.settings.base import find_yaml
 from airgen.steps.progress import Display
 from airgen.studies.agree.report import AgreementReport

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen import models
+from airgen.components.keys import rng
+from airgen.display.study import body
 from airgen.errors import DatasetError, Stopped, UsageError
-from airgen.json_values import plain
-from airgen.keys import rng
 from airgen.llms.base import Reply, Request
 from airgen.llms.scripted import ScriptedBackend
+from airgen.storage.json_values import plain
 from airgen.studies.judge.agreement import (
     CalibrationPair,
     Opinion,
@@ -36,7 +37,6 @@ from airgen.studies.judge.agreement import (
     noise_floor,
     select_pairs,
 )
-from airgen.study import body
 
 
 def collection(queries: int = 6) -> tuple[dict[str, dict[str, float]], dict[str, list[str]]]:

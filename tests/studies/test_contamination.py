@@ -9,9 +9,9 @@ import pytest
 from beir_folder import read_rows, write_beir, write_rows
 from command_line import call
 
+from airgen.components.keys import rng
 from airgen.corpus.cleaning.duplicates import grams
 from airgen.errors import DatasetError
-from airgen.keys import rng
 from airgen.studies.contamination import contamination
 
 WORDS = [f"word{number}" for number in range(500)]

@@ -10,7 +10,7 @@ from dataset_maker import make_content
 
 from airgen.dataset.write import write_dataset
 from airgen.errors import DatasetError
-from airgen.paths import COLLECTIONS, cache_dir
+from airgen.storage.paths import COLLECTIONS, cache_dir
 from airgen.studies.dataset_sizes import statistics_rows
 
 CORPUS = [

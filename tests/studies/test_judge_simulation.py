@@ -10,9 +10,9 @@ import pytest
 from beir_folder import write_beir
 
 import airgen
+from airgen.components.keys import rng
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.run import Run, run_from_dict
-from airgen.keys import rng
 from airgen.studies.judge import simulate
 from airgen.studies.judge.simulate import JUDGES, Judge, SimulationEvidence, as_labels, chance, judged_labels, simulated
 

@@ -8,9 +8,9 @@ import pytest
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import Fields, row_document
 from airgen.errors import UsageError
-from airgen.pipeline.user_query_files import read_queries
-from airgen.records import Document
+from airgen.job.user_query_files import read_queries
 from airgen.settings import QueriesSettings
+from airgen.storage.records import Document
 from airgen.tables.chats import messages_of, rich_text
 from airgen.tables.documents import guess_fields
 

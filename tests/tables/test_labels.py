@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import AirgenError, DatasetError
-from airgen.pipeline.user_queries import read_labels
-from airgen.pipeline.user_query_files import read_queries
+from airgen.job.user_queries import read_labels
+from airgen.job.user_query_files import read_queries
 from airgen.settings import LabelFile, QueriesSettings
 from airgen.tables.documents import guess_fields
 from airgen.tables.labels import rated_pairs

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from airgen.errors import DatasetError, UsageError
-from airgen.pipeline.user_queries import read_labels
-from airgen.pipeline.user_query_files import read_queries
+from airgen.job.user_queries import read_labels
+from airgen.job.user_query_files import read_queries
 from airgen.settings import LabelFile, QueriesSettings
 
 TWO = ["when does the ferry leave", "lost luggage"]

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airgen.errors import MissingExtra
-from airgen.languages import LANGUAGES
+from airgen.settings.languages import LANGUAGES
 from airgen.text.analysis import Encoder, analyser, languages
 from airgen.text.analysis.languages import porter_stem
 from airgen.text.analysis.tokenizer import tokens

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.text.escaping import (
+from airgen.safety.escaping import (
     csv_text,
     distinct_names,
     html_text,

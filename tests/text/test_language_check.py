@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airgen.generation.query_checks import wrong_length
-from airgen.languages import LANGUAGES
+from airgen.settings.languages import LANGUAGES
 from airgen.text.language_check import self_reference, wrong_language
 
 # One information need in each language, written for this test.

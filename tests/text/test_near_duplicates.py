@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airgen.keys import rng
+from airgen.components.keys import rng
 from airgen.text import near_duplicates
 from airgen.text.near_duplicates import NearDuplicateIndex, alike, folded_words
 

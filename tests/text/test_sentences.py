@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgen.languages import LANGUAGES
+from airgen.settings.languages import LANGUAGES
 from airgen.text.sentences import sentences
 
 

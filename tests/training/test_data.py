@@ -12,10 +12,10 @@ from beir_folder import write_beir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airgen.components.keys import content_key, key_of_pieces
 from airgen.errors import DatasetError, SettingsError, UsageError
-from airgen.keys import content_key, key_of_pieces
-from airgen.paths import data_dir
 from airgen.settings.base import load_yaml
+from airgen.storage.paths import data_dir
 from airgen.training import train
 from airgen.training.data import (
     Share,

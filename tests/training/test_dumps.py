@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from airgen.components.registry import resolve
 from airgen.errors import CorpusError, UsageError
-from airgen.registry import resolve
 from airgen.training.data import load_training_set
 from airgen.training.dataset_columns import TextTable
-from airgen.training.mining.dumps import DumpSettings, passages_of
+from airgen.training.dumps import DumpSettings, passages_of
 from airgen.training.mining.pairs import LinkedPassages, MinedPair, MiningSettings, PairMiner, RefusedRow, SourcePassage
 from airgen.training.mining.sources import mine_sources
 

@@ -15,7 +15,7 @@ pytest.importorskip("sentence_transformers")
 
 from stand_in_gpu import stand_in_gpus
 
-from airgen.devices import tf32
+from airgen.components.devices import tf32
 from airgen.errors import ModelError, TrainingError
 from airgen.training import KINDS, task_class, train
 from airgen.training.recipe import Recipe, TrainingRequest

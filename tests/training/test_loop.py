@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from airgen.devices import check_device
+from airgen.components.devices import check_device
 from airgen.errors import ModelError, TrainingError, UsageError
 from airgen.retrievers.hits import Hits
 from airgen.training.base_models import load_base

@@ -12,9 +12,9 @@ from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airgen.components.keys import rng, text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
-from airgen.keys import rng, text_key
 from airgen.retrievers.protocols import TextKind
 from airgen.training.data import load_training_set
 from airgen.training.mining.consistency import filter_pairs

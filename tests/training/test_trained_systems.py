@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from airgen.errors import SettingsError
 from airgen.evaluation import load_systems
-from airgen.paths import cache_dir, data_dir
+from airgen.storage.paths import cache_dir, data_dir
 from airgen.training.trained_systems import hours
 
 SYSTEMS = """

@@ -25,11 +25,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import text_key
 from airgen.corpus.cleaning.filters import KEEP, CleanResult, Item
 from airgen.corpus.settings import NearDuplicateSettings
-from airgen.keys import text_key
-from airgen.sequences import batched
-from airgen.sql_connections import on_disk
+from airgen.storage.sequences import batched
+from airgen.storage.sql_connections import on_disk
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK_CHARACTERS = 1 << 17  # characters hashed at once

@@ -20,10 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from airgen.components.registry import load_extra
 from airgen.corpus.needs import PURPOSES, package_folder
-from airgen.languages import SPACELESS, SUPPORTED, language_name
-from airgen.records import SURROGATE, Document
-from airgen.registry import load_extra
+from airgen.settings.languages import SPACELESS, SUPPORTED, language_name
+from airgen.storage.records import SURROGATE, Document
 from airgen.text.normal_form import limit_marks, normal_form
 from airgen.text.token_counts import Tokenizer
 from airgen.text.words import count_words

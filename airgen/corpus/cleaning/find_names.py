@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
+from airgen.components.registry import load_extra
 from airgen.corpus.cleaning.name_recognisers import Span, spans
 from airgen.corpus.needs import PURPOSES
 from airgen.corpus.settings import Names
 from airgen.errors import CorpusError
-from airgen.registry import load_extra
 from airgen.text.analysis.languages import STOPWORDS
 
 _ANYWHERE = "Mr|Mrs|Ms|Dr|Prof|Sir"

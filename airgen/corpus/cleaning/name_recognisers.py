@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from airgen import models
-from airgen.registry import load_extra, missing_extra
+from airgen.components.registry import load_extra, missing_extra
 from airgen.text.sentences import sentences
 
 Span = tuple[int, int]

@@ -1,1 +1,1 @@
-"""Readers, with one module per source format. `airgen.registry.REGISTRY["reader"]` lists them."""
+"""Readers, with one module per source format. `airgen.components.registry.REGISTRY["reader"]` lists them."""

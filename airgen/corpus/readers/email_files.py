@@ -17,7 +17,7 @@ from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, Page, SectionSettings, paragraphs
 from airgen.corpus.readers.text_files import FileReader
-from airgen.records import Document, Dropped, storable
+from airgen.storage.records import Document, Dropped, storable
 from airgen.text.character_encodings import Decoded, decoded, decoded_html
 
 _MBOX = re.compile(rb"^From [^\n]*\n(?=[A-Za-z][\w-]*:)", re.MULTILINE)

@@ -14,14 +14,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from airgen import compressed_files
+from airgen.components.registry import REGISTRY, resolve
 from airgen.corpus.readers.metadata import file_values, metadata_text
 from airgen.corpus.readers.reader import Place, drop, left_out
 from airgen.corpus.readers.unreadable import WITHOUT_TEXT, advice, no_reader
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
-from airgen.registry import REGISTRY, resolve
 from airgen.settings.needs import elsewhere
+from airgen.storage import compressed_files
+from airgen.storage.records import Document, Dropped
 
 _PATH_ADVICE = "; check reader.path, or run `airgen fetch`"
 _ADDRESS_ADVICE = "; put the URL in `fetch`, and the downloaded files in reader.path"

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+from airgen.components.registry import load_extra
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.html_tags import MAX_MARKS, bounded, is_xhtml
 from airgen.corpus.readers.reader import Place, Unusable
 from airgen.corpus.readers.sections import Block, Page, SectionSettings
 from airgen.corpus.readers.text_files import FileReader, damage
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
-from airgen.registry import load_extra
+from airgen.storage.records import Document, Dropped
 from airgen.text.character_encodings import Decoded, decoded_html
 
 __all__ = ["MAX_MARKS", "TITLE", "HtmlReader", "html_blocks", "html_page"]

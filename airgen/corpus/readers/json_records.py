@@ -15,15 +15,15 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from airgen.components.registry import load_extra
 from airgen.corpus.readers.files import PathReader, Raw, files, opened
 from airgen.corpus.readers.reader import Place, drop, left_out
 from airgen.corpus.readers.tabular import ChosenRows, Fields, SeenColumns
 from airgen.errors import CorpusError
-from airgen.mask_secrets import error_words
-from airgen.records import Document, Dropped
-from airgen.registry import load_extra
-from airgen.sequences import batched
+from airgen.safety.mask_secrets import error_words
 from airgen.settings.base import FILE
+from airgen.storage.records import Document, Dropped
+from airgen.storage.sequences import batched
 from airgen.tables.cells import column
 from airgen.tables.json_files import json_value, lines, rows_over_lines
 from airgen.tables.json_rows import elsewhere, one_row, rows_at

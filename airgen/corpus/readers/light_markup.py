@@ -14,7 +14,7 @@ from pathlib import Path
 
 from airgen.corpus.readers.sections import Block, Page, paragraphs
 from airgen.corpus.readers.text_files import FileReader, rst_blocks
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 _ASCIIDOC = re.compile(r"(={1,6}|#{1,6})[ \t]++(\S.*)")
 _DELIMITER = re.compile(r"(?:-{4,}|\.{4,}|\+{4,}|/{4,}|={4,}|\*{4,}|_{4,}|`{3,}|\|===)[ \t]*")

@@ -28,15 +28,15 @@ from typing import Any, ClassVar, NoReturn
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from airgen.components.keys import text_key
+from airgen.components.registry import EXTRAS, load_extra, meant
 from airgen.corpus.readers.metadata import metadata_text
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.errors import CorpusError, MissingExtra
-from airgen.keys import text_key
-from airgen.mask_secrets import SHORTEST, error_words, masked, masked_value, of_addresses
-from airgen.records import Document, Dropped
-from airgen.registry import EXTRAS, load_extra, meant
+from airgen.safety.mask_secrets import SHORTEST, error_words, masked, masked_value, of_addresses
 from airgen.settings.http import VARIABLE
 from airgen.settings.llm import hidden, looks_like_a_key, secret
+from airgen.storage.records import Document, Dropped
 
 _CLASS = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 _SECRET_NAME = re.compile(r"(?:api|access|secret|private)_?key|token|secret|passw|credential", re.IGNORECASE)

@@ -22,7 +22,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from airgen.corpus.readers.sections import Block, Page, paragraphs
 from airgen.corpus.readers.text_files import FileReader
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 _FENCE = re.compile(r"(---|\+\+\+)[ \t]*")
 _MAX_FRONT_MATTER_CHARACTERS = 64 * 1024  # characters of front matter

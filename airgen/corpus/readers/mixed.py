@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from airgen.components.registry import closest, resolve
 from airgen.corpus.readers.files import PathReader, Raw, endings
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.readers.tabular import RowSettings
 from airgen.corpus.readers.text_files import FileReader
-from airgen.records import Document, Dropped
-from airgen.registry import closest, resolve
 from airgen.settings.base import FILE
 from airgen.settings.spec import Spec, problems, read_spec
+from airgen.storage.records import Document, Dropped
 
 _TEXTS = ("docx", "email", "epub", "html", "ipynb", "markdown", "odt", "pdf", "pptx", "text")
 

@@ -14,7 +14,7 @@ from airgen.corpus.readers.markdown import markdown_page
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, SectionSettings
 from airgen.corpus.readers.text_files import FileReader, damage
-from airgen.records import Document, Dropped, storable
+from airgen.storage.records import Document, Dropped, storable
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _MOST_LEVEL = 6

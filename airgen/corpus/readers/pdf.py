@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import IO, ClassVar
 
+from airgen.components.registry import load_extra
 from airgen.corpus.readers import pdf_child
 from airgen.corpus.readers.reader import Place, Unusable, drop, left_out
 from airgen.corpus.readers.sections import SectionSettings
 from airgen.corpus.readers.text_files import FileReader
 from airgen.errors import CorpusError
-from airgen.interruptible import interruptible
-from airgen.records import Document, Dropped
-from airgen.registry import load_extra
+from airgen.safety.interruptible import interruptible
+from airgen.storage.records import Document, Dropped
 
 _PAGE_NUMBER = re.compile(r"^\W*(?:page\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of)\s*\d{1,4})?\W*$", re.IGNORECASE)
 _HYPHEN = re.compile(r"(?<!\w)(\w++)([-\u2010\u00ad])\n\s*+([^\W\d_]\w*+)")

@@ -20,7 +20,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
 
 MEMORY = 1 << 30  # bytes of address space, in addition to the file itself
 SECONDS = 300  # of processor time for one file

@@ -14,7 +14,7 @@ from pathlib import Path
 from airgen.corpus.readers.reader import Place, ReaderSettings, drop
 from airgen.corpus.readers.sections import Block, sections
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 _LEVELS = {"*": 1, "=": 2, "-": 3, "~": 4}
 _UNDERLINE = re.compile(r"^([*=~-])\1{2,}$")

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import Field
 
-from airgen.records import PART, Document, Dropped
 from airgen.settings.base import Settings
 from airgen.settings.spec import Spec
+from airgen.storage.records import PART, Document, Dropped
 
 MAX_BYTES = 16 * 1024 * 1024
 SHOWN = 2000  # characters of what was dropped

@@ -11,7 +11,7 @@ from airgen.corpus.readers.packed_xml import DAMAGED, Element, PackedXml, local
 from airgen.corpus.readers.reader import Unusable
 from airgen.corpus.readers.sections import Block, SectionSettings
 from airgen.corpus.readers.text_files import FileReader
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 
 _FURNITURE = {
     "ftr": "footer of the slide",

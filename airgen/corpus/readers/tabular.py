@@ -14,19 +14,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from airgen.components.keys import text_key
+from airgen.components.registry import meant
 from airgen.corpus.readers.files import PathReader
 from airgen.corpus.readers.html import html_page
 from airgen.corpus.readers.markdown import markdown_page
 from airgen.corpus.readers.metadata import metadata_text
 from airgen.corpus.readers.reader import SHOWN, Place, ReaderSettings, Unusable, drop, left_out
 from airgen.errors import CorpusError
-from airgen.interruptible import interruptible
-from airgen.keys import text_key
-from airgen.records import Document, Dropped
-from airgen.registry import meant
-from airgen.sequences import batched
+from airgen.safety.interruptible import interruptible
 from airgen.settings.base import FILE, Settings
-from airgen.sql_connections import Config, in_memory, without_globs
+from airgen.storage.records import Document, Dropped
+from airgen.storage.sequences import batched
+from airgen.storage.sql_connections import Config, in_memory, without_globs
 from airgen.tables import TableRow
 from airgen.tables.cells import column, text_of
 from airgen.tables.chats import as_text, messages_of

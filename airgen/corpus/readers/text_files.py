@@ -9,7 +9,7 @@ from airgen.corpus.readers.metadata import file_values
 from airgen.corpus.readers.reader import Unusable, drop, left_out
 from airgen.corpus.readers.sections import Block, SectionSettings, sections
 from airgen.errors import CorpusError
-from airgen.records import Document, Dropped
+from airgen.storage.records import Document, Dropped
 from airgen.text.character_encodings import Decoded, decoded, usual_encoding
 
 _MAX_SAMPLED_FILES, _SAMPLE_BYTES = 100, 1 << 14  # files, and bytes per file, from which the encoding is detected

@@ -18,13 +18,13 @@ from xml.etree import ElementTree
 from xml.parsers.expat import ExpatError
 from xml.sax import SAXException
 
+from airgen.components.registry import load_extra
 from airgen.corpus.readers.html import MAX_MARKS, TITLE, html_page
 from airgen.corpus.readers.reader import Unusable, drop
 from airgen.corpus.readers.sections import Page, SectionSettings
 from airgen.corpus.readers.text_files import FileReader, damage
 from airgen.corpus.readers.word_xml import WordFile
-from airgen.records import Document, Dropped
-from airgen.registry import load_extra
+from airgen.storage.records import Document, Dropped
 from airgen.text.character_encodings import decoded_html
 
 _DAMAGED = (

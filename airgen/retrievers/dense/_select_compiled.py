@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.exact_arithmetic import jit, jit_in_any_order
+from airgen.compute.exact_arithmetic import jit, jit_in_any_order
 
 
 @jit

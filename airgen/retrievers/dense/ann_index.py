@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.registry import load_extra
 from airgen.compute import Work, cores, current
 from airgen.errors import ModelError
-from airgen.registry import load_extra
 from airgen.retrievers.dense.exact_search import Shard, merged, shard_of, shard_rows
 from airgen.retrievers.hits import Hits
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
 
 Array = NDArray[np.float32]
 Run = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]

@@ -23,19 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen import devices, models
+from airgen import models
+from airgen.components import devices
+from airgen.components.devices import Devices, Dtype
+from airgen.components.registry import load_extra
 from airgen.compute import without_main
-from airgen.devices import Devices, Dtype
 from airgen.errors import ModelError
-from airgen.guard import is_out_of_memory
-from airgen.mask_secrets import printable
 from airgen.models.catalogue import weights_hash
-from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.known_prompts import known_prompts
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup, shown_name
 from airgen.retrievers.model_output import finite, unit_rows
 from airgen.retrievers.protocols import TextKind
+from airgen.safety.guard import is_out_of_memory
+from airgen.safety.mask_secrets import printable
 from airgen.settings.base import MODEL, SPEED
 
 T = TypeVar("T")

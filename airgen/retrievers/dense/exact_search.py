@@ -34,10 +34,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.registry import load_extra
 from airgen.compute import Work, cores, current
+from airgen.compute.exact_arithmetic import LARGE, inner_products, worth_compiling
 from airgen.errors import ModelError
-from airgen.exact_arithmetic import LARGE, inner_products, worth_compiling
-from airgen.registry import load_extra
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.top_k import pack, unpack
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen import devices
+from airgen.components import devices
+from airgen.components.registry import load_extra
 from airgen.errors import ModelError
-from airgen.registry import load_extra
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.top_k import top_k
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.exact_arithmetic import jit, log
-from airgen.interruptible import interruptible
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
+from airgen.compute.exact_arithmetic import jit, log
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.index import Analysing
 from airgen.retrievers.model_output import unit_rows
+from airgen.safety.interruptible import interruptible
 from airgen.text.analysis import Encoder
 
 Floats = NDArray[np.float64]

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from airgen import models
+from airgen.components.registry import load_extra
 from airgen.compute import cores
 from airgen.errors import AirgenError, ModelError
 from airgen.models.catalogue import weights_hash
-from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
 from airgen.retrievers.known_prompts import Prompts, known_prompts

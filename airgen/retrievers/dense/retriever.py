@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from airgen.devices import suppress_exhausted
+from airgen.components.devices import suppress_exhausted
+from airgen.components.keys import content_key
+from airgen.components.registry import load_extra, missing_extra
 from airgen.errors import ModelError, UsageError
-from airgen.keys import content_key
-from airgen.paths import locked
-from airgen.registry import load_extra, missing_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs, spec_problem
 from airgen.retrievers.dense.exact_search import check_search, search, search_shards
@@ -29,6 +28,7 @@ from airgen.retrievers.model_output import finite
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.spec import Part
+from airgen.storage.paths import locked
 
 _BATCH_TEXTS = 256  # texts embedded between two writes on a CPU, which a crash can lose
 

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from airgen import models
+from airgen.components.keys import file_sha256
+from airgen.components.registry import load_extra
 from airgen.errors import ModelError
-from airgen.keys import file_sha256
-from airgen.registry import load_extra
 from airgen.retrievers.dense.bert_graph import Array, bert
 from airgen.retrievers.dense.onnx_encoder import EmbeddedEmbedder, encode_batch, load_weights
 from airgen.retrievers.protocols import TextKind

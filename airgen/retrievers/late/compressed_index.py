@@ -33,15 +33,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import canonical_json, file_sha256
 from airgen.errors import ModelError
-from airgen.keys import canonical_json, file_sha256
-from airgen.paths import sibling
 from airgen.retrievers.dense.gpu_search import GpuLists, gpu_for
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.postings import PostingsBuilder, count_postings
 from airgen.retrievers.protocols import IndexProgress
 from airgen.retrievers.top_k import top_k
-from airgen.sequences import batched
+from airgen.storage.paths import sibling
+from airgen.storage.sequences import batched
 
 Floats = NDArray[np.float32]
 

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.devices import suppress_exhausted
+from airgen.components.devices import suppress_exhausted
+from airgen.components.keys import content_key, text_key
+from airgen.components.registry import load_extra
+from airgen.compute.exact_arithmetic import inner_products
 from airgen.errors import ModelError
-from airgen.exact_arithmetic import inner_products
-from airgen.keys import content_key, text_key
-from airgen.paths import locked
-from airgen.registry import load_extra
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.embedders import LibraryModel, as_array
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens, gpu_for
@@ -38,6 +37,7 @@ from airgen.retrievers.protocols import TextKind
 from airgen.retrievers.top_k import top_k
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
+from airgen.storage.paths import locked
 
 _TOKENS_AT_ONCE = 16384  # passage tokens compared at once
 _QUERIES_AT_ONCE = 16  # queries compared at once with them

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.exact_arithmetic import jit
+from airgen.compute.exact_arithmetic import jit
 
 _BLOCK_SCORES = 32  # per block, whose maximum shows whether it can contain one of the k best
 _BUCKETS = 2048  # buckets of scores, starting with the best

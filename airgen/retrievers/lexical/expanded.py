@@ -19,20 +19,20 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, WrapValidator
 
+from airgen.components.keys import content_key
+from airgen.components.registry import load_extra
 from airgen.dataset.beir import objects
 from airgen.errors import DatasetError, ModelError, UsageError
-from airgen.keys import content_key
-from airgen.registry import load_extra
 from airgen.retrievers.component import Component, SettingsWithModel
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.model_facts import ModelFacts
-from airgen.sequences import batched
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.needs import located
 from airgen.settings.spec import Part
+from airgen.storage.sequences import batched
 
 
 def read_expansions(path: Path) -> dict[str, list[str]]:

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import WrapValidator
 
+from airgen.compute.exact_arithmetic import LARGE, worth_compiling
 from airgen.errors import UsageError
-from airgen.exact_arithmetic import LARGE, worth_compiling
-from airgen.interruptible import interruptible
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus, non_empty
@@ -33,6 +32,7 @@ from airgen.retrievers.lexical.postings import (
     search_postings,
 )
 from airgen.retrievers.model_facts import ModelFacts
+from airgen.safety.interruptible import interruptible
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.exact_arithmetic import log, log1p
+from airgen.compute.exact_arithmetic import log, log1p
 
 _MAPPED_FROM_BYTES = 64 << 20  # bytes from which an array is mapped to a file
 

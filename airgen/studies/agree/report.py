@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 import altair as alt
 
+from airgen.display.study import Column, P, Shown, Study, Table, columns, shown, write_lines
 from airgen.evaluation import charts
-from airgen.json_values import plain, write_json
+from airgen.safety.escaping import figure, md, p_value
+from airgen.storage.json_values import plain, write_json
 from airgen.studies.agree.rankings import (
     Circularity,
     Correlation,
@@ -20,8 +22,6 @@ from airgen.studies.agree.rankings import (
     family_gains,
 )
 from airgen.studies.agree.wordings import WordingAgreement
-from airgen.study import Column, P, Shown, Study, Table, columns, shown, write_lines
-from airgen.text.escaping import figure, md, p_value
 
 
 def ranks_chart(

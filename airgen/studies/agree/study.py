@@ -29,10 +29,10 @@ from airgen.evaluation.result import Result
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs
 from airgen.evaluation.wordings import wordings_of
-from airgen.pipeline.export import export_dataset
-from airgen.pipeline.job import Job
-from airgen.pipeline.preflight import ensure_ready, rehearse
-from airgen.pipeline.run import run_job
+from airgen.job.export import export_dataset
+from airgen.job.job import Job
+from airgen.job.preflight import ensure_ready, rehearse
+from airgen.job.run_job import run_job
 from airgen.retrievers import Retriever
 from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.settings.spec import read_spec

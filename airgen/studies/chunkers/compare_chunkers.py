@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import building, write_text
+from airgen.display.study import Column, Study, Table
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.run import read_run
 from airgen.evaluation.significance import compare
 from airgen.evaluation.systems import SystemSettings
-from airgen.json_values import write_json
+from airgen.safety.escaping import md
+from airgen.storage.json_values import write_json
+from airgen.storage.whole_files import building, write_text
 from airgen.studies.chunkers.chunkers import (
     BUDGETS,
     MEASURES,
@@ -34,8 +36,6 @@ from airgen.studies.chunkers.chunkers import (
     is_relevant,
     query_scores,
 )
-from airgen.study import Column, Study, Table
-from airgen.text.escaping import md
 from airgen.text.token_counts import load_tokenizer
 
 HEAD = f"coverage@{BUDGETS[1]}"

@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen import models
+from airgen.components.keys import rng
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Study, Table, columns
 from airgen.errors import UsageError
 from airgen.generation.query_examples import form_of
-from airgen.json_values import plain, write_json
-from airgen.keys import rng
-from airgen.pipeline.starter import ENGLISH, MULTILINGUAL
-from airgen.pipeline.user_query_files import read_queries
+from airgen.job.starter import ENGLISH, MULTILINGUAL
+from airgen.job.user_query_files import read_queries
 from airgen.retrievers import load_embedder
 from airgen.retrievers.model_output import unit_rows
 from airgen.retrievers.protocols import Embedder
 from airgen.settings import QueriesSettings
-from airgen.study import Study, Table, columns
+from airgen.storage.json_values import plain, write_json
 from airgen.text.analysis import analyser
 from airgen.text.near_duplicates import NearDuplicateIndex
 from airgen.text.words import count_words

@@ -24,16 +24,16 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.breakdown import length_class
 from airgen.evaluation.dataset_split import LINEAGE
 from airgen.llms.base import Llm, Request
+from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import last_block
-from airgen.prompts import PromptSet
-from airgen.records import flat_text
 from airgen.retrievers.indexed_corpus import Corpus
-from airgen.sequences import batched
+from airgen.safety.escaping import distinct_names, json_text
 from airgen.settings import load_pipeline
 from airgen.steps.ask import ask_about, ask_once_more
 from airgen.steps.step import Problem
+from airgen.storage.records import flat_text
+from airgen.storage.sequences import batched
 from airgen.text.analysis import Encoder, analyser
-from airgen.text.escaping import distinct_names, json_text
 from airgen.text.near_duplicates import NearDuplicateIndex, folded_words, word_counts
 from airgen.text.overlap import content_terms
 from airgen.text.words import count_words

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.display.study import Column, Study, Table, columns
 from airgen.evaluation.charts import heat_map, save_svg
-from airgen.json_values import plain, write_json
+from airgen.storage.json_values import plain, write_json
 from airgen.studies.diversity.measure import Profile, Vocabulary
-from airgen.study import Column, Study, Table, columns
 
 
 def weighted_jaccard(left: Vocabulary, right: Vocabulary) -> float:

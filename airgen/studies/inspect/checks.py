@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from airgen.display.study import shown
 from airgen.evaluation.verdict import ENOUGH, FEWEST
 from airgen.studies.label_sets import ALIKE, UNLIKE
-from airgen.study import shown
 
 State = Literal["good", "look", "bad", "unknown"]
 STATES: Mapping[State, str] = {"bad": "fault", "look": "look at it", "good": "good", "unknown": "not measured"}

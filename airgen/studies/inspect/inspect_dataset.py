@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import write_text
+from airgen.display.study import Column, Html, Shown, Study, Table, columns
 from airgen.errors import AirgenError, DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
@@ -20,16 +20,16 @@ from airgen.evaluation.measures import check_common, score
 from airgen.evaluation.result import Paths, load_result
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
-from airgen.json_values import FORMAT, plain, write_json
-from airgen.paths import EVALUATION
+from airgen.safety.escaping import html_text, md, one_line
 from airgen.settings.base import find_yaml
+from airgen.storage.json_values import FORMAT, plain, write_json
+from airgen.storage.paths import EVALUATION
+from airgen.storage.whole_files import write_text
 from airgen.studies.contamination import Contamination, contamination
 from airgen.studies.inspect.checks import CHECKS, STATES, Finding, finding, not_measured, share, verdict
 from airgen.studies.inspect.measures import by_systems, by_texts, language_of, random_floor, system_means
 from airgen.studies.label_sets import LabelSets, label_sets
 from airgen.studies.rank_correlation import LEAST_SYSTEMS
-from airgen.study import Column, Html, Shown, Study, Table, columns
-from airgen.text.escaping import html_text, md, one_line
 
 DEFAULT_SYSTEMS = "systems-inspect"
 _EXAMPLE_CHARACTERS = 160

@@ -10,14 +10,14 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.registry import missing_extra
+from airgen.compute.exact_arithmetic import log2
 from airgen.dataset.beir import BeirQuery
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import compare
-from airgen.exact_arithmetic import log2
-from airgen.registry import missing_extra
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.studies.agree.rankings import Side, split_half
 from airgen.studies.contamination import match_queries, words_key

@@ -17,12 +17,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import text_key
+from airgen.display.study import Column, Table, columns
 from airgen.errors import UsageError
 from airgen.evaluation.breakdown import placements
 from airgen.evaluation.intervals import Interval
-from airgen.keys import text_key
-from airgen.study import Column, Table, columns
-from airgen.text.escaping import figure, md
+from airgen.safety.escaping import figure, md
 
 Kind = Literal["relevant", "judged", "unjudged"]
 KINDS: tuple[Kind, ...] = ("relevant", "judged", "unjudged")

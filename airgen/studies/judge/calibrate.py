@@ -13,19 +13,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import text_key
 from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.query_set import QuerySet
 from airgen.control.recall import RECALL
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Shown, Study, Table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.systems import model_or_kind
 from airgen.generation.flow import Flow
-from airgen.json_values import plain, write_json
-from airgen.keys import text_key
 from airgen.llms.base import Llm
-from airgen.prompts import PromptSet
-from airgen.records import Prelabel, Recall
+from airgen.llms.prompts import PromptSet
 from airgen.retrievers import load_retriever
 from airgen.settings import ControlSettings, JudgeSettings, Pipeline
 from airgen.settings.control import VOTES
@@ -36,10 +35,11 @@ from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
 from airgen.steps.step import Problem, Tools
 from airgen.steps.votes import FEW, least_share, relevant, voted
-from airgen.store import Store
+from airgen.storage.json_values import plain, write_json
+from airgen.storage.records import Prelabel, Recall
+from airgen.storage.store import Store
 from airgen.studies.judge import agreement
 from airgen.studies.judge.agreement import Assessment, CalibrationPair, Opinion
-from airgen.study import Shown, Study, Table
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import rng, text_key
 from airgen.control.prelabel import prelabel_steps, prelabels_of
 from airgen.control.recall import RECALL
 from airgen.control.table2 import pairs_to_judge
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Column, Shown, Study, Table
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
@@ -30,18 +32,16 @@ from airgen.evaluation.intervals import Interval
 from airgen.evaluation.measures import score
 from airgen.evaluation.run import Run, read_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels
-from airgen.json_values import write_json
-from airgen.keys import rng, text_key
-from airgen.records import Recall
 from airgen.retrievers.encoding_cache import shared_encodings
+from airgen.safety.escaping import md
 from airgen.settings import Pipeline
 from airgen.steps.loops import run_whole
 from airgen.steps.progress import Display
-from airgen.store import Store
+from airgen.storage.json_values import write_json
+from airgen.storage.records import Recall
+from airgen.storage.store import Store
 from airgen.studies.judge.calibrate import Selection, query_set_of
 from airgen.studies.rank_correlation import refuse_few, spearman
-from airgen.study import Column, Shown, Study, Table
-from airgen.text.escaping import md
 
 MEASURE = "nDCG@10"
 DEPTH = 10  # depth of the runs, which the measure needs

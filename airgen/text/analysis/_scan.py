@@ -7,7 +7,7 @@ keys are in one array of code points (the arena), so that only new tokens need a
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.exact_arithmetic import jit
+from airgen.compute.exact_arithmetic import jit
 from airgen.text.analysis.tokenizer import CLASSES, MAX_TOKEN
 
 LETTER, DIGIT, KATAKANA, JOINER = (CLASSES[name] for name in ("letter", "digit", "katakana", "joiner"))

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen import models
+from airgen.components.keys import file_sha256
+from airgen.compute.exact_arithmetic import worth_compiling
 from airgen.errors import ModelError
-from airgen.exact_arithmetic import worth_compiling
-from airgen.keys import file_sha256
-from airgen.sequences import batched
+from airgen.storage.sequences import batched
 from airgen.text.analysis import languages
 from airgen.text.analysis.tokenizer import classes, tokens
 from airgen.text.normal_form import encodable, normal_form

@@ -28,9 +28,9 @@ import numpy as np
 from pydantic import Field
 from scipy.sparse import csc_array
 
+from airgen.components.registry import load_extra
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
-from airgen.registry import load_extra
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import SETTINGS, Augmented, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.registry import load_extra
 from airgen.errors import ModelError
-from airgen.registry import load_extra
 from airgen.retrievers.lexical.augment import FORMAT, SETTINGS, TERMS
-from airgen.sequences import batched
+from airgen.storage.sequences import batched
 from airgen.training.base_models import Base
 
 _BATCH_TERMS = 256  # terms that are encoded at once

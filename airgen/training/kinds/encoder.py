@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.protocols import Embedder, Retriever

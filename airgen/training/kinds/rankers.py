@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from airgen.registry import load_extra
+from airgen.components.registry import load_extra
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import quiet_transformers
 from airgen.retrievers.late.maxsim import LateInteraction, MultiVectorEncoder

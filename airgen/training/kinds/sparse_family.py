@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from airgen.components.keys import rng
+from airgen.components.registry import load_extra
 from airgen.errors import DatasetError
-from airgen.keys import rng
-from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded
 from airgen.retrievers.lexical.expanded import DeepCT, Expanded, TermWeigher, words_of
 from airgen.retrievers.model_facts import model_place

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from airgen.components.keys import rng
+from airgen.components.registry import load_extra
 from airgen.errors import DatasetError, UsageError
-from airgen.keys import rng
-from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_place

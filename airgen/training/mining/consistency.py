@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import rng
+from airgen.compute.exact_arithmetic import inner_products
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import building
 from airgen.errors import DatasetError, UsageError
-from airgen.exact_arithmetic import inner_products
-from airgen.keys import rng
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encoding_cache import encoded
 from airgen.retrievers.protocols import Embedder, TextKind
-from airgen.sequences import batched
+from airgen.storage.sequences import batched
+from airgen.storage.whole_files import building
 from airgen.training.data import RESERVED
 from airgen.training.dataset_columns import DatasetColumns, KeyPlaces, key_of, part_of
 from airgen.training.mining.sources import HEAD, PAIRS

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from airgen.dataset.files import whole_file
+from airgen.components.keys import text_key
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.breakdown import has_answer, token_line
-from airgen.keys import text_key
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.storage.whole_files import whole_file
 from airgen.tables.open_table import open_table
 
 _PIECE_CHARACTERS = 1 << 20  # characters of a JSON list that are read at once

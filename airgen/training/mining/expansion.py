@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.devices import Dtype, halving, on_gpu
+from airgen.components.keys import rng
+from airgen.components.registry import load_extra
+from airgen.compute.exact_arithmetic import log
 from airgen.dataset.beir import BeirDataset, BeirPassage
-from airgen.dataset.files import write_text
-from airgen.devices import Dtype, halving, on_gpu
 from airgen.errors import DatasetError, UsageError
-from airgen.exact_arithmetic import log
-from airgen.guard import guarded
-from airgen.keys import rng
-from airgen.paths import sibling
-from airgen.records import flat_text
-from airgen.registry import load_extra
 from airgen.retrievers.dense.embedders import with_tokenizer
 from airgen.retrievers.model_facts import model_place
-from airgen.sequences import batched
+from airgen.safety.guard import guarded
+from airgen.storage.paths import sibling
+from airgen.storage.records import flat_text
+from airgen.storage.sequences import batched
+from airgen.storage.whole_files import write_text
 from airgen.training.data import RESERVED
 from airgen.training.mining.pairs import SourcePassage
 

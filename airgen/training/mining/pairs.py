@@ -20,10 +20,10 @@ from functools import partial
 
 import regex
 
+from airgen.components.keys import rng
+from airgen.components.registry import closest
 from airgen.errors import UsageError
-from airgen.keys import rng
-from airgen.records import SURROGATE
-from airgen.registry import closest
+from airgen.storage.records import SURROGATE
 from airgen.text.words import count_words
 from airgen.training.dataset_columns import KeyCounts, StoredTexts, key_of
 

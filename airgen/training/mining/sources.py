@@ -18,18 +18,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from airgen.components.keys import file_sha256, text_key
+from airgen.components.registry import REGISTRY, closest, resolve
 from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.beir import BeirDataset
-from airgen.dataset.files import building, encode_row
 from airgen.errors import DatasetError, UsageError
-from airgen.guard import guarded_rows
-from airgen.keys import file_sha256, text_key
-from airgen.records import Passage, flat_text
-from airgen.registry import REGISTRY, closest, resolve
 from airgen.retrievers.lexical.expanded import read_expansions
+from airgen.safety.guard import guarded_rows
+from airgen.storage.records import Passage, flat_text
+from airgen.storage.whole_files import building, encode_row
 from airgen.training.data import wording
 from airgen.training.dataset_columns import KeyCounts
-from airgen.training.mining.dumps import DumpReader, DumpRow, DumpSettings
+from airgen.training.dumps import DumpReader, DumpRow, DumpSettings
 from airgen.training.mining.pairs import KINDS, MinedPair, MiningSettings, PairMiner, SourcePassage
 
 

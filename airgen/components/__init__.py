@@ -1,0 +1,1 @@
+"""What names refer to, and what identifies it: the registry, users' code and functions, keys, and devices."""
