@@ -17,7 +17,7 @@ for exactly the need, in both directions. A wording that does not is left out.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airgen.components.keys import rng
@@ -54,7 +54,7 @@ PLAIN, *OTHERS = WORDINGS
 """The wording of the query, and those of its rewrites."""
 
 INFORMATION = {
-    "overall": "what the document is mainly about",
+    "overall": "the main question that the document answers",
     "partial": "one detail that the document gives, beside its main topic if it has others",
 }
 UNSUITABLE = {
@@ -115,9 +115,10 @@ async def _ask(
             return None
         missing = [name for name in (*_NAMED, PLAIN) if name in value and not _line(value[name])]
         who = character or _line(value.get("character", ""))
+        problem = wording_problem(_line(value[PLAIN]), lineage, tools.pipeline, who) if PLAIN in value else None
         return first_problem(
             Problem("malformed", f"{missing[0]}: is empty", "malformed") if missing else None,
-            wording_problem(_line(value[PLAIN]), lineage, tools.pipeline, who) if PLAIN in value else None,
+            problem and replace(problem, feedback=f"{PLAIN}: {problem.text}"),  # the answer has several wordings
         )
 
     values = {**_values(lineage, tools), **given}

@@ -29,6 +29,7 @@ _FUNCTION = {**STOPWORDS, "en": STOPWORDS["en"] | _ASKING}
 _RIVALS = (("en", "es", "fr", "de", "id"), ("ar", "fa"))
 _KANA = re.compile(r"[\u3041-\u30ff]")
 _IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
+_NAME = re.compile(r"[A-Z][\w'’]*(?:-\w+)+")
 _FOREIGN = "its words are of another language than the one asked for"
 _MIN_WORDS = 5  # a text with this many words should have a function word of its own language
 _MIN_IDEOGRAPHS = 12  # a Japanese text with this many ideographs also has kana
@@ -73,8 +74,8 @@ def wrong_language(text: str, language: str, document: str = "") -> str | None:
         if alien >= 2 and alien > 2 * own:
             return _FOREIGN
         if document and not own and len(used) >= _MIN_WORDS:
-            known = {word.casefold() for word in words(document.replace("_", " "), language)}  # titles of wikis
-            if (used & _FUNCTION[rival]) - _FUNCTION[language] - known:
+            known = f"{document.replace('_', ' ')} {' '.join(_NAME.findall(text))}"  # titles of wikis; "Kim Jong-un"
+            if (used & _FUNCTION[rival]) - _FUNCTION[language] - {word.casefold() for word in words(known, language)}:
                 return _FOREIGN
     return None
 

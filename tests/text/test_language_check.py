@@ -111,6 +111,7 @@ def test_with_the_document_one_foreign_function_word_is_enough() -> None:
         assert wrong_language(text, "de") is None
         assert wrong_language(text, "de", document)
     assert wrong_language("Tyne and Wear Metro verstehen lernen", "de", document) is None  # a name of the document's
+    assert wrong_language("Kim Jong-un Geburtsort Eltern Kinder", "de", document) is None  # "un" is a name's part
     assert wrong_language("Tyne and Wear Metro verstehen lernen", "de", "Tyne_and_Wear_Metro") is None  # a wiki's title
     assert wrong_language("Fahrplan for Metro heute", "de", document) is None  # four words say little
     assert wrong_language("Wann fährt die letzte Metro for London", "de", document) is None  # it has words of its own
