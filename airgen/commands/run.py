@@ -123,8 +123,7 @@ def run_and_report(
     names = [row["system"] for row in result.scores]
     if names and (sets := label_sets_of_job(job, names)) is not None:
         result = replace(result, labels=terminal_text(f"Labels: {sets.sentence}"))
-    judge = job.pipeline.control.judge
-    by_votes = job.pipeline.queries is not None and not (judge.members or judge.labels_only)
+    by_votes = job.pipeline.queries is not None and job.pipeline.control.votes_decide
     if by_votes and names and (broad := broad_queries(BeirDataset.open(job.dataset), job.pipeline.evaluate.split)):
         result = replace(result, labels=terminal_text(f"Labels: {broad}"))
     version = earlier_version(result.manifest)

@@ -25,7 +25,7 @@ def _parts(control: Control, model: Any) -> dict[str, Any]:
         "relevant_from": settings.judge.relevant_from,
         "plan": read,
         "thresholds": settings.thresholds.model_dump(),
-        "votes": None if settings.judge.members or settings.judge.labels_only else voting,
+        "votes": voting if settings.votes_decide else None,
         **({"most others": settings.most_others} if settings.most_others is not None else {}),
     }
 
@@ -67,8 +67,10 @@ def _judgments(control: Control) -> dict[str, dict[str, Judgment]]:
     """
     labels = own_labels(control)
     judgments: dict[str, dict[str, Judgment]] = {}
-    if not control.settings.judge.labels_only:
-        judgments = (_of_llm if control.settings.judge.members else _by_votes)(control, labels)
+    if control.settings.judge.members:
+        judgments = _of_llm(control, labels)
+    elif control.settings.votes_decide:
+        judgments = _by_votes(control, labels)
     for row in labels:
         judgments.setdefault(row.parent, {})[row.id] = row
     return judgments

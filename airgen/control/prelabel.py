@@ -117,9 +117,7 @@ def _mark(text: str) -> int:
 
 def prelabel_steps(work: QuerySet) -> list[WholeStep]:
     """Return one step for each of the pipeline's re-rankers, in order; none if only the user's labels count."""
-    if work.settings.judge.labels_only:
-        return []
-    return [_step(place, spec) for place, spec in enumerate(work.settings.rerankers)]
+    return [_step(place, spec) for place, spec in enumerate(work.settings.voters.values())]
 
 
 def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:

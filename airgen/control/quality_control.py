@@ -21,7 +21,8 @@ async def control_quality(control: Control) -> Plan:
     Returns:
         The plan with the fingerprints of these steps.
     """
-    for step in () if control.settings.judge.labels_only else (RECALL, *prelabel_steps(control)):
+    recall = [RECALL] if control.settings.recallers else []
+    for step in (*recall, *prelabel_steps(control)):
         control = await asyncio.to_thread(run_whole, step, control)
     await add_judgments(control)
     pipeline = control.tools.pipeline

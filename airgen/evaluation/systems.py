@@ -346,10 +346,7 @@ def model_or_kind(spec: Spec) -> str:
 
 def labelling_models(control: ControlSettings) -> frozenset[str]:
     """Return the models and kinds that quality control will recall and vote with."""
-    if control.judge.labels_only:
-        return frozenset()
-    recall = [] if control.recall.pools_only else [control.recall.model]
-    return frozenset(map(model_or_kind, [*control.rerankers, *control.pools, *recall]))
+    return frozenset(map(model_or_kind, [*control.voters.values(), *control.recallers.values()]))
 
 
 def label_makers(provenance: Sequence[Mapping[str, Any]]) -> frozenset[str]:

@@ -552,13 +552,10 @@ def provenance(job: Job, systems: Sequence[str] = ()) -> list[ModelUse]:
             uses.append(asked(stage.name.replace("_", " "), prompt, pipeline.llm))
     if pipeline.generation.meaning:
         uses.append(ModelUse("check of a rewrite's meaning", pipeline.generation.meaning.model.name))
-    settings = pipeline.control.recall
-    if pipeline.control.judge.labels_only:
-        return uses
-    uses += [] if settings.pools_only else [_ran("recall", settings.model, job.embeddings)]
-    uses += [_ran("recall", spec, job.embeddings) for spec in pipeline.control.pools]
-    uses += [ModelUse("recall, as a system of the user's", name) for name in systems]
-    uses += [_ran("re-ranker (pre-label)", spec, job.embeddings) for spec in pipeline.control.rerankers]
+    recallers, voters = pipeline.control.recallers.values(), pipeline.control.voters.values()
+    uses += [_ran("recall", spec, job.embeddings) for spec in recallers]
+    uses += [ModelUse("recall, as a system of the user's", name) for name in (systems if recallers else ())]
+    uses += [_ran("re-ranker (pre-label)", spec, job.embeddings) for spec in voters]
     for judge in pipeline.control.judge.members:
         about = judge_kind(judge).ABOUT.format(threshold=judge.threshold)
         uses.append(asked(f"judge ({about})", prompts.get(judge.prompt), judge.llm or pipeline.llm))

@@ -77,17 +77,17 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
         yield LocalWork(kind, name, round(read), None if speed is None else speed * read, setups)
 
     control, generation = job.pipeline.control, job.pipeline.generation
-    retrieves = not control.judge.labels_only
     pairs = queries * candidates_per_query(control, count)
     if job.pipeline.queries is None and (generation.candidates > 1 or not control.judge.members):
         drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
         pairs += samples * min(count, drafts + DEPTH)
     encoded: set[str] = set()
     done: list[LocalWork] = []
-    if retrieves and not control.recall.pools_only:
-        encoded.add(model_of(control.recall.model))
-        done += work(ENCODING, control.recall.model, count)
-    for spec in control.rerankers if retrieves else ():
+    for spec in control.recallers.values():
+        if spec.part == "embedder":
+            encoded.add(model_of(spec))
+            done += work(ENCODING, spec, count)
+    for spec in control.voters.values():
         if not model_of(spec):
             continue
         reads_once = _is_encoder(spec)
@@ -115,8 +115,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
 
 def candidates_per_query(control: ControlSettings, passages: float) -> float:
     """Return how many recalled passages each re-ranker is expected to score for a query, in a corpus of this size."""
-    retrievers = (not control.recall.pools_only) + len(control.pools)
-    depth = min(control.recall.top_k, passages)
+    retrievers, depth = len(control.recallers), min(control.recall.top_k, passages)
     return min(passages, depth * (1 + NEW * (retrievers - 1)))
 
 

@@ -38,7 +38,7 @@ from airgen.settings.http import unset_variables
 from airgen.settings.languages import language_name
 from airgen.settings.model_size import size_of
 from airgen.settings.needs import hub_models, needs
-from airgen.settings.spec import Spec, held_specs
+from airgen.settings.spec import Spec
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.judge import YesNo, judge_kind
 from airgen.steps.progress import Display
@@ -76,9 +76,8 @@ def preflight(
             attempt(lambda: problems.extend(unpriced(pipeline)))
         for judge in control.judge.members:
             attempt(lambda name=judge.prompt: job.prompts.get(name))  # type: ignore[misc]
-        for place, spec in used_parts(job):
-            if until != "hard_negative" or not place.startswith("control."):
-                problems.extend(f"{place}: {line}" for line in needs(spec) or _away(spec))
+        for place, spec in used_parts(job, until):
+            problems.extend(f"{place}: {line}" for line in needs(spec) or _away(spec))
             if place.startswith("control.") and getattr(spec.settings, "ann", None) is not None:
                 problems.append(f"{place}: labels need exact search: remove `index`")
     if control.systems is not None and until not in ("corpus", "hard_negative"):
@@ -93,13 +92,19 @@ def preflight(
     return list(dict.fromkeys(problems))
 
 
-def used_parts(job: Job) -> Iterator[tuple[str, Spec]]:
-    """(place, spec) of every part of the pipeline that a run uses."""
-    control = job.pipeline.control
-    unused = "control." if control.judge.labels_only else "control.recall.model" if control.recall.pools_only else None
-    for place, spec in held_specs(job.pipeline):
-        if unused is None or not place.startswith(unused):
-            yield place, spec
+def used_parts(job: Job, until: str | None = None) -> Iterator[tuple[str, Spec]]:
+    """(place in the YAML, spec) of every part of the pipeline that a run until a stage uses, each before its own
+    parts."""
+    for place, spec in _used_models(job, until):
+        yield from spec.all_parts(place)
+
+
+def _used_models(job: Job, until: str | None) -> Iterator[tuple[str, Spec]]:
+    generation, control = job.pipeline.generation, job.pipeline.control
+    if generation.meaning is not None and generation.rewrites and until != "corpus":
+        yield "generation.meaning.model", generation.meaning.model
+    if until not in ("corpus", "hard_negative"):
+        yield from ((f"control.{place}", spec) for place, spec in (control.recallers | control.voters).items())
 
 
 def _away(spec: Spec) -> list[str]:
@@ -309,18 +314,7 @@ def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: 
 
 def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, Spec]]:
     """(place in the YAML, spec) of what a run loads."""
-    generation, control = job.pipeline.generation, job.pipeline.control
-    if until == "corpus":
-        return
-    if generation.meaning is not None and generation.rewrites:
-        yield "generation.meaning.model", generation.meaning.model
-    if until == "hard_negative":
-        return
-    if not control.judge.labels_only:
-        if not control.recall.pools_only:
-            yield "control.recall.model", control.recall.model
-        for name, specs in (("pools", control.pools), ("rerankers", control.rerankers)):
-            yield from ((f"control.{name}.{number}", spec) for number, spec in enumerate(specs))
+    yield from _used_models(job, until)
     if until is None and evaluate:
         for system in job.systems:
             where = f"{Path(str(job.pipeline.evaluate.systems)).name}: system {system.name}"

@@ -149,6 +149,27 @@ class ControlSettings(Settings):
     systems: str | None = None  # a systems YAML file, whose systems (services, run files, ...) add hits to the recall
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
 
+    @property
+    def recallers(self) -> dict[str, Spec]:
+        """Return the components that recall passages, by their place below `control`; none if only the user's own
+        labels count."""
+        if self.judge.labels_only:
+            return {}
+        own = {} if self.recall.pools_only else {"recall.model": self.recall.model}
+        return own | {f"pools.{number}": spec for number, spec in enumerate(self.pools)}
+
+    @property
+    def voters(self) -> dict[str, Spec]:
+        """Return the re-rankers that vote, by their place below `control`; none if only the user's own labels count."""
+        if self.judge.labels_only:
+            return {}
+        return {f"rerankers.{number}": spec for number, spec in enumerate(self.rerankers)}
+
+    @property
+    def votes_decide(self) -> bool:
+        """Return whether the re-rankers' votes are the labels, without an LLM."""
+        return not self.judge.members and bool(self.voters)
+
     @model_validator(mode="after")
     def _recalls(self) -> Self:
         if self.recall.pools_only and not self.pools:
