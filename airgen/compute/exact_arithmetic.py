@@ -16,28 +16,12 @@ therefore computed with these functions, which apply IEEE elementary operations 
 """
 
 import importlib.util
-import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-def finite_number(value: object) -> float | None:
-    """Return the value as a finite float, or None if it is text, a bool, NaN or too large.
-
-    >>> finite_number(2), finite_number(10**400), finite_number("2")
-    (2.0, None, None)
-    """
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        return None
-    try:
-        number = float(value)
-    except Exception:  # noqa: BLE001  # a foreign type
-        return None
-    return number if math.isfinite(number) else None
 
 
 def numba_is_installed() -> bool:

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.components.registry import closest
-from airgen.compute.exact_arithmetic import finite_number
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.result import Paths, load_result, read_scores
 from airgen.safety.escaping import one_line
 from airgen.storage.yaml_text import read_yaml
 from airgen.tables import Role, TableColumn, choose
+from airgen.tables.cells import finite_number
 from airgen.tables.read import read
 from airgen.tables.vocabulary import names
 

@@ -24,12 +24,12 @@ from typing import Any
 
 from airgen.components.registry import resolve
 from airgen.components.user_functions import foreign, parameters, required, takes
-from airgen.compute.exact_arithmetic import finite_number
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.document_level import Level
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
+from airgen.tables.cells import finite_number
 from airgen.tables.objects import rows_of
 
 Filters = Mapping[str, Mapping[str, Any]]

@@ -4,10 +4,10 @@ column({"body": {"text": "login"}}, "body.text")        # "login": nested fields
 text_of(b"login")                                       # "login"
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airgen.compute.exact_arithmetic import finite_number
 from airgen.tables.vocabulary import is_degree, yes_or_no
 
 HIGHEST_RATING = 10
@@ -18,6 +18,21 @@ MOST_RATINGS = 6
 
 NO_RATINGS = ("count", "id", "query id", "document id", "number", "ticket", "title", "facet")
 """The roles of columns that hold no ratings, even if their values look like them."""
+
+
+def finite_number(value: object) -> float | None:
+    """Return the value as a finite float, or None if it is text, a bool, NaN or too large.
+
+    >>> finite_number(2), finite_number(10**400), finite_number("2")
+    (2.0, None, None)
+    """
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except Exception:  # noqa: BLE001  # a foreign type
+        return None
+    return number if math.isfinite(number) else None
 
 
 def column(row: Mapping[str, Any], name: str) -> Any:

@@ -5,7 +5,8 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_fusion, weighted_sum
-from airgen.retrievers.dense.lsa import LSA, right_singular_vectors
+from airgen.retrievers.dense._components_compiled import right_singular_vectors
+from airgen.retrievers.dense.lsa import LSA
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25, RM3

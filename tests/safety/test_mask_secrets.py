@@ -21,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulation import openai, send
 
-from airgen.compute.exact_arithmetic import finite_number
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.search_service import finite_score
 from airgen.llms.base import Message, Request
@@ -29,6 +28,7 @@ from airgen.net.downloads import from_address
 from airgen.net.http import HttpFailure, JsonClient, _proxy
 from airgen.publishing.hub import Hub
 from airgen.safety.mask_secrets import MASK, error_words, masked, of_addresses, printable
+from airgen.tables.cells import finite_number
 
 REQUEST = Request("m", (Message("user", "hello"),), {"max_tokens": 9})
 # As keys look: base64 with its signs, URL-safe, hexadecimal, and a password with all that must be escaped.
