@@ -1,4 +1,4 @@
-"""The pages of a corpus whose passages are parts of pages: sections, or chunks.
+"""The pages of a corpus: its passages are whole pages, or parts of them (sections, or chunks).
 
     pages = PageLookup(corpus, parents={}, labels={"q1": {"reset#router": 1}})
     page = pages.find("https://docs.example.org/reset.html#top")      # "reset"
@@ -16,7 +16,6 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from airgen.dataset.content import fitting_id
-from airgen.errors import DatasetError
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.text.near_duplicates import folded_words
 
@@ -69,10 +68,15 @@ class Pages:
                 if name in self._places:
                     return name
         for form in _forms(id_):  # one of the two addresses may lack a folder of the site
-            page = self._tails.get(form.rpartition("/")[2])
+            tail = form.rpartition("/")[2]
+            page = None if tail.isdigit() else self._tails.get(tail)  # a number counts rows, or hits
             if page is not None and (f"/{form}".endswith(f"/{page}") or f"/{page}".endswith(f"/{form}")):
                 return page
         return None
+
+    def has_parts(self, page: str) -> bool:
+        """Return whether a page has several passages."""
+        return len(self._places[page]) > 1
 
     @property
     def names(self) -> Set[str]:
@@ -80,7 +84,7 @@ class Pages:
         return self._places.keys()
 
     def named(self, ids: Iterable[str], passage: Callable[[str], str | None]) -> bool:
-        """Return whether ids name pages of several passages, rather than passages.
+        """Return whether more ids name pages than passages.
 
         Args:
             ids: Ids of hits or labels.
@@ -91,13 +95,14 @@ class Pages:
             known = passage(id_)
             of_passages += known is not None and known not in self._places
             of_pages += known is None and self.find(id_) is not None
-        return self.have_parts and of_pages > of_passages
+        return of_pages > of_passages
 
     @property
     def advice(self) -> str:
         """Return what a page's id looks like."""
         example = min(self._places, default="")[:100]
-        return f"the ids of its pages look like {example!r}; id_pattern takes them out of longer ones"
+        needs = "" if self.have_parts else " (no page has several passages; sections need `ids: original`)"
+        return f"the ids of its pages look like {example!r}{needs}; id_pattern takes them out of longer ones"
 
 
 class PageLookup(Pages):
@@ -139,15 +144,6 @@ class PageLookup(Pages):
 
     def _words_at(self, place: int) -> frozenset[str]:
         return frozenset(folded_words(self._corpus.full_text(place), self._corpus.language))
-
-
-def need_parts(pages: Pages, where: str = "") -> None:
-    """Raise DatasetError for `level: document` if no page has several passages. `where` begins the message."""
-    if not pages.have_parts:
-        raise DatasetError(
-            f"{where}level: document: no two passages of this dataset belong to the same page: its ids contain no `#`, "
-            "and it has no private/parents.jsonl; export it with `ids: original`, or leave `level` out"
-        )
 
 
 def _pages_of(key: str, parent: str | None) -> Iterator[str]:

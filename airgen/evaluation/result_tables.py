@@ -12,8 +12,9 @@ import numpy as np
 
 from airgen.display.study import Column, P, Plain, Study, Table, columns, span, write_lines
 from airgen.evaluation.result import NO_NEGATIVES, Result, as_matrix
+from airgen.evaluation.returned_hits import PAGES
 from airgen.evaluation.significance import Comparison, SystemPair, compare
-from airgen.evaluation.user_search import FAILED
+from airgen.evaluation.user_search import FAILED, MOST_HITS
 from airgen.evaluation.wordings import by_wording, nearness_line
 from airgen.retrievers.model_facts import shown_name
 from airgen.safety.escaping import csv_text, md, one_line
@@ -242,11 +243,13 @@ def _overview_table(results: Sequence[Result]) -> Table:
 _NOTES = {"unknown_passages": "hits outside the dataset (dropped by its cleaning, or never in its corpus)"}
 
 
+_DEEPEST = 100  # hits that the measures of a table count, as Recall@100 does
+
 _DOUBTS = {
-    "pages_taken_as_sections": "its hits are pages, each of which counts for the best of its sections by the labels: "
-    "compare it with other systems of pages",
-    "scores_taken_as_distances": "its scores rise from the first hit to the last, so the smallest is taken as the best "
-    "(if that is wrong, set `best` to largest)",
+    PAGES: "hits are pages, each of which counts for the best of its sections by the labels: compare with systems of "
+    "pages (with `level: document`, the hits of any system are pages)",
+    "scores_taken_as_distances": "scores rise from the first hit to the last, so the smallest is taken as the best (if "
+    "that is wrong, set `best` to largest)",
     "queries_with_equal_scores": "all hits of all queries have the same score, so their order is meaningless",
 }
 """The caveats about a figure, by the note of a run."""
@@ -295,9 +298,15 @@ def fairness_lines(results: Sequence[Result]) -> list[str]:
             f"{names}: none of the {lacking[0].notes[NO_NEGATIVES]} generated hard negatives was found: if the index "
             "does not have them, add them from corpus.jsonl, or leave them out for all systems: --without-negatives"
         )
+    for note, words in _DOUBTS.items():
+        doubtful = [result.name for result in results if result.notes.get(note)]
+        if note == PAGES and len(doubtful) == len(results):
+            words = words.partition(":")[0]  # there is nothing else to compare with
+        lines += [f"{', '.join(doubtful)}: {words}"] if doubtful else []
     for result in results:
-        lines += [f"{result.name}: {words}" for name, words in _DOUBTS.items() if result.notes.get(name)]
         lines += [f"{result.name}: {n} {name}" for name, n in result.notes.items() if name.startswith(FAILED)]
+        if (most := result.notes.get(MOST_HITS, 0)) and most < _DEEPEST:
+            lines.append(f"{result.name}: {most:,} hits at most for a query, so measures of more hits are too low")
         if count := result.notes.get("unknown_passages"):
             lines.append(
                 f"{result.name}: {count:,} hits are not in the dataset, and count as not relevant or are left out"

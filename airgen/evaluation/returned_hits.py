@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from airgen.evaluation.dataset_split import IdLookup
-from airgen.evaluation.document_level import Level, PageLookup, Pages, need_parts
+from airgen.evaluation.document_level import Level, PageLookup, Pages
 from airgen.evaluation.run import Run
 
 Results = dict[str, dict[str, float]]
@@ -29,7 +29,7 @@ DISTANCES = "scores_taken_as_distances"
 """The note of a search whose smallest scores were taken as the best, and of how many queries."""
 
 PAGES = "pages_taken_as_sections"
-"""The note of a search whose hits are pages, and of how many hits."""
+"""The note of a search whose hits are pages of several passages, and of how many hits."""
 
 _RISING_PAIRS = 4  # pairs of neighbours whose scores rise; by chance, this happens with one search in sixteen
 
@@ -58,8 +58,6 @@ class ReturnedHits:
         self._ids, self._best = ids, best
         self._level: Level = level if pages else "passage"
         self._find_pages = pages
-        if level == "document" and pages:
-            need_parts(pages())
         self.distances = best == "smallest"
         self.unknown: tuple[str, str] | None = None
 
@@ -87,7 +85,10 @@ class ReturnedHits:
         for query, hits in returned.items():
             passages = results[query]
             for ids, score in sorted(hits, key=lambda hit: -sign * hit[1]):  # stable
-                passage = self._passage(query, queries[query], ids, pages)
+                page = self._page(ids, pages) if pages else None
+                passage = (
+                    self._first(ids) if pages is None else pages.best(page, query, queries[query]) if page else None
+                )
                 if passage is None:
                     self.unknown = self.unknown or (query, ids[0])
                     counts["unknown_passages"] += 1
@@ -95,7 +96,7 @@ class ReturnedHits:
                     counts[repeated if pages is None else "joined_hits"] += 1
                 elif len(passages) < k:
                     passages[passage] = sign * score
-                counts[PAGES] += passage is not None and pages is not None
+                counts[PAGES] += pages is not None and page is not None and pages.has_parts(page)
         return results, +counts
 
     @property
@@ -119,11 +120,8 @@ class ReturnedHits:
     def _first(self, ids: Sequence[str]) -> str | None:
         return next(filter(None, map(self._ids.find, ids)), None)
 
-    def _passage(self, query: str, text: str, ids: Sequence[str], pages: PageLookup | None) -> str | None:
-        if pages is None:
-            return self._first(ids)
-        page = next(filter(None, map(pages.find, [*ids, self._first(ids) or ""])), None)
-        return pages.best(page, query, text) if page else None
+    def _page(self, ids: Sequence[str], pages: PageLookup) -> str | None:
+        return next(filter(None, map(pages.find, [*ids, self._first(ids) or ""])), None)
 
 
 def advice_of(ids: IdLookup, pages: Pages | None) -> str:

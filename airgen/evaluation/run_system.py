@@ -24,11 +24,11 @@ from airgen.compute import Work, current
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, IdLookup, fits
-from airgen.evaluation.document_level import PageLookup, need_parts
+from airgen.evaluation.document_level import Level, PageLookup
 from airgen.evaluation.filtered_search import search_within
 from airgen.evaluation.measures import check_common
 from airgen.evaluation.result import Costs, resident_bytes, single_latencies
-from airgen.evaluation.returned_hits import PAGES, ReturnedHits, advice_of, best_first
+from airgen.evaluation.returned_hits import PAGES, Best, ReturnedHits, advice_of, best_first
 from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.search_service import HttpSystem, SearchService
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
@@ -111,7 +111,17 @@ def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
     """Run one system. Raises AirgenError if it fails, and UsageError for wrong settings."""
     with guarded(system.kind):
         finished = _run(system, context)
+        if system.level == "document" and PAGES not in finished.notes:
+            finished = _by_page(finished, context)
     return _filtered(finished, context) if context.filters and not finished.is_filtered else finished
+
+
+def _by_page(finished: FinishedRun, context: RunContext) -> FinishedRun:
+    """Take the pages of the found passages as the hits."""
+    pages = context.pages()
+    run = _to_sections(finished.run, pages, context.queries)
+    divided = sum(pages.has_parts(page) for page in map(pages.find, run.passage_ids) if page is not None)
+    return replace(finished, run=run, notes={**finished.notes, **({PAGES: divided} if divided else {})})
 
 
 def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
@@ -135,9 +145,9 @@ def _filtered(finished: FinishedRun, context: RunContext) -> FinishedRun:
 def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
     options = system.options
     if isinstance(options, RunSystem):
-        return _from_file(options, system.folder, context)
+        return _from_file(options, system, context)
     if isinstance(options, HttpSystem):
-        service = SearchService(options, context.ids, context.pages)
+        service = SearchService(options, context.ids, context.pages, system.level)
         some_id = next(iter(context.queries), "")
 
         def ask(queries: Mapping[str, str]) -> tuple[dict[str, dict[str, float]], Counter[str]]:
@@ -153,7 +163,9 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
         loaded = options.found(system.folder)
         if isinstance(loaded, Mapping):
             about = {"family": "run"}
-            return _existing_run(run_from_dict(loaded), about, f"system {system.name}", context, options)
+            return _existing_run(
+                run_from_dict(loaded), about, f"system {system.name}", context, options.best, system.level
+            )
         if isinstance(loaded, Component):
             return _searched(loaded, context)  # type: ignore[arg-type]  # a retriever, as `own_systems` sees to
         return _own(loaded, context, system)
@@ -317,29 +329,29 @@ def _sum(parts: Sequence[Any]) -> Any:
     return None if any(part is None for part in parts) else sum(parts)
 
 
-def _from_file(options: RunSystem, folder: Path, context: RunContext) -> FinishedRun:
+def _from_file(options: RunSystem, system: SystemSettings, context: RunContext) -> FinishedRun:
     name = options.path.replace("{dataset}", context.dataset).replace("{split}", context.split)
     about = {"family": "run file", "file": Path(name).name}
-    return _existing_run(read_run(folder / name), about, name, context, options)
+    return _existing_run(read_run(system.folder / name), about, name, context, options.best, system.level)
 
 
 def _existing_run(
-    run: Run, description: Mapping[str, Any], where: str, context: RunContext, options: RunSystem | OwnSystem
+    run: Run, description: Mapping[str, Any], where: str, context: RunContext, best: Best, level: Level
 ) -> FinishedRun:
     """Return an existing run with the dataset's ids and larger scores for better hits.
 
     Raises DatasetError if none of its passages is in the dataset.
     """
-    run = best_first(run, options.best)
+    run = best_first(run, best)
     known, notes, advice = set(context.corpus.ids), dict(run.notes), context.ids.advice
-    if options.level == "document":
-        need_parts(context.pages())
-    if _names_pages(run, options, context):
-        run, advice = _to_sections(run, context.pages(), context.queries), context.pages().advice
-        notes[PAGES] = sum(key in known for key in run.passage_ids)
+    if _names_pages(run, level, context):
+        pages = context.pages()
+        named = map(pages.find, run.passage_ids)
+        notes[PAGES] = sum(page is not None and pages.has_parts(page) for page in named)
+        run, advice = _to_sections(run, pages, context.queries), pages.advice
     else:
         run = run.renamed(context.ids.find)
-        if options.level == "auto" and known.isdisjoint(run.passage_ids):
+        if level == "auto" and known.isdisjoint(run.passage_ids):
             advice = advice_of(context.ids, context.pages())
     # Unknown passages stay in the run, because trec_eval counts them as not relevant, and leaving them out would help
     # the run.
@@ -355,10 +367,10 @@ def _existing_run(
     return FinishedRun(run, description, Costs(), {k: v for k, v in notes.items() if v})
 
 
-def _names_pages(run: Run, options: RunSystem | OwnSystem, context: RunContext) -> bool:
+def _names_pages(run: Run, level: Level, context: RunContext) -> bool:
     """Return whether the hits of an existing run are pages."""
-    if options.level != "auto":
-        return options.level == "document"
+    if level != "auto":
+        return level == "document"
     if all(map(context.ids.find, run.passage_ids)):
         return False
     return context.pages().named(run.passage_ids, context.ids.find)
@@ -367,7 +379,7 @@ def _names_pages(run: Run, options: RunSystem | OwnSystem, context: RunContext) 
 def _own_search(own: Any, context: RunContext, system: SystemSettings) -> OwnSearch:
     options = system.options
     assert isinstance(options, FunctionSystem | OwnSystem)
-    returned = ReturnedHits(context.ids, context.pages, options.best, options.level)
+    returned = ReturnedHits(context.ids, context.pages, options.best, system.level)
     return OwnSearch(own, returned, f"system {system.name}", context.corpus)
 
 

@@ -47,8 +47,6 @@ class HttpSystem(ServiceAccess):
         oversample: Factor by which to request more hits.
         id_pattern: Regular expression whose first group is the passage's id in the service's id ("^(.+)#" for a service
             that stores chunks). The best hit of a passage counts.
-        level: What a hit is (`airgen.evaluation.document_level`). `document`: a page, which counts for the best of its
-            passages; its id may be an address.
         unknown_ids: How to treat hits that are not in the dataset. `skip` leaves them out and counts them, and raises
             an error only if no hit at all is in the dataset. `error` raises an error at the first one.
     """
@@ -63,7 +61,6 @@ class HttpSystem(ServiceAccess):
     score_path: str | None = "score"
     best: Best = "auto"
     id_pattern: str | None = None
-    level: Level = "auto"
     unknown_ids: Literal["error", "skip"] = "skip"
     oversample: int = Field(default=1, ge=1, le=1000)
     embedder: Annotated[Any, Part("embedder")] | None = None
@@ -112,10 +109,17 @@ class HttpSystem(ServiceAccess):
 
 
 class SearchService:
-    """A client for a search service. `ids` (or `pages` for hits that are pages) maps the ids of hits."""
+    """A client for a search service. `ids` (or `pages` for hits that are pages) maps the ids of hits, which are what
+    `level` says."""
 
-    def __init__(self, options: HttpSystem, ids: IdLookup, pages: Callable[[], PageLookup] | None = None) -> None:
-        self._options, self._returned = options, ReturnedHits(ids, pages, options.best, options.level)
+    def __init__(
+        self,
+        options: HttpSystem,
+        ids: IdLookup,
+        pages: Callable[[], PageLookup] | None = None,
+        level: Level = "auto",
+    ) -> None:
+        self._options, self._returned = options, ReturnedHits(ids, pages, options.best, level)
         self._repeated = "joined_hits" if options.id_pattern else "repeated_hits"
         self._most: int | None = None  # hits that the service allows at once, after it has refused more
         self._last: int | None = None  # hits after which the service refused a further page

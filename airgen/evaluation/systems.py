@@ -45,12 +45,10 @@ class RunSystem(Settings):
 
     Attributes:
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
-        level: What a hit is (`airgen.evaluation.document_level`).
     """
 
     path: Annotated[str, FILE]
     best: Best = "auto"
-    level: Level = "auto"
 
 
 class RerankSystem(RerankingSettings):
@@ -73,12 +71,10 @@ class FunctionSystem(Settings):
     Attributes:
         settings: Further arguments of the function.
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
-        level: What a hit is (`airgen.evaluation.document_level`).
     """
 
     settings: dict[str, Any] = Field(default={})
     best: Best = "auto"
-    level: Level = "auto"
 
 
 _OWN: dict[str, type[Settings]] = {
@@ -99,6 +95,8 @@ class SystemSettings(Settings):
     """The settings of a system: its name, its kind, and the settings of the kind.
 
     Attributes:
+        level: What a hit is (`airgen.evaluation.document_level`). With `document`, hits are pages, or are taken as the
+            pages of the passages that a retriever finds. `auto` does this if a service, function or run returns pages.
         datasets: Settings that override the system's own on a dataset, such as {quora: {embedder: {passage_prefix:
             "query: "}}}, because E5 needs other prefixes on Quora.
     """
@@ -110,6 +108,7 @@ class SystemSettings(Settings):
     family: str = ""  # groups systems in reports; by default, the kind
     weakened: bool = False  # bad on purpose
     price: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # US dollars per 1,000 queries, if known
+    level: Level = "auto"
     datasets: dict[str, dict[str, Any]] = Field(default={})  # settings for one dataset, by its name
 
     _spec: Spec = PrivateAttr()
@@ -117,8 +116,9 @@ class SystemSettings(Settings):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the kind's own settings, as given."""
-        return dict(self.model_extra or {})
+        """Return the kind's own settings, as given, and what a hit is, if that was given."""
+        given = {"level": self.level} if "level" in self.model_fields_set else {}
+        return {**(self.model_extra or {}), **given}
 
     @property
     def spec(self) -> Spec:
@@ -185,6 +185,7 @@ class SystemSettings(Settings):
         return {
             "kind": self.kind,
             "settings": identity_of(self.options),
+            "level": self.level,
             "files": files,
             "code": own_code(self.spec.written, self.folder),
         }
@@ -196,7 +197,7 @@ class SystemSettings(Settings):
             raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, kinds)}")
         folder = (info.context or {}).get("folder")
         try:
-            self._spec = _spec_of(self.name, self.kind, self.settings, folder)
+            self._spec = _spec_of(self.name, self.kind, dict(self.model_extra or {}), folder)
             for dataset, changes in self.datasets.items():
                 settings = merged(self.settings, changes) | {"datasets": {}}
                 self._on = {**self._on, dataset: self._read_again(settings, folder)}

@@ -25,7 +25,6 @@ from typing import Any
 from airgen.components.registry import resolve
 from airgen.components.user_functions import foreign, parameters, required, takes
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.document_level import Level
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
@@ -56,11 +55,9 @@ class OwnSystem(OwnSettings):
 
     Attributes:
         best: Which score is best (`airgen.evaluation.returned_hits.Best`).
-        level: What a hit is (`airgen.evaluation.document_level`).
     """
 
     best: Best = "auto"
-    level: Level = "auto"
 
 
 def finite_score(score: object, where: str) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 from airgen.dataset.human_labels import CONFIRMED
 from airgen.evaluation.result import Result, as_matrix
+from airgen.evaluation.returned_hits import PAGES
 from airgen.evaluation.significance import Comparison, SystemPair, compare
 
 FEWEST, ENOUGH = 25, 50
@@ -70,7 +71,7 @@ def advise(results: Sequence[Result], *, more: str, passages: int | None = None)
     by_pages: dict[bool, list[Result]] = {}
     for result in results:
         if not result.made_labels:
-            by_pages.setdefault(bool(result.notes.get("pages_taken_as_sections")), []).append(result)
+            by_pages.setdefault(bool(result.notes.get(PAGES)), []).append(result)
     marked = [result.name for result in results if result.made_labels]
     first = max(results, key=lambda result: result.score)
     if first.made_labels:
@@ -81,7 +82,8 @@ def advise(results: Sequence[Result], *, more: str, passages: int | None = None)
     chosen = groups[0] if groups else []
     if len(groups) > 1:
         pages, sections = _listed([each.name for each in by_pages[True]]), [each.name for each in by_pages[False]]
-        doubt = "; ".join(filter(None, [f"hits of {pages} are pages: do not compare with {_listed(sections)}", doubt]))
+        apart = f"hits of {pages} are pages: do not compare with {_listed(sections)}, unless with `level: document`"
+        doubt = "; ".join(filter(None, [apart, doubt]))
     if len(chosen) < 2:
         only = f"{chosen[0].name} is the only one of {len(results)} systems" if chosen else "there is no system"
         alone = f"{only} that can be chosen by these {results[0].queries:,} queries, so nothing is compared"

@@ -23,7 +23,7 @@ from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import DatasetError
-from airgen.evaluation.document_level import Pages, need_parts
+from airgen.evaluation.document_level import Pages
 from airgen.generation.flow import Flow
 from airgen.job.user_query_files import Line, files_behind, read_queries
 from airgen.safety.escaping import one_line
@@ -381,11 +381,12 @@ def _labels(
         documents = known | pages.names
         labels_read = list(read_labels(file, path, language, queries=names, documents=documents, about=about))
         count = len(labels_read)
-        of_pages = _of_pages(file, path, pages, known, labels_read)
-        if of_pages:
+        of_pages = _of_pages(file, pages, known, labels_read)
+        divided = {id_ for id_, page in of_pages.items() if page not in known}
+        if count_divided := sum(label.document in divided for label in labels_read):
             say(
-                f"labels of {path.name}: {sum(label.document in of_pages for label in labels_read):,} name pages, and "
-                "the corpus has passages of pages: a page's best passage takes its label"
+                f"labels of {path.name}: {count_divided:,} name pages, and the corpus has passages of pages: a page's "
+                "best passage takes its label"
             )
         for number, label in enumerate(labels_read, 1):
             document = of_pages.get(label.document, label.document)
@@ -435,12 +436,8 @@ def _say_labels(say: Callable[[str], object], name: str, about: str) -> None:
     say(f"labels of {name}: {about}")
 
 
-def _of_pages(
-    file: LabelFile, path: Path, pages: Pages, known: Collection[str], labels: Sequence[Label]
-) -> dict[str, str]:
-    """Return {id in the file: page} for labels of pages rather than passages."""
-    if file.level == "document":
-        need_parts(pages, f"{path}: ")
+def _of_pages(file: LabelFile, pages: Pages, known: Collection[str], labels: Sequence[Label]) -> dict[str, str]:
+    """Return {id in the file: page, or passage that is a page} for labels of pages rather than passages."""
     ids = {label.document for label in labels}
     if file.level == "passage" or (
         file.level == "auto" and not pages.named(ids, lambda id_: id_ if id_ in known else None)
@@ -454,8 +451,8 @@ def _advice(store: Store, plan: Plan, reason: str, example: str, pages: Pages, *
     if reason == "unknown query":
         return f"give the file of queries that they were made for{end}"
     ids = [id_ for _, id_ in store.passage_names(plan["corpus"])]
-    if pages.have_parts and pages.find(example) is not None:
-        return f"it is a page, of which the corpus has the passages: set level: document for these labels{end}"
+    if pages.find(example) is not None:
+        return f"it is a page of the corpus: set level: document for these labels{end}"
     example_id = one_line(repr(ids[0]), 80) if ids else ""
     dropped = "`airgen show corpus --dropped` lists what its cleaners removed"
     return f"ids of the corpus look like {example_id} ({dropped}){end}"

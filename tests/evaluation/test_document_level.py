@@ -11,7 +11,7 @@ import airgen
 from airgen.control.recall import search_systems
 from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation import document_level, evaluate
-from airgen.evaluation.document_level import PageLookup, need_parts
+from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.result_tables import note_lines
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, load_systems
@@ -73,8 +73,7 @@ def test_the_best_section_is_the_labelled_one_else_the_nearest_in_words() -> Non
     assert lookup(labels=low).best("guide/reset", "q1", "camera") == "guide/reset#camera"
     flat = Corpus(["a", "b"], ["x", "y"])
     assert PageLookup(flat, {"a": "p", "b": "p"}, {}).find("p") == "p"
-    with pytest.raises(DatasetError, match="no two passages of this dataset belong to the same page"):
-        need_parts(PageLookup(flat, {}, {}))
+    assert PageLookup(flat, {}, {}).find("https://docs.example.org/a.html") == "a"
 
 
 def test_a_page_of_chunked_sections_is_found_by_every_name() -> None:
@@ -121,7 +120,8 @@ def test_a_search_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
     assert result.means["RR@10"] == pytest.approx((1 / 2 + 1) / 2)
     run = {query: [key for key, _ in hits] for query, hits in read_run(result.paths.run).ranked().items()}
     assert run == {"q1": ["guide/sound", "guide/reset#camera"], "q2": ["faq/sound#right", "guide/sound"]}
-    assert "site: its hits are pages, each of which counts for the best of its sections" in note_lines([result])
+    assert "site: hits are pages, each of which counts for the best of its sections" in note_lines([result])
+    assert "compare with" not in note_lines([result])  # there is no system of passages
 
 
 def test_a_run_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_functions_and_runs_may_return_pages(sections: Path, tmp_path: Path) -> 
     systems = {"function": lambda query: pages_of(query), "run": run}
     results = airgen.evaluate(str(sections), systems, out=tmp_path / "out", quiet=True)
     assert [result.means["RR@10"] for result in results] == [1.0, 1.0]
-    assert "function: its hits are pages" in repr(results) and "run: its hits are pages" in repr(results)
+    assert "function, run: hits are pages" in repr(results)
     as_said = {"function": {"kind": lambda query: pages_of(query), "level": "document"}}
     (said,) = airgen.evaluate(str(sections), as_said, out=tmp_path / "said", quiet=True)
     assert said.means == results[0].means
@@ -161,6 +161,47 @@ def test_hits_on_dropped_sections_are_not_pages(sections: Path, tmp_path: Path) 
 
     (result,) = airgen.evaluate(str(sections), {"search": search}, out=tmp_path / "out", quiet=True)
     assert result.notes["unknown_passages"] == 2 and "pages_taken_as_sections" not in result.notes
+
+
+PAGES = {"site/guide/reset": "hold the button", "site/guide/sound": "the speaker hums", "site/7": "a note"}
+
+
+def test_addresses_name_passages_that_are_whole_pages(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps({"_id": k, "text": t}) + "\n" for k, t in PAGES.items()))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "reset"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tsite/guide/reset\t1\n")
+    addresses = ["https://help.example.org/guide/reset.html", "https://help.example.org/guide/sound.html"]
+    hits = {"hits": [{"id": id_, "score": -rank} for rank, id_ in enumerate(addresses)]}
+    with answering(lambda asked: (200, hits)) as url:
+        systems = {
+            "function": lambda query: addresses,
+            "run": {"q1": {id_: 9.0 - rank for rank, id_ in enumerate(addresses)}},
+            "service": {"kind": "http", "url": url},
+            "said": {"kind": "http", "url": url, "level": "document"},
+        }
+        results = airgen.evaluate(str(tmp_path), systems, out=tmp_path / "out", quiet=True)
+    assert [result.means["RR@10"] for result in results] == [1.0] * 4
+    assert not any("pages_taken_as_sections" in result.notes for result in results)  # each page is one passage
+    with pytest.raises(AirgenError, match=r"none of its 2 hits, such as '7', is in the dataset"):  # a row, not site/7
+        airgen.evaluate(str(tmp_path), {"rows": lambda query: [7, 0]}, out=tmp_path / "rows", quiet=True)
+
+
+def test_the_hits_of_any_system_are_pages_if_it_says_so(sections: Path, tmp_path: Path) -> None:
+    systems: dict[str, Any] = {
+        "passages": "bm25",
+        "pages": {"kind": "bm25", "level": "document"},
+        "site": lambda query: pages_of(query),
+    }
+    results = airgen.evaluate(str(sections), systems, out=tmp_path / "out", quiet=True)
+    found = {result.name: sorted(read_run(result.paths.run).items()) for result in results}
+    pages = [{key.partition("#")[0] for key, _ in hits} for _, hits in found["pages"]]
+    assert [len(hits) for _, hits in found["pages"]] == list(map(len, pages))  # a page counts once
+    assert found["pages"] != found["passages"]
+    assert "pages, site: hits are pages" in repr(results)
+    assert "hits of pages and site are pages: do not compare with passages" in repr(results)
+    again = airgen.evaluate(str(sections), {"pages": "bm25"}, out=tmp_path / "out", quiet=True)
+    assert sorted(read_run(again["pages"].paths.run).items()) == found["passages"]  # another system
 
 
 def test_before_there_are_labels_the_section_nearest_in_words_is_judged(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def test_a_service_whose_best_score_is_the_smallest(dataset, tmp_path, monkeypat
         wanted = SystemSettings.model_validate({"name": "near", "kind": "http", "url": url, **settings})
         (result,) = evaluate(dataset, [wanted], tmp_path / "out")
     assert result.means["RR@10"] == pytest.approx((0.5 + 1 + 0) / 3)
-    said = "near: its scores rise from the first hit to the last, so the smallest is taken" in note_lines([result])
+    said = "near: scores rise from the first hit to the last, so the smallest is taken" in note_lines([result])
     assert said == (sign == 1 and not settings)
 
 

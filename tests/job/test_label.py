@@ -390,10 +390,13 @@ def test_labels_of_pages_decide_votes(go: Go, chunked: Path) -> None:
     assert any(label and id_.startswith("doc-000#chunk=") for id_, label in found.items())
 
 
-def test_labels_of_pages_need_pages(go: Go, home: Path) -> None:
+def test_labels_name_documents_by_their_address(go: Go, home: Path) -> None:
+    (home / "ids.csv").write_text(LABELS.replace("https://help.example.org/doc-000.html", "doc-000"))
     (home / "pages.csv").write_text(LABELS)
-    with pytest.raises(DatasetError, match=r"pages\.csv: level: document: no two passages"):
-        go({"queries.labels": [{"file": "pages.csv", "level": "document"}]})
+    found = labelled(go({"queries.labels": [{"file": "ids.csv"}]}, runs="ids"))
+    for settings in ({}, {"level": "document"}):
+        job = go({"queries.labels": [{"file": "pages.csv", **settings}]}, runs=f"pages{len(settings)}")
+        assert labelled(job) == found
 
 
 def test_a_larger_sample_and_a_longer_log_ask_about_what_is_new(go: Go, home: Path, asked: list[str]) -> None:
