@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.document_level import Level, PageLookup, Pages
 from airgen.evaluation.run import Run
+from airgen.safety.escaping import one_line
 
 Results = dict[str, dict[str, float]]
 Best = Literal["auto", "largest", "smallest"]
@@ -45,7 +46,7 @@ class ReturnedHits:
 
     Attributes:
         distances: Whether the smallest score is best, as far as known.
-        unknown: The query and the id of the first hit that is not in the dataset.
+        unknown: The query, as `shown_query`, and the id of the first hit that is not in the dataset.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class ReturnedHits:
                     self._first(ids) if pages is None else pages.best(page, query, queries[query]) if page else None
                 )
                 if passage is None:
-                    self.unknown = self.unknown or (query, ids[0])
+                    self.unknown = self.unknown or (shown_query(query, queries[query]), ids[0])
                     counts["unknown_passages"] += 1
                 elif passage in passages:
                     counts[repeated if pages is None else "joined_hits"] += 1
@@ -122,6 +123,11 @@ class ReturnedHits:
 
     def _page(self, ids: Sequence[str], pages: PageLookup) -> str | None:
         return next(filter(None, map(pages.find, [*ids, self._first(ids) or ""])), None)
+
+
+def shown_query(key: str, text: str) -> str:
+    """Return a query for a message: its text, and its id for `airgen show`."""
+    return f"query {one_line(repr(text), 80)}" + (f" ({key})" if key != text else "")
 
 
 def advice_of(ids: IdLookup, pages: Pages | None) -> str:

@@ -17,7 +17,7 @@ from airgen.errors import AirgenError, DatasetError
 from airgen.evaluation.dataset_split import IdLookup
 from airgen.evaluation.document_level import Level, PageLookup
 from airgen.evaluation.result import without_secrets
-from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits
+from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, shown_query
 from airgen.evaluation.user_search import MOST_HITS, finite_score
 from airgen.net.http import HttpFailure, JsonClient
 from airgen.retrievers.protocols import Embedder
@@ -165,18 +165,18 @@ class SearchService:
         """Return a description of the first hit that is not in the dataset, or "" if there is none."""
         if self._returned.unknown is None:
             return ""
-        query_id, id_ = self._returned.unknown
+        query, id_ = self._returned.unknown
         return (
-            f"{self._where(query_id)}: the service answered with the id {id_[:100]!r}, which is not in the dataset "
+            f"{self._where(query)}: the service answered with the id {id_[:100]!r}, which is not in the dataset "
             "(never in its corpus, or dropped by its cleaning; set id_pattern if its ids hold more than the passage's "
             "id)"
         )
 
-    def _where(self, query_id: str) -> str:
-        return f"{without_secrets(self._options.url)}: query {query_id!r}"
+    def _where(self, query: str) -> str:
+        return f"{without_secrets(self._options.url)}: {query}"
 
     def _hits(self, query_id: str, text: str, k: int, wanted: Mapping[str, Any] | None) -> "Hits | _NoHits":
-        options, where = self._options, self._where(query_id)
+        options, where = self._options, self._where(shown_query(query_id, text))
         try:
             items = self._items(self._allowed_answer(text, k * options.oversample, wanted), where)
             if options.has_pages:

@@ -25,7 +25,7 @@ from typing import Any
 from airgen.components.registry import resolve
 from airgen.components.user_functions import foreign, parameters, required, takes
 from airgen.errors import DatasetError, UsageError
-from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays
+from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays, shown_query
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
 from airgen.tables.cells import finite_number
@@ -130,7 +130,7 @@ class OwnSearch:
         """
         failures: list[str] = []
         answers = self._answers(queries, k, filters or {}, failures)
-        places = [f"{self.where}: query {query_id!r}" for query_id in queries]
+        places = [f"{self.where}: {shown_query(key, text)}" for key, text in queries.items()]
         listed = {key: _hits(hits, at) for key, hits, at in zip(queries, answers, places, strict=True)}
         results, counts = self.returned.results(queries, listed, k)
         most = max(map(len, results.values()), default=0)
@@ -225,7 +225,7 @@ class OwnSearch:
         call = partial(function, text, **options)
         if "k" not in options and len(required(function)) > 1:
             call = partial(function, text, k, **options)
-        return foreign(call, f"{self.where}: query {key!r}", _Raised)
+        return foreign(call, f"{self.where}: {shown_query(key, text)}", _Raised)
 
 
 def _positional(function: Callable[..., Any]) -> int:

@@ -501,7 +501,7 @@ def test_a_function_gives_hits_in_any_usual_form(dataset, tmp_path, answer):
     [
         ("def search(queries, k): return [[]]", "the answer is a list of 1, but a list with the hits of each of the 3"),
         ("def search(queries, k): return {}", "the answer is a dict, but"),
-        ("def search(queries, k): return [5] * len(queries)", "query 'q1': a list of passage ids, .* not 5"),
+        ("def search(queries, k): return [5] * len(queries)", "cats eat. .q1.: a list of passage ids, .* not 5"),
         ("def search(queries, k): return [[('p1', 'high')]] * len(queries)", "score 'high' is not a finite number"),
         ("def search(queries): return []", r"too many positional arguments: it must take \(queries, k\)"),
         ("class search:\n    pass", "has no nested class Settings"),

@@ -49,7 +49,7 @@ def test_equal_scores_are_cut_in_the_order_in_which_they_came() -> None:
     hits = [([key], 1.0) for key in ("p4", "p1", "p4", "elsewhere", "p0")]
     search = ReturnedHits(IDS)
     results, counts = search.results(QUERIES, {"q1": hits}, k=2)
-    assert set(results["q1"]) == {"p4", "p1"} and search.unknown == ("q1", "elsewhere")
+    assert set(results["q1"]) == {"p4", "p1"} and search.unknown == ("query 'one' (q1)", "elsewhere")
     assert counts == {"repeated_hits": 1, "unknown_passages": 1}
 
 

@@ -100,7 +100,7 @@ def test_hits_outside_the_dataset_are_counted_unless_all_are(server, dataset, tm
     assert result.notes["unknown_passages"] == 1
     assert "1 hits outside the dataset (dropped by its cleaning" in note_lines([result])
     strict = SystemSettings.model_validate({"name": "service", "kind": "http", **settings, "unknown_ids": "error"})
-    with pytest.raises(DatasetError, match=r"query 'q1': the service answered with the id 'ghost', which is not"):
+    with pytest.raises(DatasetError, match=r"what do cats eat' \(q1\): the service answered with the id 'ghost'"):
         evaluate(dataset, [strict], tmp_path / "strict")
     for text in HITS:
         monkeypatch.setitem(HITS, text, ["13"])
@@ -162,13 +162,13 @@ def test_a_key_in_the_address_is_not_written_either(server, dataset, tmp_path):
 @pytest.mark.parametrize(
     ("mode", "settings", "message"),
     [
-        ("html", {}, r"query 'q1': the service returned a response that is not JSON: '<html>"),
+        ("html", {}, r"query 'what do cats eat' \(q1\): the service returned a response that is not JSON: '<html>"),
         ("nan", {}, "score nan is not a finite number"),
         ("error", {}, "the service answered 503: overloaded"),
         ("moved", {}, "the service answered 302"),  # the key must not follow to another address
         ("shape", {}, "leads to dict, not to a list"),
         ("bare", {}, "no 'hits' in the answer"),
-        ("drop", {}, r"query 'q1'.*is the service running"),
+        ("drop", {}, r"query 'what do cats eat'.*is the service running"),
         ("gone", {"url": "http://127.0.0.1:9/search"}, "is the service running"),
         ("hang", {"timeout_seconds": 0.2}, r"the service returned no response within 0\.2 s.*timeout too short"),
     ],
