@@ -45,6 +45,9 @@ def label(
     no_labels: Annotated[bool, opt("Ignore the qrels of a BEIR folder.")] = False,
     label_column: Annotated[str, opt("With --labels: column of the document. Default: detected.")] = "",
     rating_column: Annotated[str, opt("With --labels: column of the rating. Default: detected.")] = "",
+    relevant_from: Annotated[
+        float | None, opt("With --labels: the lowest rating that means relevant, such as 4 of 5 stars. Default: 1.")
+    ] = None,
     systems: Annotated[Place | None, opt("Also judge the hits of these systems (YAML).", exists=True)] = None,
     sample: Annotated[int | None, opt("Size of a sample, weighted by frequency. Default: all queries.", min=1)] = None,
     column: Annotated[str, opt("Column of the query's text. Default: detected by its name.")] = "",
@@ -83,7 +86,7 @@ def label(
 
     if labels and no_labels:
         raise UsageError("--labels and --no-labels: choose one")
-    columns = {"document_column": label_column, "rating_column": rating_column}
+    of_labels = {"document_column": label_column, "rating_column": rating_column, "relevant_from": relevant_from}
     settings = {
         "column": column,
         "count_column": count_column,
@@ -97,7 +100,7 @@ def label(
         sample=sample,
         settings={key: value for key, value in settings.items() if value},
         labels=[] if no_labels else [Path(path) for path in labels] or None,
-        columns={key: value for key, value in columns.items() if value},
+        of_labels={key: value for key, value in of_labels.items() if value not in ("", None)},
         systems=path_or_none(systems),
         judge=not no_judge,
         runs=path_or_none(runs),

@@ -9,8 +9,8 @@ system are pages, and a page counts as the best of its passages: the one with th
 none is labelled as relevant, the one with the most words of the query. With `level: auto`, this is decided by the ids.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -78,11 +78,6 @@ class Pages:
         """Return whether a page has several passages."""
         return len(self._places[page]) > 1
 
-    @property
-    def names(self) -> Set[str]:
-        """Return the names of the pages."""
-        return self._places.keys()
-
     def named(self, ids: Iterable[str], passage: Callable[[str], str | None]) -> bool:
         """Return whether more ids name pages than passages.
 
@@ -103,6 +98,26 @@ class Pages:
         example = min(self._places, default="")[:100]
         needs = "" if self.have_parts else " (no page has several passages; sections need `ids: original`)"
         return f"the ids of its pages look like {example!r}{needs}; id_pattern takes them out of longer ones"
+
+
+class NamedDocuments(Container[str]):
+    """Whatever names a passage or a page: its id, a file name or an address.
+
+    Args:
+        ids: Function that returns the ids of the passages. It is called once, if a name must be looked up.
+    """
+
+    def __init__(self, ids: Callable[[], Iterable[str]]) -> None:
+        self._ids = ids
+
+    @cached_property
+    def _known(self) -> tuple[frozenset[str], Pages]:
+        ids = list(self._ids())
+        return frozenset(ids), Pages(ids, {})
+
+    def __contains__(self, name: object) -> bool:
+        ids, pages = self._known
+        return isinstance(name, str) and (name in ids or pages.find(name) is not None)
 
 
 class PageLookup(Pages):

@@ -37,7 +37,7 @@ def label_pipeline(
     name: str = "",
     sample: int | None = None,
     labels: Sequence[Path] | None = None,
-    columns: Mapping[str, str] | None = None,
+    of_labels: Mapping[str, Any] | None = None,
     systems: Path | None = None,
     judge: bool = True,
     settings: Mapping[str, Any] | None = None,
@@ -46,7 +46,7 @@ def label_pipeline(
     """Write NAME.yaml next to `pipeline` (or in the working directory for a shipped pipeline) and return its path.
 
     `corpus` is a YAML file or a shipped name; the default is the corpus of a BEIR folder of queries, or the pipeline's.
-    `labels` are files; the default is the qrels of a BEIR folder. `columns` are settings of these files. `systems` is a
+    `labels` are files, with `of_labels` as their settings; the default is the qrels of a BEIR folder. `systems` is a
     YAML file whose hits join the recall, and `settings` are other fields of `queries:`. Without `judge`, only the
     labels count. Raises UsageError if there are none, or if NAME.yaml differs in more than the sample and its job in
     `runs` has begun, SettingsError for invalid settings, DatasetError for a missing file, and CorpusError for a
@@ -67,7 +67,7 @@ def label_pipeline(
         every = sorted(path for path in (queries / "qrels").glob("*") if path.suffix in (".tsv", ".jsonl"))
         labels = list({path.stem: path for path in every}.values())
     if labels:
-        own_queries["labels"] = [{"file": _relative(path, folder), **(columns or {})} for path in labels]
+        own_queries["labels"] = [{"file": _relative(path, folder), **(of_labels or {})} for path in labels]
     prompts = (value.get("generation") or {}).get("prompts")
     control = {**(value.get("control") or {}), **({"systems": _relative(systems, folder)} if systems else {})}
     judges = control.get("judge")

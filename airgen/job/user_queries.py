@@ -11,7 +11,7 @@ label refers to a query by its id, as in qrels, or by its text, as in Quepid and
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import DatasetError
-from airgen.evaluation.document_level import Pages
+from airgen.evaluation.document_level import NamedDocuments, Pages
 from airgen.generation.flow import Flow
 from airgen.job.user_query_files import Line, files_behind, read_queries
 from airgen.safety.escaping import one_line
@@ -62,7 +62,7 @@ def read_labels(
     language: str,
     *,
     queries: Collection[str] = (),
-    documents: Collection[str] = (),
+    documents: Container[str] = (),
     about: Callable[[str], object] = len,
 ) -> Iterator[Label]:
     """Yield the labels of a file in order, without unrated pairs.
@@ -371,14 +371,13 @@ def _labels(
     settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
     assert settings is not None
     known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
-    pages = Pages(known, {})
+    pages, documents = Pages(known, {}), NamedDocuments(lambda: known)
     done: set[str] = set()
     forms: dict[str, str] = {}
     for file in settings.labels:
         path = folder / Path(file.file).expanduser()
         odd: dict[str, list[tuple[str, str]]] = {"unknown query": [], "unknown passage": []}
         about = partial(_say_labels, say, path.name)
-        documents = known | pages.names
         labels_read = list(read_labels(file, path, language, queries=names, documents=documents, about=about))
         count = len(labels_read)
         of_pages = _of_pages(file, pages, known, labels_read)

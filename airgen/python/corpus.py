@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from airgen.components.registry import closest
+from airgen.components.registry import meant
 from airgen.corpus import CorpusSettings, load_corpus_settings
 from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import AS_IS, Task, find_manifest
@@ -199,7 +199,7 @@ class Corpus:
         ):
             for name in filter(None, wanted):
                 if name not in names and name not in nested:
-                    hint = closest(name, [*names, *nested])
+                    hint = meant(name, [*names, *nested])
                     raise UsageError(f"{role}: no column {name!r}{hint}; there are: {_listed(nested)}")
         if clash := {"id", "title", "text"} & (set(metadata) - {columns["id"], columns["title"], *texts}):
             raise UsageError(f"metadata: the column {min(clash)!r} has the name of a passage's own field: rename it")
@@ -211,7 +211,11 @@ class Corpus:
             self._notes.append("the texts are HTML, which is kept: pip install 'airgen-bench[corpus]'")
         if AUTO in given.values():
             said = ", ".join(f"{role} = {name!r}" for role, name in columns.items() if name)
-            self._notes.append(f"columns: {said}" + (f" ({markup})" if markup else ""))
+            unused = [name for name in names if name not in {*texts, *metadata, *map(str, columns.values())}]
+            hashes = (
+                "; no id column, so ids are made from the texts (id=COLUMN)" if unused and not columns["id"] else ""
+            )
+            self._notes.append(f"columns: {said}" + (f" ({markup})" if markup else "") + hashes)
         folder = cache_dir("rows")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.blake2b(digest_size=16)

@@ -58,6 +58,7 @@ _SETTING = re.compile(
 _FIRST = re.compile(r"^(airgen\.\w+: )?(target|name): ", re.MULTILINE)
 _SCALAR = re.compile(r": ([\w-]+)")
 _FLOW = re.compile(r"\{[a-z_]+: [^{}]*\}")
+_PIPELINE = re.compile(r"; in a pipeline, [^)]*")  # where a YAML file has what an option of the shell sets
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?: ([A-Z][A-Z_]*)\b)?")
 _COMMAND = re.compile(
     r"`airgen ([^`]+)`|(?<![\w.`/-])airgen (fetch [\w.-]+|[a-z]+(?: [a-z]+)?(?: --[a-z-]+| [A-Z][A-Z_]+\b)*)"
@@ -118,6 +119,7 @@ def in_python(text: str, called: str, options: dict[str, Any]) -> str:
     """
     for phrase, words in _PHRASES.items():
         text = text.replace(phrase, words)
+    text = _PIPELINE.sub("", text)
     text = _COMMAND.sub(_call, text)
     text = _OPTION.sub(lambda match: _keyword(match, options), text)
     if called in _JOBS:

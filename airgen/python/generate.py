@@ -5,18 +5,18 @@ bench = generate(corpus, n=50, llm="gpt-4o-mini", relevance="answer", budget=0.5
 bench = label(corpus, ["how do I reset it?"], llm="gpt-4o-mini", work="runs/log")
 """
 
-import functools
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from airgen.dataset.content import FILTER
 from airgen.display.notebook import console, said_as_one_bar
 from airgen.errors import UsageError
+from airgen.evaluation.document_level import NamedDocuments
 from airgen.job.check_job import Check, check_job
 from airgen.job.run_job import run_pipeline
 from airgen.job.user_query_files import Line, OwnLines, read_queries
@@ -101,6 +101,9 @@ def label(
     queries: Any,
     *,
     labels: Any = None,
+    label_column: str = "",
+    rating_column: str = "",
+    relevant_from: float | None = None,
     llm: Any = None,
     relevance: Relevance = "answer",
     budget: float | None = None,
@@ -122,8 +125,11 @@ def label(
         queries: A list of texts, {id: text}, rows with a column of texts, or a file. A column `filter.NAME` or an
             object `filter` limits a query to passages with that value in their metadata.
         labels: Known labels, which are not judged again: {query id: {passage id: label}}, {query id: [passage ids]},
-            rows, a data frame, a file, the settings of one ({"file": "stars.csv", "relevant_from": 4}), or a list of
-            these.
+            rows, a data frame, a file, or a list of these, of which each can have settings of its own ({"file": ...,
+            "relevant_from": 4}).
+        label_column: Column of the document in `labels`. Default: detected.
+        rating_column: Column of the rating in `labels`. Default: detected.
+        relevant_from: The lowest rating that means relevant, such as 4 of 5 stars. Default: 1.
         llm: LLM that judges, unless `judge` is given: a model's name, a mapping of settings, or a function of messages.
         relevance: "answer" or "subject", as in `generate`.
         budget: Maximum cost in US dollars.
@@ -154,7 +160,9 @@ def label(
     given = labels is not None and (not hasattr(labels, "__len__") or len(labels) > 0)
     if judge is None and not given:
         raise UsageError("judge: None uses your own labels alone: give them with labels=, or name a judge")
-    own, files = _queries(queries, labels, folder, column, corpus)
+    of_labels = {"document_column": label_column, "rating_column": rating_column, "relevant_from": relevant_from}
+    of_labels = {key: value for key, value in of_labels.items() if value not in ("", None)}
+    own, files = _queries(queries, labels, of_labels, folder, column, corpus)
     if isinstance(judge, str) and judge == AUTO and not given and llm is None:
         judge = {"kind": "yes-no"}
     recipe = make_recipe(
@@ -187,9 +195,12 @@ def _run(recipe: JobRecipe, evaluates: bool, retry_failed: bool, compute: str | 
 
 
 def _queries(
-    queries: Any, labels: Any, folder: Path, column: str, corpus: Corpus
+    queries: Any, labels: Any, of_labels: Mapping[str, Any], folder: Path, column: str, corpus: Corpus
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the `queries` setting of the pipeline YAML, and the files in the work directory to which it refers."""
+    """Return the `queries` setting of the pipeline YAML, and the files in the work directory to which it refers.
+
+    `of_labels` are settings of all labels.
+    """
     files: dict[str, str] = {}
     settings: dict[str, Any] = {"column": column} if column else {}
     ids: Collection[str] = ()
@@ -206,15 +217,17 @@ def _queries(
         settings |= {"file": "queries.jsonl", "column": "query", "duplicates": "keep", **named}
     given = [] if labels is None else labels if _are_sources(labels) else [labels]
     sources: list[dict[str, Any]] = []
-    for number, source in enumerate(given):
-        if isinstance(source, Mapping) and isinstance(source.get("file"), str | Path):  # as in a pipeline YAML
-            sources.append({**source, "file": _below(source["file"], folder)})
-        elif isinstance(source, str | Path):
-            sources.append({"file": _below(source, folder)})
+    for number, each in enumerate(given):
+        has_settings = isinstance(each, Mapping) and not isinstance(each.get("file", {}), Mapping | list)
+        chosen = {**of_labels, **(each if has_settings else {"file": each})}
+        source = chosen.pop("file")
+        if isinstance(source, str | Path):
+            sources.append({"file": _below(source, folder), **chosen})
         else:
             name = f"labels{number or ''}.tsv"
-            files[name] = _label_rows(source, ids, corpus)
-            sources.append({"file": name})
+            files[name] = _label_rows(source, ids, corpus, chosen)
+            kept = {key: value for key, value in chosen.items() if not key.endswith("_column")}
+            sources.append({"file": name, **kept})
     return {**settings, **({"labels": sources} if sources else {})}, files
 
 
@@ -243,30 +256,13 @@ def _is_row(item: Any) -> bool:
     return isinstance(item, list | tuple) or hasattr(item, "__dataclass_fields__") or hasattr(item, "model_fields_set")
 
 
-@dataclass(frozen=True)
-class _CorpusIds(Collection[str]):
-    """The ids of the passages, which are prepared only if they are needed to recognise a column."""
-
-    corpus: Corpus
-
-    @functools.cached_property
-    def _ids(self) -> frozenset[str]:
-        return frozenset(passage["id"] for passage in self.corpus)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._ids
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-
-def _label_rows(labels: Any, queries: Collection[str], corpus: Corpus) -> str:
+def _label_rows(labels: Any, queries: Collection[str], corpus: Corpus, of_labels: Mapping[str, Any]) -> str:
     """Return labels as qrels. Raises the errors of `rated_pairs`."""
-    found = rated_pairs(labels, language=corpus.language, queries=queries, documents=_CorpusIds(corpus))
-    found.check_scale()
+    documents = NamedDocuments(lambda: (passage["id"] for passage in corpus))
+    columns = {role: of_labels.get(f"{role}_column", "") for role in ("query", "document", "rating")}
+    found = rated_pairs(labels, language=corpus.language, queries=queries, documents=documents, columns=columns)
+    if not of_labels.keys() & {"relevant_from", "levels"}:
+        found.check_scale()
     lines = (f"{' '.join(pair.query.split())}\t{pair.document}\t{pair.rating:g}\n" for pair in found.pairs)
     return "query-id\tcorpus-id\tscore\n" + "".join(lines)
 

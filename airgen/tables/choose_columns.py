@@ -9,7 +9,7 @@ A role rates how well a column fits. A name alone is not enough: a column `query
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -117,7 +117,7 @@ class TableColumn:
         enough = len(self.texts) >= share * self.rows and len(set(self.texts)) >= share * self.rows
         return bool(self.texts) and enough and max(map(len, self.texts)) <= _MAX_ID_CHARACTERS
 
-    def has(self, known: Collection[str]) -> float:
+    def has(self, known: Container[str]) -> float:
         """Return the share of values that are known."""
         return sum(text in known for text in self.texts) / len(self.texts) if self.texts else 0.0
 

@@ -9,7 +9,7 @@ A rating is a number, or a word such as `yes` or `not relevant`. What is not und
 any column that may be a rating, such as a FAQ, says with each row that the document answers the query.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -81,8 +81,9 @@ class RatedPairs:
         else:
             return
         raise DatasetError(
-            f"{self.name}: the ratings in {self.column!r} {problem}: set relevant_from for these labels "
-            "(queries.labels), or write 1 for relevant documents and 0 for others"
+            f"{self.name}: the ratings in {self.column!r} {problem}: say which is the lowest that means relevant "
+            "(--relevant-from N; in a pipeline, relevant_from in queries.labels), or write 1 for relevant documents "
+            "and 0 for others"
         )
 
 
@@ -92,7 +93,7 @@ def rated_pairs(
     name: str = "labels",
     language: str = "en",
     queries: Collection[str] = (),
-    documents: Collection[str] = (),
+    documents: Container[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> RatedPairs:
     """Read labels from anything that holds them, without unrated pairs.
@@ -126,7 +127,7 @@ def rated_pairs(
 
 
 def _of_table(
-    table: UserTable, queries: Collection[str], documents: Collection[str], named: Mapping[str, str]
+    table: UserTable, queries: Collection[str], documents: Container[str], named: Mapping[str, str]
 ) -> RatedPairs:
     rows = [(table.where(number), inner) for number, row in table.rows for inner in parts_of(_unpacked(row))]
     sample = [{name: _one_of(value) for name, value in row.items()} for _, row in rows[:_SAMPLE_ROWS]]
@@ -134,7 +135,7 @@ def _of_table(
     roles = {
         "query": Role("the query (call it `query` or `query_id`)", names(*_QUERY), guess=_known_or(queries, 0)),
         "document": Role(
-            "the document's id (call it `doc_id`, or name it: document_column)",
+            "the document's id (call it `doc_id`, or name it: --label-column; in a pipeline, document_column)",
             names(*_DOCUMENT),
             _is_short,
             _known_or(documents, 1, "id"),
@@ -219,7 +220,8 @@ def _rating_columns(table: UserTable, free: Sequence[TableColumn]) -> list[Table
         others = "it" if len(candidates) == 1 else "the others"
         raise DatasetError(
             f"{table.name}: {listed} may hold ratings: call the column of the ratings `rating`, name it "
-            f"(rating_column), or remove {others}; without ratings, every row would count as relevant"
+            f"(--rating-column; in a pipeline, rating_column), or remove {others}; without ratings, every row would "
+            "count as relevant"
         )
     return []
 
@@ -268,7 +270,7 @@ def _is_short(column: TableColumn) -> bool:
     return column.length <= 200
 
 
-def _known_or(known: Collection[str], place: int, role: str = "") -> Guess:
+def _known_or(known: Container[str], place: int, role: str = "") -> Guess:
     """Return a guess of the column of ids: the one with most of the known ones; else one called like the role, or the
     first one from this place on in a table without a header."""
 
@@ -288,7 +290,7 @@ def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) and len(set(map(type, value))) == 1 else [value]
 
 
-def _known_id(value: Any, known: Collection[str], where: str) -> str:
+def _known_id(value: Any, known: Container[str], where: str) -> str:
     """Return an id as text. `7.0`, as data frames write 7 beside a missing id, is 7 if that one is known.
 
     Raises DatasetError for a value that cannot be an id.

@@ -545,6 +545,19 @@ def test_columns_of_labels_can_be_named(home: Path, monkeypatch: pytest.MonkeyPa
     assert yaml.safe_load((home / "log.yaml").read_text())["queries"]["labels"] == [label]
 
 
+def test_stars_need_the_lowest_that_means_relevant(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    (home / "base.yaml").write_text(yaml.safe_dump(PIPELINE))
+    text = "violins need repair at high pressure"
+    (home / "l.csv").write_text(f"query,page,stars\n{text},doc-003,4\n{text},doc-004,2\n")
+    words = ("label", "log.csv", "--pipeline", "base.yaml", "--labels", "l.csv", "--no-judge", "--quiet")
+    with pytest.raises(AirgenError, match=r"go from 2 to 4.*\(--relevant-from N; in a pipeline, relevant_from in"):
+        call(*words)
+    call(*words, "--relevant-from", "4")
+    labels = BeirDataset.open(home / "runs" / "log" / "dataset").qrels("test").labels
+    assert [dict(row) for row in labels.values()] == [{"doc-003": 1, "doc-004": 0}]
+
+
 @pytest.mark.parametrize("judge", ["judge", "votes"])
 def test_the_agreement_with_the_labels_given_is_printed(go: Go, home: Path, asked: list[str], judge: str) -> None:
     text = "yeast were described in northern valleys"

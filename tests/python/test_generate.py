@@ -9,11 +9,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from rows_maker import LEXICAL, PLAIN, corpus, rows
 
 import airgen
-from airgen.errors import AirgenError, LlmError, SettingsError, Stopped, UsageError
+from airgen.errors import AirgenError, DatasetError, LlmError, SettingsError, Stopped, UsageError
 from airgen.python.recipe import make_recipe
 from airgen.safety.interruptible import ask_to_stop
 
@@ -207,6 +208,30 @@ def test_labels_of_ones_own_need_no_judge(here: Path) -> None:
         airgen.generate(corpus(), n=2, judge=None, work="runs/none")
 
 
+def test_labels_of_a_frame_are_understood_as_those_of_a_file(here: Path) -> None:
+    """Documents by page under an unusual name, and stars, of which no value says "not relevant"."""
+    pages = airgen.Corpus(rows(), id="url", text="body", chunk=16, clean=False, language="en")
+    assert all("#chunk=" in passage["id"] for passage in pages)
+    queries = {"q1": "Which bridges need repair?", "q2": "Where do glaciers grow?"}
+    table = pd.DataFrame({"question": ["q1", "q1", "q2"], "article": ["p0", "p1", "p2"], "stars": [5, 2, 4]})
+    with pytest.raises(DatasetError, match=r"in 'stars' go from 2 to 5.*\(relevant_from=N\), or write 1"):
+        airgen.label(pages, queries, labels=table, judge=None, quiet=True)
+    settings = {"judge": None, "quiet": True}
+    bench = airgen.label(pages, queries, labels=table, relevant_from=4, work="runs/frame", **settings)
+    found = {query: {id_.partition("#")[0]: label for id_, label in of.items()} for query, of in bench.qrels.items()}
+    assert found == {"q1": {"p0": 1, "p1": 0}, "q2": {"p2": 1}}
+    own = {"file": table.rename(columns={"stars": "points"}), "rating_column": "points", "relevant_from": 5}
+    table.drop(columns="stars").assign(good=[0, 1, 0]).to_csv(here / "more.csv", index=False)
+    bench = airgen.label(pages, queries, labels=[own, "more.csv"], work="runs/both", **settings)
+    assert sum(label for of in bench.qrels.values() for label in of.values()) == 1  # p0: the first of two labels counts
+
+
+def test_a_column_that_no_label_can_name_says_how_to_name_it(here: Path) -> None:
+    table = pd.DataFrame({"question": ["q1"], "where": ["elsewhere"], "rating": [1]})
+    with pytest.raises(UsageError, match=r"\(call it `doc_id`, or name it: label_column=\)"):
+        airgen.label(corpus(), {"q1": "Which bridges need repair?"}, labels=table, judge=None, quiet=True)
+
+
 def test_a_judge_is_compared_with_the_labels_given(here: Path) -> None:
     """Also where no other LLM is at hand."""
     settings = {name: value for name, value in LEXICAL.items() if name != "llm"}
@@ -275,6 +300,7 @@ def test_the_stop_button_of_a_notebook_reaches_local_models(here: Path) -> None:
 
 COLUMNS = {"id": "url", "title": "name", "text": "body"}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no such": ({"id": "id"}, r"id: no column 'id'; there are: 'url', 'name', 'body', 'product', 'version'"),
     "column": ({"text": "bdy"}, r"text: no column 'bdy' \(did you mean 'body'\?\); there are: 'url', 'name', 'body'"),
     "metadata": ({"metadata": ["versoin"]}, r"metadata: no column 'versoin' \(did you mean 'version'\?\)"),
     "ids": ({"id": "product"}, "id: 'cloud' is the product of two rows|id: 'core' is the product of two rows"),
@@ -295,6 +321,14 @@ def test_rows_without_a_text_are_counted() -> None:
                           title="name", text="body", **PLAIN)  # fmt: skip
     assert len(found) == 20 and Counter(row["reason"] for row in found.dropped) == {"missing text": 2}
     assert "20 of 22 passages" in repr(found) and "2 of 22 rows have no text in" in found._repr_html_()
+
+
+def test_a_corpus_says_that_it_makes_its_ids() -> None:
+    """A search of the user's own returns ids that it would not find in the corpus."""
+    unknown = [{"article": number, "body": row["body"]} for number, row in enumerate(rows(9), 31)]
+    assert "text = 'body'; no id column, so ids are made from the texts (id=COLUMN)" in repr(airgen.Corpus(unknown))
+    assert "no id column" not in repr(airgen.Corpus(unknown, id="article"))
+    assert "no id column" not in repr(airgen.Corpus([row["body"] for row in rows(9)]))
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "datasets", "texts", "beir"])
