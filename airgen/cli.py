@@ -85,12 +85,32 @@ def _open_closed_streams() -> None:
 
 def words_of(name: str) -> dict[str, Callable[..., Any]]:
     """Return a command's functions by subcommand; the command itself has an empty name."""
+    if name not in COMMANDS:
+        return {}
     module = importlib.import_module(f"airgen.commands.{name}")
     return {
         key.removeprefix(name).removeprefix("_").replace("_", "-"): value
         for key, value in vars(module).items()
         if hasattr(value, "shell") and value.__module__ == module.__name__
     }
+
+
+def installed_words_of(name: str) -> dict[str, Callable[..., Any]]:
+    """Return the functions that installed packages declare for a command, by subcommand: `study-mine` is `airgen study
+    mine`. Only a command without a function of its own takes such words. Raises UsageError for a function that is not
+    decorated with `command`.
+    """
+    from airgen.components.registry import installed, resolve
+    from airgen.errors import UsageError
+
+    functions: dict[str, Callable[..., Any]] = {}
+    for declared in installed("command"):
+        first, _, word = declared.partition("-")
+        if first == name:
+            functions[word] = resolve("command", declared)
+            if not hasattr(functions[word], "shell"):
+                raise UsageError(f"command {declared!r}: decorate its function with airgen.commands.command.command")
+    return functions
 
 
 def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
@@ -107,13 +127,15 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     from airgen.errors import UsageError
 
     name, *rest = ["show", "guide", *words[1:]] if words[0] == "help" else words
-    if name not in COMMANDS:
-        raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
     moved = MOVED.get(name, {})
     for option in (word.partition("=")[0] for word in rest):
         if option in moved:
             raise UsageError(f"airgen {name} has no option {option}: {moved[option]}")
     functions = words_of(name)
+    if "" not in functions and not (rest and rest[0] in functions):
+        functions = installed_words_of(name) | functions  # airgen's own cannot be replaced
+    if not functions:
+        raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
     if rest and rest[0] in functions:
         return app_of(functions[rest[0]]), f"airgen {name} {rest[0]}", rest[1:]
     if "" not in functions:
@@ -148,6 +170,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
         import typer
 
         if words[0] in COMMANDS and words[1:] in ([], ["--help"]) and "" not in (functions := words_of(words[0])):
+            functions = installed_words_of(words[0]) | functions
             print(
                 f"Usage: airgen {words[0]} WORD [OPTIONS]\n\n  {COMMANDS[words[0]]}\n\n{_listed(words[0], functions)}"
             )

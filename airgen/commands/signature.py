@@ -29,8 +29,12 @@ def evaluated(function: Callable[..., Any]) -> inspect.Signature:
     names."""
     signature = inspect.signature(function)
     names = getattr(function, "__globals__", {})
+
+    def resolved(annotation: Any) -> Any:  # text where the module postpones its annotations
+        return eval(annotation, names) if isinstance(annotation, str) else annotation
+
     parameters = [
-        parameter.replace(annotation=eval(parameter.annotation, names)) for parameter in signature.parameters.values()
+        parameter.replace(annotation=resolved(parameter.annotation)) for parameter in signature.parameters.values()
     ]
     return signature.replace(parameters=parameters)
 

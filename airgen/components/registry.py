@@ -1,15 +1,16 @@
 """Resolve names to classes, importing only what is needed: `resolve("reader", "jsonl")`.
 
 A new reader, backend or retriever takes one module and one line in this file. A kind from outside the package is named
-`module:Class` and needs no line. The error for an unknown name gives the closest known name; the error for a missing
-package gives the extra to install.
+`module:Class` and needs no line; an installed package can give it a name by an entry point (`PLUGINS`). The error for
+an unknown name gives the closest known name; the error for a missing package gives the extra to install.
 """
 
 import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,13 @@ REGISTRY: dict[str, dict[str, str]] = {
     "stage": {},  # airgen's own are in airgen.generation.flow; a pipeline names others as module:STAGE
 }
 
+PLUGINS: dict[str, str] = {
+    **{kind: f"airgen.{kind.replace('-', '_')}s" for kind in REGISTRY},
+    "measure": "airgen.measures",
+    "command": "airgen.commands",
+}
+"""Kind -> group of the entry points by which installed packages name components of that kind."""
+
 # Top-level package of an import -> (distribution, extra).
 EXTRAS: dict[str, tuple[str, str]] = {
     "xllamacpp": ("xllamacpp", "embedded"),
@@ -186,8 +194,38 @@ def closest(name: str, known: list[str]) -> str:
 
 
 def names(kind: str) -> list[str]:
-    """Return the registered names of a kind, sorted."""
-    return sorted(REGISTRY[kind])
+    """Return the names of a kind, airgen's own and those of installed packages, sorted."""
+    return sorted({*REGISTRY.get(kind, ()), *installed(kind)})
+
+
+@cache
+def installed(kind: str) -> Mapping[str, str]:
+    """Return {name: `module:Class`} of the components of a kind that installed packages declare.
+
+    airgen's own names cannot be replaced. Raises UsageError if two packages declare one name.
+    """
+    from importlib.metadata import entry_points  # takes longer than all that `airgen --help` does
+
+    targets: dict[str, str] = {}
+    for point in sorted(entry_points(group=PLUGINS[kind])):
+        if targets.setdefault(point.name, point.value) != point.value:
+            both = f"{targets[point.name]} or {point.value}"
+            raise UsageError(f"two installed packages declare the {kind} {point.name!r}: write {both}")
+    return targets
+
+
+def target_of(kind: str, name: str) -> str:
+    """Return the name by which airgen knows a component: its own name, or `module:Class`, also for a name that an
+    installed package declares. An unknown name is returned unchanged.
+    """
+    if name in REGISTRY.get(kind, ()) or not name.replace("-", "_").isidentifier():
+        return name
+    return installed(kind).get(name, name)
+
+
+def is_known(kind: str, name: str) -> bool:
+    """Return whether a name is one of airgen's own or of an installed package."""
+    return name in REGISTRY.get(kind, ()) or target_of(kind, name) != name
 
 
 def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
@@ -196,9 +234,9 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     The module is looked for in `folder` (of the YAML file that names it), in the working directory, and among the
     installed packages. Raises UsageError for an unknown name, MissingExtra for a missing package.
     """
-    table = REGISTRY[kind]
+    table, name = REGISTRY.get(kind, {}), target_of(kind, name)
     if name not in table and ":" not in name:
-        raise UsageError(f"unknown {kind} {name!r}{closest(name, list(table))}")
+        raise UsageError(f"unknown {kind} {name!r}{closest(name, names(kind))}")
     module, _, attribute = table.get(name, name).partition(":")
     outside = [] if name in table else [str(place.resolve()) for place in (folder, Path()) if place is not None]
     sys.path[:0] = outside

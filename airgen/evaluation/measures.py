@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.components.registry import closest
+from airgen.components.registry import closest, is_known, names, resolve
 from airgen.compute.exact_arithmetic import log2
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.run import Run
+from airgen.safety.guard import guarded
 
 _NAMES = ("nDCG", "AP", "RR", "P", "Recall", "R_cap", "Success", "Hole", "Judged")
 _ALIASES = {name.lower(): name for name in _NAMES} | {
@@ -43,7 +44,7 @@ class Measure:
     """An evaluation measure.
 
     Args:
-        name: Name: nDCG, AP, RR, P, Recall, R_cap, Success, Hole or Judged.
+        name: Name: nDCG, AP, RR, P, Recall, R_cap, Success, Hole or Judged, or that of an installed package's measure.
         cutoff: Number of top hits to consider. None for the whole ranking.
         relevant_from: Lowest label that counts as relevant. None for any label above zero. nDCG ignores it and uses
             every positive label as a gain.
@@ -124,11 +125,12 @@ def parse_measure(text: str) -> Measure:
     """Parse a measure such as `nDCG@10`, `AP`, `MRR@10` or `Recall(rel=2)@100`. Raises UsageError if unknown."""
     match = _GRAMMAR.fullmatch(text.strip())
     name = _ALIASES.get(match[1].lower()) if match else None
-    if match is None or name is None:
+    foreign = match is not None and name is None and is_known("measure", match[1])
+    if match is None or (name is None and not foreign):
         word = re.split(r"[@(]", text.strip())[0]
-        raise UsageError(f"unknown measure {text!r}{closest(word, list(_NAMES))}")
-    cutoff = int(match[3]) if match[3] else None
-    if cutoff == 0 or (cutoff is None and name not in _OPEN):
+        raise UsageError(f"unknown measure {text!r}{closest(word, [*_NAMES, *names('measure')])}")
+    name, cutoff = name or match[1], int(match[3]) if match[3] else None
+    if cutoff == 0 or (cutoff is None and name not in _OPEN and not foreign):
         raise UsageError(f"measure {text!r} needs a cutoff of 1 or more, as in {name}@10")
     if match[2] and name in {"nDCG", "Hole", "Judged"}:
         raise UsageError(f"measure {text!r}: {name} takes no rel=")
@@ -315,6 +317,8 @@ def _holes(
 def _values(hits: Judged, measure: Measure) -> NDArray[np.float64]:
     """Return the scores of all queries by a measure, float64 (queries,)."""
     total = len(hits.query_ids)
+    if measure.name not in _NAMES:
+        return _foreign_values(hits, measure)
     cutoff = measure.cutoff or np.iinfo(np.int64).max
     if measure.name == "Hole":
         return np.bincount(hits.hole_row[hits.hole_rank <= cutoff], minlength=total) / cutoff
@@ -342,6 +346,20 @@ def _values(hits: Judged, measure: Measure) -> NDArray[np.float64]:
         return _ratio(retrieved, np.minimum(relevant, cutoff))
     precision = _ordinal(row) / rank  # AP: hits come by query, then by rank
     return _ratio(np.bincount(row, weights=precision, minlength=total), relevant)
+
+
+def _foreign_values(hits: Judged, measure: Measure) -> NDArray[np.float64]:
+    """Return the scores by the function of an installed package. Raises UsageError if they are not one finite number
+    for each query."""
+    function = resolve("measure", measure.name)
+    with guarded(f"measure {measure.name}", UsageError):
+        values = np.asarray(function(hits, measure), np.float64)
+        if values.shape != (len(hits.query_ids),) or not np.isfinite(values).all():
+            raise UsageError(
+                f"measure {measure.name}: must return one finite number for each of the {len(hits.query_ids):,} "
+                f"queries, and returned an array of shape {values.shape}"
+            )
+    return values
 
 
 def _relevant(label: NDArray[np.float64], measure: Measure) -> NDArray[np.bool_]:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from airgen import models
-from airgen.components.registry import closest, names, resolve
+from airgen.components.registry import REGISTRY, closest, names, resolve, target_of
 from airgen.components.user_code import own_code
 from airgen.display.study import Plain, Study, Table, columns
 from airgen.errors import AirgenError, SettingsError, Stopped, UsageError
@@ -190,11 +190,15 @@ class SystemSettings(Settings):
             "code": own_code(self.spec.written, self.folder),
         }
 
+    @field_validator("kind")
+    @classmethod
+    def _of_a_package(cls, kind: str) -> str:
+        return kind if kind in _OWN else target_of("retriever", kind)
+
     @model_validator(mode="after")
     def _read(self, info: ValidationInfo) -> "SystemSettings":
-        kinds = sorted({*_OWN, *names("retriever")})
-        if self.kind not in kinds and ":" not in self.kind:
-            raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, kinds)}")
+        if ":" not in self.kind and self.kind not in _OWN | REGISTRY["retriever"]:
+            raise ValueError(f"unknown kind {self.kind!r}{closest(self.kind, [*_OWN, *names('retriever')])}")
         folder = (info.context or {}).get("folder")
         try:
             self._spec = _spec_of(self.name, self.kind, dict(self.model_extra or {}), folder)

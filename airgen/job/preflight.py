@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from airgen import models
 from airgen.components.keys import content_key
-from airgen.components.registry import missing_extras, names
+from airgen.components.registry import REGISTRY, missing_extras
 from airgen.corpus.fetch import still_to_fetch
 from airgen.corpus.needs import missing
 from airgen.errors import AirgenError, SettingsError
@@ -321,7 +321,7 @@ def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, 
             if isinstance(system.options, RerankSystem):
                 if isinstance(system.options.reranker, Spec):
                     yield where, system.options.reranker
-            elif system.kind != "fuse" and (":" in system.kind or system.kind in names("retriever")):
+            elif system.kind != "fuse" and (":" in system.kind or system.kind in REGISTRY["retriever"]):
                 yield where, system.spec
 
 

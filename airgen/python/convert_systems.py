@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen import models
-from airgen.components.registry import REGISTRY, meant
+from airgen.components.registry import is_known, meant, names
 from airgen.components.user_functions import Function, name_of, named, refuse, synchronous
 from airgen.dataset.beir import read_qrels
 from airgen.errors import SettingsError, UsageError
@@ -84,7 +84,7 @@ def is_run(given: Any) -> bool:
 def _file(given: str | Path) -> Path | None:
     """Return the systems YAML with this name, or None if it is the name of a single system."""
     text = str(given)
-    if text in REGISTRY["retriever"] or text.lower().endswith(_RUNS):
+    if is_known("retriever", text) or text.lower().endswith(_RUNS):
         return None
     try:
         path = find_yaml("pipelines", given)
@@ -148,7 +148,7 @@ def _settings(name: str, value: Any) -> dict[str, Any]:
 
 def _is_a_model_name(given: str) -> bool:
     """Return whether a text can only be the name of a provider's model, and of nothing on this machine or the Hub."""
-    known = given in REGISTRY["retriever"] or given in models.catalogue()
+    known = is_known("retriever", given) or given in models.catalogue()
     return not (known or "/" in given or given.lower().endswith(_RUNS) or Path(given).exists())
 
 
@@ -168,9 +168,9 @@ def _by_name(name: str, given: str | Path) -> dict[str, Any]:
         if not path.is_file():
             raise UsageError(f"{text}: no such file")
         return {"name": name or _plain(path.name.partition(".")[0]), "kind": "run", "path": str(path.resolve())}
-    if text in REGISTRY["retriever"] or ":" in text:
+    if is_known("retriever", text) or ":" in text:
         return {"name": name or _plain(text), "kind": text}
-    near = meant(text, REGISTRY["retriever"], 0.75)
+    near = meant(text, names("retriever"), 0.75)
     if near and "/" not in text and not Path(text).exists():
         raise UsageError(f"no system is named {text!r}{near}")
     return {"name": name or _plain(Path(text).name), "kind": "dense", "embedder": text}

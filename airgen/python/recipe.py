@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from airgen.components.registry import REGISTRY
+from airgen.components.registry import REGISTRY, is_known
 from airgen.components.user_functions import Function, name_of, named, required, synchronous
 from airgen.errors import UsageError
 from airgen.evaluation.systems import SystemSettings
@@ -198,9 +198,9 @@ def llm_settings(given: Any, where: str = "llm", others: Iterable[str] = ()) -> 
         return {**named_model, **settings}
     if isinstance(given, str):
         backend, mark, model = given.partition(":")
-        if mark and backend in REGISTRY["backend"]:
+        if mark and is_known("backend", backend):
             return {"backend": backend, "model": model, **({"api_key_env": KEY} if backend == "openai" else {})}
-        if given in REGISTRY["backend"] and given not in ("openai", PYTHON):
+        if is_known("backend", given) and given not in ("openai", PYTHON):
             return {"backend": given} if given == "scripted" else {"backend": given, "model": given}
         if given in catalogue() or given.endswith(".gguf"):
             return {"backend": "embedded", "model": given, "temperature": 0.7, "max_tokens": 512}
@@ -233,7 +233,8 @@ def judge_settings(given: Any) -> Any:
         return {**settings, "llm": llm_settings(settings["llm"], "judge")} if "llm" in settings else settings
     kinds = {VOTES, NONE, *REGISTRY["judge"]}
     if isinstance(given, str):
-        return {"kind": given} if given in kinds else {"llm": llm_settings(given, "judge", kinds)}
+        is_kind = given in kinds or is_known("judge", given)
+        return {"kind": given} if is_kind else {"llm": llm_settings(given, "judge", kinds)}
     inner = given.value if isinstance(given, Function) else given
     if callable(inner) and len(required(inner)) >= 2:
         wanted = "a function of (query, passages)"

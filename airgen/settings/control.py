@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from airgen.components.registry import resolve
+from airgen.components.registry import resolve, target_of
 from airgen.errors import AirgenError
 from airgen.settings.base import Settings
 from airgen.settings.llm import LlmSettings
@@ -86,10 +86,12 @@ class OneJudge(Settings):
         if not isinstance(value, dict) or value.get("kind") in (VOTES, NONE):
             return value
         try:
-            own = resolve("judge", str(value.get("kind", DEFAULT_KIND))).PROMPT
+            kind = target_of("judge", str(value.get("kind", DEFAULT_KIND)))
+            own = resolve("judge", kind).PROMPT
         except AirgenError as error:
             raise ValueError(f"kind: {error}") from error
-        return value if value.get("prompt") else {**value, "prompt": own}
+        named = {"kind": kind} if kind != value.get("kind", DEFAULT_KIND) else {}
+        return {**value, "prompt": value.get("prompt") or own, **named}
 
 
 class JudgeSettings(OneJudge):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from airgen.components.registry import resolve
+from airgen.components.registry import resolve, target_of
 from airgen.errors import AirgenError, SettingsError
 from airgen.settings.base import SPEED, Settings, answer_settings, marked
 
@@ -66,6 +66,8 @@ class LlmSettings(Settings):
         if cls is LlmSettings:
             name = str(value.get("backend", "openai"))
             try:
+                if (target := target_of("backend", name)) != name:
+                    value = {**value, "backend": target}
                 kind = getattr(resolve("backend", name), "Settings", None)
             except AirgenError as error:
                 raise _problem(cls, name, str(error)) from error

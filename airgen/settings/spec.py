@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import core_schema
 
 from airgen import models
-from airgen.components.registry import EXTRAS, REGISTRY, meant, names, resolve
+from airgen.components.registry import EXTRAS, REGISTRY, is_known, meant, names, resolve, target_of
 from airgen.errors import AirgenError, UsageError
 from airgen.safety.guard import guarded
 from airgen.settings.base import Mark, Settings, Written, answer_settings, marked, message
@@ -150,6 +150,8 @@ def read_spec(part: str, written: Written, folder: Path | None = None) -> Spec:
     kind = settings.pop("kind", None)
     if not isinstance(kind, str):
         raise ValueError(f"{part} {written!r}: `kind` is missing")
+    if (target := target_of(part, kind)) != kind:  # of an installed package, whose code is part of its identity
+        kind, written = target, {"kind": target, **settings}
     try:
         model = component_settings(part, kind, folder)
     except AirgenError as error:
@@ -201,6 +203,8 @@ def as_mapping(part: str, written: Written) -> dict[str, Any]:
         return {"kind": written}
     catalogue = models.catalogue()
     if written not in catalogue:
+        if is_known(part, written):
+            return {"kind": written}
         near = meant(written, kinds, 0.75)
         if near and "/" not in written and not Path(written).exists():  # a model on the Hub has an owner: owner/name
             raise ValueError(f"no {part} is named {written!r}{near}")

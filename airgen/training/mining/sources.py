@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.components.keys import file_sha256, text_key
-from airgen.components.registry import REGISTRY, closest, resolve
+from airgen.components.registry import closest, is_known, names, resolve
 from airgen.corpus import load_corpus_settings, prepare
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
@@ -126,8 +126,8 @@ def _dump_of(source: str) -> tuple[str, str] | None:
     kind, sign, path = source.partition(":")
     if not sign or len(kind) < 2 or Path(source).exists():  # C: is a drive
         return None
-    if kind not in REGISTRY["dump"]:
-        raise UsageError(f"{source}: unknown format of dumps {kind!r}{closest(kind, list(REGISTRY['dump']))}")
+    if not is_known("dump", kind):
+        raise UsageError(f"{source}: unknown format of dumps {kind!r}{closest(kind, names('dump'))}")
     return kind, path
 
 
