@@ -19,6 +19,7 @@ from airgen.commands.options import (
     Verbose,
     WritesReport,
     arg,
+    number,
     opt,
     path_or_none,
 )
@@ -46,7 +47,7 @@ def label(
     label_column: Annotated[str, opt("With --labels: column of the document. Default: detected.")] = "",
     rating_column: Annotated[str, opt("With --labels: column of the rating. Default: detected.")] = "",
     relevant_from: Annotated[
-        float | None, opt("With --labels: the lowest rating that means relevant, such as 4 of 5 stars. Default: 1.")
+        float | None, number("With --labels: the lowest rating that means relevant, such as 4 of 5 stars. Default: 1.")
     ] = None,
     systems: Annotated[Place | None, opt("Also judge the hits of these systems (YAML).", exists=True)] = None,
     sample: Annotated[int | None, opt("Size of a sample, weighted by frequency. Default: all queries.", min=1)] = None,

@@ -1,6 +1,7 @@
 """People's answers as labels: by hand, a job's next version, a dataset without its job, what stays private."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from job_maker import WORDS, Run
 
 from airgen.audit.labels import apply_answers, draw_labels, score_labels
-from airgen.audit.sample import AuditSample
+from airgen.audit.sample import AuditItem, AuditSample
 from airgen.dataset.content import ANSWERED, QrelRow, QueryRow
 from airgen.dataset.human_labels import CONFIRMED, NOTE, PersonsLabel, note_text, override, read_labels, write_labels
 from airgen.dataset.manifest import load_manifest
@@ -125,13 +126,17 @@ def answer(job: Job, sample: AuditSample, wrong: int, folder: Path) -> Path:
     return path
 
 
+def answered(sample: AuditSample, answers: Path) -> Iterable[tuple[AuditItem, int]]:
+    return zip(sample.items, json.loads(answers.read_text())["answers"].values(), strict=True)
+
+
 def labels_by_pair(dataset: Path, folder: str = "qrels") -> dict[tuple[str, str], int]:
     paths = sorted((dataset / folder).glob("*.jsonl"))
     return {(row["query-id"], row["corpus-id"]): row["score"] for path in paths for row in read_rows(path)}
 
 
 def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, folder: Path) -> None:
-    path, runs, settings = folder / "job.yaml", folder / "runs", {**WORDS, "target: 12": "target: 11"}
+    path, runs, settings = folder / "job.yaml", folder / "runs", {**WORDS, "target: 12": "target: 11\nseed: 3"}
     dataset = done("runs", settings).directory / "dataset"
     job, before = Job(path, runs), labels_by_pair(dataset)
     sample = draw_labels(job, 30, job.directory / "audit")
@@ -146,7 +151,7 @@ def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, 
     assert [one for one in verify(dataset) if one.severity == "error"] == []
     # People's labels are in force, and all others are as they were; the earlier version is kept.
     here, corpus = ({row["_id"] for row in read_rows(dataset / name)} for name in ("queries.jsonl", "corpus.jsonl"))
-    for item, level in zip(sample.items, json.loads(answers.read_text())["answers"].values(), strict=True):
+    for item, level in answered(sample, answers):
         if item.query in here and item.document in corpus:  # a generated negative that was removed is in no dataset
             assert people[item.query, item.document] == level
             assert after[item.query, item.document] == int(level >= 2)
@@ -163,7 +168,7 @@ def test_a_job_takes_peoples_answers_into_its_next_version(run: Run, done: Run, 
     ).read_bytes()
     # The job is finished, and goes on with people's labels in force.
     assert run("runs", settings).already_done
-    more = run("runs", WORDS)
+    more = run("runs", {**WORDS, "target: 12": "target: 12\nseed: 3"})
     assert more.manifest is not None and labels_by_pair(dataset, "qrels-people") == people
     assert more.manifest.info.version == "0.2"
     # The audit still measures the model, whose labels they were.
@@ -190,7 +195,9 @@ def test_answers_to_texts_that_have_changed_count_no_more(run: Run, folder: Path
     ])  # fmt: skip
     run("runs", original)
     now = labels_by_pair(job.dataset, "qrels-people")
-    assert now and all(document != changed for _, document in now) and now.items() <= people.items()
+    # A generated negative returns with its answer if the query that had removed it has fallen.
+    asked = {(item.query, item.document): level for item, level in answered(sample, answers)}
+    assert now and all(document != changed for _, document in now) and now.items() <= asked.items()
     found = score_labels(Job(path, runs), [answers], job.directory / "audit")
     assert found.gone >= 1 and found.overall.count + found.gone + found.unanswered >= 40 - 1
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from airgen.retrievers.dense._components_compiled import right_singular_vectors
 
 from airgen.errors import UsageError
 from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_fusion, weighted_sum
+from airgen.retrievers.dense._components_compiled import right_singular_vectors
 from airgen.retrievers.dense.lsa import LSA
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.indexed_corpus import Corpus
