@@ -6,13 +6,15 @@
     dialect.body(request)                                                                         # no temperature
 
 A refused request is not billed, so each lesson costs one short round trip per model. Only what has an alternative is
-learnt: a parameter that merely shapes the answer is omitted, a strict format is replaced by a looser one, and a system
-message is moved to the first user message. Everything else remains an error with the server's message.
+learnt: a parameter that merely shapes the answer is omitted, a strict format is replaced by a looser one (and the
+prompt says the form), and a system message is moved to the first user message. Everything else remains an error with
+the server's message.
 
 No list of phrases covers every server. Where the words are unknown, the backend tries the alternatives
 (`Dialect.alternatives_to`), and what makes the server accept the request is learnt (`Dialect.adopt`).
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from airgen.llms.base import Backend, Reply, Request
-from airgen.llms.chat import closed, is_strict
+from airgen.llms.chat import closed, example_of, is_strict
 from airgen.storage.json_values import kept_of
 
 FORMATS = ("json_schema", "json_object", "none")
@@ -123,6 +125,8 @@ class Dialect:
         given[self.limit] = most_output(request) + (request.room if room is None else room)
         if self.alternatives is not None and "top_logprobs" in given:
             given["top_logprobs"] = min(self.alternatives, given["top_logprobs"])
+        if request.schema is not None and self.form:
+            _say_form(messages, request.schema)
         if request.schema is not None and (form := FORMATS[self.form]) != "none":
             given["response_format"] = {"type": form}
             if form == "json_schema":
@@ -281,6 +285,15 @@ def _named(message: str, name: str) -> re.Match[str] | None:
         return re.search(rf"['\"`]{name}['\"`]|\b{name} (?:sequences?|param|is)|param\w*:? {name}\b", message, re.I)
     spelled = name.replace("_", "[_ -]?")
     return re.search(rf"(?<![A-Za-z_]){spelled}(?![A-Za-z_])", message, re.I)
+
+
+def _say_form(messages: list[dict[str, str]], schema: Mapping[str, Any]) -> None:
+    """End the last message with the form of the answer, unless the prompt names all of its fields: nothing else does if
+    the server does not take the schema. It is shorter than the schema, for which the budget reserves the cost."""
+    text = "\n".join(message["content"] for message in messages)
+    if messages and not all(f'"{name}"' in text for name in schema.get("properties", {})):
+        form = json.dumps(example_of(schema), ensure_ascii=False)
+        messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\nAnswer only with JSON such as {form}"}
 
 
 def _place(match: re.Match[str] | None) -> int | None:

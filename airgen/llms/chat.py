@@ -64,6 +64,23 @@ def is_strict(schema: Any) -> bool:
     return all(is_strict(value) for value in schema.values())
 
 
+def example_of(schema: Any) -> Any:
+    """Return a value with the form that a schema describes, for a model that the server does not hold to the schema.
+
+    >>> example_of({"type": "object", "properties": {"people": {"type": "array", "items": {"type": "string"}}}})
+    {'people': ['...', '...']}
+    """
+    schema = schema if isinstance(schema, Mapping) else {}
+    kind = schema.get("type")
+    if schema.get("enum"):
+        return " or ".join(map(str, filter(None, schema["enum"]))) or "..."
+    if isinstance(schema.get("properties"), Mapping):
+        return {name: example_of(inner) for name, inner in schema["properties"].items()}
+    if kind == "array":
+        return [example_of(schema.get("items"))] * 2
+    return True if kind == "boolean" else schema.get("minimum", 0) if kind in ("integer", "number") else "..."
+
+
 def chat_reply(payload: Any) -> Reply:
     """Convert a server's response to a Reply. Raises Refused if the model refused, and Retry("bad_body") for any other
     format.

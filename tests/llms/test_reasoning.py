@@ -1,5 +1,6 @@
 """Models that think before they answer, and models that refuse what others take: learnt once, adapted, paid for."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -320,6 +321,31 @@ def test_property_learning_ends(message: str, order: list[int]) -> None:
             room //= 2
             turns += 1
     assert turns <= 6 + len(FORMATS) + 3 + 20 + 13
+
+
+def test_a_prompt_says_the_form_that_the_server_does_not_enforce() -> None:
+    """Prompts for small models leave the form to the schema: without it, no answer could be used."""
+    schema = {
+        "type": "object",
+        "required": ["people", "kind"],
+        "properties": {
+            "people": {"type": "array", "items": {"type": "object", "properties": {"age": {"type": "integer"}}}},
+            "kind": {"enum": ["", "good", "bad"]},
+            "sure": {"type": "boolean"},
+        },
+    }
+    request = Request("m", FRAME, {"max_tokens": 9}, schema)
+    named = Request("m", (Message("user", 'As {"kind": 1, "people": [], "sure": true}.'),), {"max_tokens": 9}, schema)
+    dialect = Dialect()
+    assert dialect.body(request)["messages"][-1]["content"] == "One number."
+    for form in (1, 2):
+        dialect.form = form
+        told = dialect.body(request)["messages"][-1]["content"]
+        form_said = '{"people": [{"age": 0}, {"age": 0}], "kind": "good or bad", "sure": true}'
+        assert told == f"One number.\n\nAnswer only with JSON such as {form_said}"
+        assert len(told) - len("One number.") <= len(json.dumps(schema)) + 64  # what the budget reserves
+        assert dialect.body(named)["messages"] == Dialect().body(named)["messages"]
+    assert dialect.body(Request("m", FRAME, {}))["messages"][-1]["content"] == "One number."
 
 
 def test_what_was_learnt_is_remembered() -> None:
