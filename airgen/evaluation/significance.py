@@ -61,6 +61,7 @@ __all__ = [
 ALPHA = 0.05  # significance level, after Holm's correction if there are several tests
 LEAST_DIFFERING = 6  # queries that must differ: with five, even the most extreme p-value is .0625
 _SIGN_PATTERNS = 10_000  # random sign patterns of Fisher's test
+_CACHED_CELLS = 1_000_000  # sums of pairs held at once: 8 MB, which a processor's cache holds
 _MOST_SIGNS = 13  # differing queries for which all sign patterns are tried: 2^13 < 10,000
 
 Verdict = Literal["better", "worse", "cannot tell"]
@@ -448,7 +449,7 @@ def _examined(
     total, samples = scores.shape[1], _samples(level)
     exact = summable(scores, total)
     flipped, resampled = _sign_sums(scores, seed), resampled_sums(scores, samples=samples, seed=seed)
-    step = max(1, RESAMPLED_CELLS // max(total, samples, _SIGN_PATTERNS))
+    step = max(1, _CACHED_CELLS // max(total, samples, _SIGN_PATTERNS))
     for first in range(0, len(left), step):
         one, other = left[first : first + step], right[first : first + step]
         differences = exact[one] - exact[other]
