@@ -96,12 +96,28 @@ def export_dataset(job: Job, store: Store, accepted: Accepted, out: Path, withou
     return write_dataset(out, content)
 
 
-def splits_of(dataset: Path) -> dict[str, str]:
-    """Return the split of each query in a finished dataset; empty if the folder contains no dataset."""
+def exported_queries(dataset: Path) -> dict[str, tuple[str, bool]]:
+    """Return the split of each query in a finished dataset, and whether it has an answer; empty if there is none."""
     if not (dataset / MANIFEST).is_file():
         return {}
     queries = BeirDataset.open(dataset).queries()
-    return {id_: str(query.metadata.get("split", "")) for id_, query in queries.items()}
+    return {
+        id_: (str(query.metadata.get("split", "")), query.metadata.get(ANSWERED) is not False)
+        for id_, query in queries.items()
+    }
+
+
+def moved_queries(before: Mapping[str, tuple[str, bool]], after: Mapping[str, tuple[str, bool]]) -> Iterator[str]:
+    """Say which earlier queries are in another split, or have gained or lost their answer; see `exported_queries`."""
+    both = before.keys() & after.keys()
+    for query in sorted(both):
+        if before[query][0] != after[query][0]:
+            yield f"query {query} moved from {before[query][0]} to {after[query][0]}, so that the ratio is exact"
+    for answered, words in ((False, "no longer have an answer"), (True, "have an answer now")):
+        changed = sorted(query for query in both if before[query][1] is not answered is after[query][1])
+        if changed:
+            more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+            yield f"earlier queries that {words} (generation.unanswerable): {', '.join(changed[:5])}{more}"
 
 
 def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Collection[str]) -> DatasetContent:
@@ -214,11 +230,9 @@ def _held_out(ids: PublicIds, accepted: Accepted, judged: Labels) -> HeldOut:
     pipeline = ids.pipeline
     if not pipeline.generation.unanswerable or pipeline.queries is not None:
         return HeldOut()
-    fallen = _of_action(judged, "drop_query", "parent")
-    left = [lineage for lineage in accepted.lineages if lineage.final.key not in fallen]
-    others = [lineage for lineage in accepted.lineages if lineage.final.key in fallen]
-    decoys = 0 if ids.secret is None else DECOYS
-    return hold_out(left, judged, share=pipeline.generation.unanswerable, others=others, place=ids.place, decoys=decoys)
+    dropped, decoys = _of_action(judged, "drop_query", "parent"), 0 if ids.secret is None else DECOYS
+    share = pipeline.generation.unanswerable
+    return hold_out(accepted.lineages, judged, share=share, dropped=dropped, place=ids.place, decoys=decoys)
 
 
 def _taken_out(held: HeldOut) -> str:

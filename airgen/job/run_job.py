@@ -26,7 +26,7 @@ from airgen.evaluation.result import peak_bytes
 from airgen.generation.generate import generate
 from airgen.generation.round_trip import RoundTrip
 from airgen.job.evaluate_systems import evaluate_systems
-from airgen.job.export import export_dataset, splits_of
+from airgen.job.export import export_dataset, exported_queries, moved_queries
 from airgen.job.funnel import funnel_so_far, funnel_table
 from airgen.job.interrupts import stopping_on_signals
 from airgen.job.job import Job
@@ -128,11 +128,11 @@ def run_job(
                 return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
             if (copy := keep_card(job.dataset, job.directory)) is not None:
                 display.say(f"{job.dataset / 'README.md'} was edited: your text was saved as {copy}")
-            before = splits_of(job.dataset) if job.pipeline.export.exact else {}
+            may_move = job.pipeline.export.exact or job.pipeline.generation.unanswerable
+            before = exported_queries(job.dataset) if may_move else {}
             manifest = export_dataset(job, store, accepted, job.dataset)
-            for query, split in splits_of(job.dataset).items() if before else ():
-                if before.get(query, split) != split:
-                    display.say(f"query {query} moved from {before[query]} to {split}, so that the ratio is exact")
+            for line in moved_queries(before, exported_queries(job.dataset)) if before else ():
+                display.say(line)
             if accepted.spent:
                 display.say(
                     f"no document is left: {len(accepted.lineages)} of {job.pipeline.target} queries were accepted; "

@@ -13,7 +13,7 @@ from airgen.dataset.verify import verify
 from airgen.errors import BudgetSpent, UsageError
 from airgen.generation.generate import judged_away
 from airgen.job import Job, RunResult
-from airgen.job.export import export_dataset, splits_of
+from airgen.job.export import export_dataset, exported_queries, moved_queries
 from airgen.llms.scripted import ScriptedBackend
 from airgen.storage.store import Store
 
@@ -283,13 +283,25 @@ def test_exact_splits_have_the_counts_that_are_asked_for(run: Run) -> None:
     exact = {"target: 12": "target: 12\nexport: {splits: {dev: 1, test: 4}, exact: true}"}
 
     def splits(result: RunResult) -> dict[str, str]:
-        return splits_of(result.directory / "dataset")
+        return {query: split for query, (split, _) in exported_queries(result.directory / "dataset").items()}
 
     before = splits(run(changes=exact))
     assert Counter(before.values()) == {"dev": 2, "test": 10}
     after = splits(run(changes={"target: 12": exact["target: 12"].replace("12", "13", 1)}))
     assert Counter(after.values()) == {"dev": 3, "test": 10}
     assert sum(before[query] != after[query] for query in before) <= 2  # of the last block, which has three queries now
+
+
+def test_a_run_says_which_earlier_queries_moved() -> None:
+    before = {"a": ("dev", True), "b": ("dev", True), "c": ("test", False), "d": ("test", True)}
+    assert not [*moved_queries(before, before | {"e": ("dev", False)})]
+    assert [
+        *moved_queries(before, {"a": ("test", True), "b": ("dev", False), "c": ("test", True), "e": ("dev", False)})
+    ] == [
+        "query a moved from dev to test, so that the ratio is exact",
+        "earlier queries that no longer have an answer (generation.unanswerable): b",
+        "earlier queries that have an answer now (generation.unanswerable): c",
+    ]
 
 
 @pytest.mark.parametrize("target", [0, -1, 10**30])

@@ -19,7 +19,7 @@ from airgen.components.keys import rng
 from airgen.dataset.secret import Secret
 from airgen.job import Job
 from airgen.job import export as export_module
-from airgen.job.export import export_dataset
+from airgen.job.export import export_dataset, exported_queries, moved_queries
 from airgen.publishing.withhold import public_part
 from airgen.steps.public_ids import PublicIds
 
@@ -105,18 +105,37 @@ def test_the_attack_is_no_better_than_stated(
     assert max(right(without).values()) > most  # what the limit notices
 
 
+def test_a_larger_target_keeps_which_queries_have_an_answer(job: Job, tmp_path: Path) -> None:
+    """Without generated documents, which can change the labels of earlier queries."""
+    for name in ("small.jsonl", "small.yaml"):
+        shutil.copy(job.folder / name, tmp_path / name)
+    text = job.path.read_text(encoding="utf-8").replace(
+        "unanswerable: 0.2", "unanswerable: 0.2, hard_negatives: [0, 0]"
+    )
+    (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
+    before: dict[str, tuple[str, bool]] = {}
+    for target in (12, 32):
+        made = Job(tmp_path / "job.yaml", tmp_path / "runs", target=target)
+        run_quietly(made)
+        after = exported_queries(made.dataset)
+        assert len(after) == target and not [*moved_queries(before, after)]
+        new = [answered for query, (_, answered) in after.items() if query not in before]
+        assert False in new and True in new
+        before = after
+
+
 def test_two_versions_are_no_better_than_one(job: Job, benchmark: ModuleType, tmp_path: Path) -> None:
-    """Other passages are taken out of a version with more queries. The attacker has both, and not the original."""
+    """More passages are taken out of a version with more queries. The attacker has both, and not the original."""
     shutil.copytree(job.directory.parent, tmp_path / "runs")
-    more = Job(job.path, tmp_path / "runs", target=TARGET + 20)
-    run_quietly(more)
+    larger = Job(job.path, tmp_path / "runs", target=TARGET + 20)
+    run_quietly(larger)
     texts = {}
-    for dataset in (job.dataset, more.dataset):
+    for dataset in (job.dataset, larger.dataset):
         rows = map(json.loads, (dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines())
         texts |= {row["_id"]: benchmark.text_of(row["title"], row["text"]) for row in rows}
     ways = [way for way in benchmark.WAYS if "missing" in way or way.startswith("fall")]
     assert len(ways) == 3
-    for dataset in (job.dataset, more.dataset):
+    for dataset in (job.dataset, larger.dataset):
         attacked = benchmark.attack(dataset, texts)
         unanswered, every = int(attacked.truth.sum()), len(attacked.truth)
         error = math.sqrt((every + 1) / (12 * unanswered * (every - unanswered)))
