@@ -120,6 +120,8 @@ def in_python(text: str, called: str, options: dict[str, Any]) -> str:
     for phrase, words in _PHRASES.items():
         text = text.replace(phrase, words)
     text = _PIPELINE.sub("", text)
+    if called in _JOBS:  # of arguments, where `check` takes the file of a job
+        text = text.replace("airgen check", "airgen estimate")
     text = _COMMAND.sub(_call, text)
     text = _OPTION.sub(lambda match: _keyword(match, options), text)
     if called in _JOBS:

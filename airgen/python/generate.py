@@ -280,9 +280,10 @@ def estimate(
     rerankers: Sequence[Any] | None = None,
     systems: Any = None,
     measure: bool = True,
+    probe: bool = False,
     **settings: Any,
 ) -> Check:
-    """Estimate the calls, tokens, cost and time of `generate` with the same arguments. Makes no LLM calls.
+    """Estimate the calls, tokens, cost and time of `generate` with the same arguments. LLMs are called only to probe.
 
     Args:
         corpus: As in `generate`.
@@ -295,6 +296,7 @@ def estimate(
         rerankers: As in `generate`.
         systems: As in `generate`.
         measure: Run the models on this machine on a few passages to measure their speed.
+        probe: Ask each LLM a few short questions, for a few cents at most, to learn whether it works and how fast.
         settings: As in `generate`.
 
     Returns:
@@ -318,4 +320,4 @@ def estimate(
     )
     with tempfile.TemporaryDirectory() as folder:
         job = replace(recipe, work=Path(folder) / recipe.work.name).job(recipe.work.parent)
-        return check_job(job, budget=budget, measure=measure).worded(words_of(estimate))
+        return check_job(job, budget=budget, measure=measure, probe=probe).worded(words_of(estimate))

@@ -83,7 +83,7 @@ def test_an_estimate_names_arguments(here: Path, monkeypatch: pytest.MonkeyPatch
     found = airgen.estimate(corpus(), n=900, llm="gpt-4o-mini", measure=False, **votes)
     assert "llm={'api_key_env': ...}: the environment variable OPENAI_API_KEY is not set" in found.problems
     assert any(line.startswith("n: 900 queries are requested") for line in found.problems)
-    assert "`airgen.check(..., probe=True)` measures it" in repr(found) and "--" not in repr(found)
+    assert "`airgen.estimate(..., probe=True)` measures it" in repr(found) and "--" not in repr(found)
 
 
 def test_a_file_in_the_way_is_one_line(here: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,15 @@ def test_an_estimate_and_a_check_count_the_same(here: Path) -> None:
     assert [(row.what, row.model, row.texts) for row in asked.local] == [
         (row.what, row.model, row.texts) for row in checked.local
     ]
+
+
+def test_an_estimate_asks_the_model_only_if_told_to(here: Path, loopback: Callable[..., Any]) -> None:
+    server = loopback(text="3")
+    call = {"n": 3, "llm": {"model": "m", "base_url": server.base_url}, "measure": False}
+    call |= {name: LEXICAL[name] for name in ("rerankers", "control")}
+    assert "how fast: airgen.estimate(..., probe=True) asks" in repr(airgen.estimate(corpus(), **call))
+    assert not server.stats()["requests"]
+    assert airgen.estimate(corpus(), probe=True, **call).probed and server.stats()["requests"]
 
 
 NOT_OPENAI = {
