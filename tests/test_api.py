@@ -1,5 +1,6 @@
 """The functions of `import airgen`, in a script and under a running event loop."""
 
+import ast
 import asyncio
 import inspect
 import re
@@ -105,3 +106,22 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert all(not cell.get("outputs") for cell in book.cells)
     nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert sum(cell.cell_type == "code" for cell in book.cells) >= 4
+
+
+def test_whatever_a_function_returns_is_shown() -> None:
+    """As a short text and as tables, in a console and in a notebook."""
+    functions = [value for name in dir(airgen) if inspect.isfunction(value := getattr(airgen, name))]
+    returned = [str(inspect.signature(function).return_annotation) for function in functions]
+    parts = [
+        part.partition("[")[0] for annotation in returned for part in annotation.split(" | ")
+    ]  # Rows[Upload]: Rows
+    named = set(re.findall(r"\b[A-Z]\w+", " ".join(parts))) - {"Path", "Any"}
+    shown: dict[str, bool] = {}
+    for path in Path(airgen.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name in named:
+                bases = {base.id for base in ast.walk(node) if isinstance(base, ast.Name)}
+                methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+                shown[node.name] = bool({"Shown", "Results", "Rows"} & bases) or "_repr_html_" in methods
+    assert len(named) > 20 and named <= shown.keys()
+    assert sorted(name for name in named if not shown[name]) == []

@@ -19,6 +19,7 @@ from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.beir import BeirDataset, objects, read_qrels
 from airgen.dataset.card import air_bench_cards, air_bench_group
 from airgen.dataset.manifest import Manifest, load_manifest
+from airgen.display.study import Shown
 from airgen.errors import DatasetError, UsageError
 from airgen.safety.escaping import csv_lines
 from airgen.storage.records import flat_text
@@ -124,8 +125,8 @@ _MARKER = "qrels.trec"
 Labels = Mapping[str, Mapping[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+@dataclass(frozen=True, repr=False)
+class Converted(Shown):
     """The result of a conversion. `without_text` counts labelled queries that were left out because they have no
     text."""
 

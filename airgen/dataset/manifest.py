@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from threadpoolctl import threadpool_info
 
 from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse, check_info
+from airgen.display.study import Shown, Study, Table, columns
 from airgen.errors import DatasetError
 from airgen.safety.escaping import csv_text, json_text, markdown_table, md
 
@@ -69,8 +70,8 @@ class Statistics:
     splits: Mapping[str, SplitStatistics]
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+@dataclass(frozen=True, slots=True, repr=False)
+class Manifest(Shown):
     """The content of `manifest.json`. `digest` identifies the data (see `data_digest`).
 
     `query_fields` are the names and types (string, int64, float64, bool) of the queries' metadata. `variants` are the
@@ -97,6 +98,28 @@ class Manifest:
     audit: Mapping[str, Any] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     made_with: Mapping[str, str] = field(default_factory=dict)
+
+    def study(self) -> Study:
+        """Return the splits and what the data is, without the files and the funnel."""
+        info, splits = self.info, self.statistics.splits
+        rows = [
+            (
+                split,
+                counts.queries,
+                counts.positives,
+                counts.hard_negatives,
+                "withheld" if split in self.withheld else "",
+            )
+            for split, counts in splits.items()
+        ]
+        about = (
+            f"{md(info.task)}, {md(', '.join(info.all_languages))}, {md(info.domain)}; {self.statistics.passages:,} "
+            f"passages; {self.part}, {len(self.files)} files; licence of the labels: {md(info.labels_licence)}; "
+            f"digest {self.digest[:16]}"
+        )
+        title = f"{info.name} {info.version}"
+        names = ("split", "queries", "positives", "hard negatives", "labels")
+        return Study(title, [Table(rows, columns(*names, left=(0, 4))), about])
 
     @property
     def labelled_splits(self) -> tuple[str, ...]:

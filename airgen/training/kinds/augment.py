@@ -30,6 +30,7 @@ from scipy.sparse import csc_array
 
 from airgen.components.registry import load_extra
 from airgen.dataset.beir import BeirDataset
+from airgen.display.study import Shown
 from airgen.errors import UsageError
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import SETTINGS, Augmented, QueryReader
@@ -265,8 +266,8 @@ def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: A
 _BOOST_DIGITS = 4
 
 
-@dataclass(frozen=True)
-class LuceneExport:
+@dataclass(frozen=True, repr=False)
+class LuceneExport(Shown):
     """The result of an export: the files, the mean number of terms per query, and k1 and b for the engine's BM25."""
 
     corpus: Path
