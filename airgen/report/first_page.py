@@ -31,13 +31,14 @@ _MEASURES = {
 }
 
 
-def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None) -> list[list[str]]:
+def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None, agreement: str = "") -> list[list[str]]:
     """Answer in words what somebody asks who has to choose: [question, answer, explanation].
 
     Args:
         board: The systems; None without any.
         labels: What people found about the labels, and whether this is bad.
         todo: What to do next, most urgent first.
+        agreement: How often the judge agrees with the user's own labels.
 
     Returns:
         No rows without two systems.
@@ -65,7 +66,8 @@ def answers(board: Board | None, labels: tuple[str, bool], todo: Table | None) -
     doubts += [f"most of the first ten hits of {', '.join(advice.unjudged)} have no label"] if advice.unjudged else []
     sure = "Sure enough to choose." if advice.decided and not doubts else "Not sure enough to choose."
     more = f" Also, {'; '.join(doubts)}." if doubts else ""
-    checked = "" if bad or not text else f" {text[0].upper()}{text[1:]}."
+    known = ["" if bad else text, agreement]
+    checked = "".join(f" {words[0].upper()}{words[1:]}." for words in known if words)
     rows.append(["How sure is that?", sure, f"{by_chance}{more}{checked}"])
     return [*rows, *_to_do(advice, todo)]
 

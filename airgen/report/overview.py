@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from airgen.dataset.content import OVERLAP, WORDING, FunnelStep, ModelUse
-from airgen.dataset.human_labels import NOTE, note_text
+from airgen.dataset.human_labels import AGREEMENT, NOTE, agreement_text, note_text
 from airgen.errors import AirgenError
 from airgen.evaluation.breakdown import overlap_class
 from airgen.job.export import provenance
@@ -103,8 +103,11 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
     }
     board = next((board for board in boards if board.comparison is not None and len(board.results) > 1), None)
     overview_["commands"] = commands_of(source)
-    overview_["answers"] = answers(board, labels_in_words(source), todo)
-    overview_["people"] = "" if source.withheld or manifest is None else note_text(manifest.notes.get(NOTE))
+    notes = {} if source.withheld or manifest is None else manifest.notes
+    agreement = agreement_text(notes.get(AGREEMENT))
+    overview_["answers"] = answers(board, labels_in_words(source), todo, agreement)
+    told = "How sure is that?" in [question for question, *_ in overview_["answers"]]
+    overview_["labels_by_people"] = [text for text in (note_text(notes.get(NOTE)), "" if told else agreement) if text]
     overview_["coverage"] = _coverage(coverage, source)
     overview_["diversity"] = _diversity(source)
     overview_["agreement"] = _agreement(source)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from report_reader import read_report
 from rows_maker import LEXICAL, PLAIN, corpus, rows
 
 import airgen
@@ -255,6 +256,11 @@ def test_a_judge_is_compared_with_the_labels_given(here: Path) -> None:
     assert bench.agreement.startswith("the judge agrees with 3 of 4 of your labels: 75% (95% interval ")
     assert bench.agreement.endswith("2 of 2 that are relevant, 1 of 2 that are not relevant)")
     assert bench.agreement in repr(bench) and bench.agreement in repr(airgen.load("runs/own"))
+    for systems in {"bm25": "bm25"}, {"bm25": "bm25", "flat": {"kind": "bm25", "k1": 0.2}}:  # without and with a pair
+        page = airgen.evaluate(bench, systems, quiet=True, out="results").report("page.html")
+        first = read_report(Path(page))["d0/overview"]
+        said = [*first["labels_by_people"], *(why for question, _, why in first["answers"])]
+        assert sum(bench.agreement[1:] in words for words in said) == 1
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def test_the_answer_names_the_better_system_before_any_statistic(board: Any) -> 
     assert words["How sure is that?"].startswith("Sure enough to choose.")
     assert "80 queries would differ as much by chance less than once in 1,000 times" in words["How sure is that?"]
     assert words["What to do?"] == "Check 40 labels. No person has checked the labels yet."
+    agreed = "the judge agrees with 46 of 50 of your labels: 92%"
+    assert said(answers(board(0.1), ("", False), TODO, agreed))["How sure is that?"].endswith(f". T{agreed[1:]}.")
 
 
 def test_the_answer_says_if_nothing_can_be_said(board: Any) -> None:

@@ -108,7 +108,7 @@
       put(main, figures.section("answers", "In short", el("dl", { class: "about answers" }, found.answers.map(([question, answer, why]) => [
         el("dt", {}, question), el("dd", {}, el("strong", {}, foreign(answer)), why && el("small", { class: "quiet", dir: "auto" }, ` ${why}`))]))));
     }
-    if (found.people) put(main, notice(`${found.people}.`, "info"));
+    put(main, found.labels_by_people.map((words) => notice(`${words}.`, "info")));
     if (made.next) put(main, figures.section("next", "What to do next", drawnTable(made.next)));
     if (dataset.has.includes("systems")) {
       const { boards } = await get(`${dataset.key}/systems`);
