@@ -183,7 +183,7 @@ def _llm(named: str, model: str) -> _Llm:
     settings = chosen_llm(named, model)
     size, parameters = size_of(settings)
     kind = f"a {size} model" + (
-        f" ({parameters})" if parameters else "" if size == "small" else " (judging by its name)"
+        f" ({parameters})" if parameters else "" if size == "small" else " (its name does not give its size)"
     )
     where = f" at {settings['base_url']}" if "base_url" in settings else ""
     where = " in this process" if settings["backend"] == "embedded" else where

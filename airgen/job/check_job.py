@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from airgen.corpus.cleaning.mask_personal_data import what_remains
 from airgen.corpus.fetch import is_fetched
 from airgen.corpus.show import in_words
 from airgen.display.study import Plain, Shown, Study, Table
@@ -206,7 +205,6 @@ def _notes(
         profile_words(pipeline),
         reading_words(pipeline.llm, pipeline.query_language) if pipeline.queries is None else "",
         f"relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})",
-        what_remains(job.corpus, pipeline.task),
         in_words(pipeline.language),
         *_setups(local),
         *(f"probe: {line}" for line in probed),

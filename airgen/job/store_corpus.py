@@ -13,7 +13,7 @@ from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
 from airgen.settings import Pipeline
 from airgen.steps.step import RowBatch, Whole, WholeStep, unless_read
-from airgen.storage.records import Dropped, Passage
+from airgen.storage.records import PARTS, Dropped, Passage
 from airgen.storage.store import Store
 
 BATCH = 2000  # rows per transaction: large enough for DuckDB, small enough for memory
@@ -31,7 +31,7 @@ class CorpusSource(Whole):
 def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
     """Yield passages and dropped documents in order. The corpus counts as read when its last row is stored: a run that
     is stopped earlier reads it again."""
-    digest, passages, place = hashlib.blake2b(digest_size=16), 0, 0
+    digest, passages, place, documents = hashlib.blake2b(digest_size=16), 0, 0, 0
     for batch in _batches(prepared(source.settings, source.pipeline.task, source.fingerprint)):
         rows = _with_titles(source.store, batch)
         for row in rows:
@@ -39,7 +39,9 @@ def _work(source: CorpusSource, model: Any) -> Iterator[RowBatch]:
                 passages += 1
                 digest.update(row.key.encode())
         first, place = place, place + len(rows)
-        yield RowBatch(rows, len(rows), f"{passages:,} passages, {place - passages:,} dropped", first)
+        whole = sum(isinstance(row, Passage) or row.cleaner not in PARTS for row in rows)  # as the funnel counts them
+        documents += whole
+        yield RowBatch(rows, whole, f"{passages:,} passages, {documents - passages:,} dropped", first)
     if not passages:
         raise CorpusError(
             f"corpus {source.pipeline.corpus}: no passage of its {place} documents is left: check its cleaning"

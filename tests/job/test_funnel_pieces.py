@@ -1,19 +1,25 @@
 """Pieces that readers leave out of documents have a step of their own in the funnel."""
 
 import json
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from job_maker import CORPUS, LEXICAL, Run
+from job_maker import CORPUS, LEXICAL
+from rich.console import Console
 
 from airgen.dataset.content import FunnelStep
 from airgen.display.study import Study
+from airgen.job import Job
 from airgen.job.funnel import funnel_table
+from airgen.job.run_job import run_job
+from airgen.steps.progress import Display
 
 JOB = LEXICAL
 
 
-def test_pieces_are_counted_beside_the_documents(run: Run, folder: Path) -> None:
+def test_pieces_are_counted_beside_the_documents(configure: Callable[..., Path], folder: Path) -> None:
     pytest.importorskip("selectolax")
     rows = [json.loads(line) for line in (folder / "small.jsonl").read_text("utf-8").splitlines()]
     rows[3]["text"] = ""
@@ -21,7 +27,9 @@ def test_pieces_are_counted_beside_the_documents(run: Run, folder: Path) -> None
     (folder / "small.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pages), encoding="utf-8")
     html = CORPUS.replace("path: small.jsonl", "path: small.jsonl, fields: {id: id, text: text, markup: html}")
     (folder / "small.yaml").write_text(html, encoding="utf-8")
-    result = run("pieces")
+    job, screen = Job(configure({}), folder / "pieces"), StringIO()
+    result = run_job(job, Display(job.directory / "status.json", Console(file=screen, width=200)))
+    assert "59 passages, 1 dropped" in screen.getvalue()
     assert result.manifest is not None
     corpus, pieces, *_ = result.manifest.funnel
     assert (corpus.stage, corpus.entered, corpus.left) == ("corpus", 60, 59)
