@@ -96,7 +96,7 @@ python benchmarks/augment.py train work cranfield scifact
 train doct5query --on msmarco --base t5-base --out models/doct5query
 train expand scifact --model models/doct5query --out scifact-queries.jsonl
 train genq scifact --model models/doct5query --base sentence-transformers/msmarco-distilbert-base-tas-b --out models/genq-scifact
-train encoder --on msmarco --base facebook/mcontriever-msmarco --recipe finetune-airbench --out models/finance
+train flag-embedding --on msmarco --base facebook/mcontriever-msmarco --recipe finetune-airbench --out models/finance
 study gain datasets/finance datasets/law --before facebook/mcontriever-msmarco --after models/finance
 """  # noqa: E501
 

@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "augment": ("Query augmentation for BM25, learned end to end.", "augment:AugmentTask"),
     "pretrain": ("An encoder on pairs without labels, as E5 is pre-trained.", "encoder:PretrainTask"),
     "encoder": ("An encoder on labelled data, as E5 is fine-tuned; GenQ.", "encoder:EncoderTask"),
+    "flag-embedding": ("An encoder, by FlagEmbedding's own fine-tuning (BGE).", "flag_embedding:FlagEmbeddingTask"),
     "cross-encoder": ("A re-ranker, by distillation or from labels alone.", "rankers:CrossEncoderTask"),
     "splade": ("A SPLADE: sparse weights over the vocabulary.", "rankers:SpladeTask"),
     "doct5query": ("docT5query: a writer of queries, to expand passages.", "sparse_family:QueryWriterTask"),

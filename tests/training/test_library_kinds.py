@@ -8,18 +8,20 @@ from small_training import train_quickly
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentence_transformers")
+transformers = pytest.importorskip("transformers")
 
 from airgen.errors import ModelError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.training.data import load_training_set, with_negatives
 from airgen.training.dataset_columns import Example
+from airgen.training.kinds.flag_embedding import FlagEmbeddingRecipe, FlagEmbeddingTask
 from airgen.training.kinds.rankers import SpladeRecipe, SpladeTask
 from airgen.training.kinds.transformer import separate
 from airgen.training.task import read_card, system_line
 
 
 @pytest.mark.parametrize("teacher", ["null", "{kind: bm25}"])
-@pytest.mark.parametrize("kind", ["cross-encoder", "splade", "colbert", "encoder"])
+@pytest.mark.parametrize("kind", ["cross-encoder", "splade", "colbert", "encoder", "flag-embedding"])
 def test_a_trained_kind_is_the_system_of_its_card(
     kind: str, teacher: str, dataset: Path, bert: Path, tmp_path: Path
 ) -> None:
@@ -30,6 +32,34 @@ def test_a_trained_kind_is_the_system_of_its_card(
     systems = load_systems(tmp_path / "systems.yaml")
     _, found = evaluate(dataset, systems, tmp_path / "results", EvaluationOptions(folder=tmp_path, report=False))
     assert found.score > 0.1
+
+
+@pytest.mark.filterwarnings("ignore:`max_length` is ignored")  # by its collator
+def test_the_loss_is_that_of_flag_embedding(dataset: Path, bert: Path) -> None:
+    """Of its own model class, made from the base by its own means, on the features of its own collator."""
+    modeling = pytest.importorskip("FlagEmbedding.finetune.embedder.encoder_only.base.modeling")
+    from FlagEmbedding.abc.finetune.embedder import AbsEmbedderCollator
+
+    recipe = FlagEmbeddingRecipe(batch_size=8, max_length=16, hard_negatives=3, teacher={"kind": "bm25"})
+    task = FlagEmbeddingTask(
+        recipe, with_negatives(load_training_set(dataset, split="train"), recipe), str(bert), "cpu"
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    own = modeling.BiEncoderOnlyEmbedderModel(
+        transformers.AutoModel.from_pretrained(bert), tokenizer, temperature=0.02, normalize_embeddings=True
+    )
+    for model in (task.model.train(), own.train()):
+        for dropout in (module for module in model.modules() if isinstance(module, torch.nn.Dropout)):
+            dropout.p = 0.0
+    collate = AbsEmbedderCollator(tokenizer, query_max_len=16, passage_max_len=16)
+    for batch in task.batches(0):
+        sample = task.sample(batch, 3)
+        scores = task.teacher_scores(sample)
+        rows = [
+            (recipe.query_prefix + query, task.passages(places), given)
+            for query, places, given in zip(sample.queries, sample.places, scores.tolist(), strict=True)
+        ]
+        assert task.loss(batch)["loss"].item() == pytest.approx(own(**collate(rows)).loss.item(), rel=1e-5)
 
 
 def test_the_weight_of_flops_grows_with_the_square_of_the_step(dataset: Path, bert: Path) -> None:

@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+import pytest
+
 from airgen.retrievers.known_prompts import known_prompts
 from airgen.training import task_class
 from airgen.training.recipe import TrainingRequest
 
 
-def test_table_7_compares_one_input_format() -> None:
+@pytest.mark.parametrize("kind", ["encoder", "flag-embedding"])
+def test_table_7_compares_one_input_format(kind: str) -> None:
     request = TrainingRequest(Path("d"), "facebook/mcontriever-msmarco", Path("o"), recipe=Path("finetune-airbench"))
-    recipe = request.recipe_of(task_class("encoder").RECIPE)
+    recipe = request.recipe_of(task_class(kind).RECIPE)
     untrained = known_prompts("facebook/mcontriever-msmarco")
     assert (recipe.query_prefix, recipe.passage_prefix) == ("", "")  # type: ignore[attr-defined]
     assert untrained is None or not any(untrained)

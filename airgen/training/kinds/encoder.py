@@ -13,7 +13,7 @@ The trained folder can be loaded with sentence-transformers, and as `kind: dense
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,7 @@ class EncoderTask(SentenceTransformersTask):
         from airgen.training.losses import E5Loss, TrainedEncoder
 
         super().__init__(recipe, data, device, recipe.teacher)
-        self.encoder = self.library_model = _encoder(base, recipe, device)
+        self.encoder = self.library_model = build_encoder(base, recipe, device)
         self.model = self.trained = TrainedEncoder(self.encoder, recipe.precision)
         self.e5 = E5Loss(self.model, recipe)
         self._text_ids = _ids_of(data.corpus.full_texts)  # so that no passage is a negative of its duplicate's query
@@ -174,15 +174,36 @@ class EncoderTask(SentenceTransformersTask):
 
     def retriever(self) -> Retriever:
         """Build dense search."""
-        recipe = self.recipe
-        embedder = SentenceTransformersEmbedder(
-            IN_TRAINING,
-            query_prefix=recipe.query_prefix,
-            passage_prefix=recipe.passage_prefix,
-            similarity=recipe.similarity,
-        )
-        embedder.model = self.encoder
-        return Dense(cast(Embedder, embedder))
+        return search_with(self.encoder, self.recipe)
+
+
+class EncoderSettings(Protocol):
+    """What a recipe says of the encoder that it trains."""
+
+    @property
+    def max_length(self) -> int: ...
+    @property
+    def query_prefix(self) -> str: ...
+    @property
+    def passage_prefix(self) -> str: ...
+    @property
+    def pooling(self) -> str: ...
+    @property
+    def similarity(self) -> str: ...
+    @property
+    def freeze_positions(self) -> bool: ...
+
+
+def search_with(encoder: Any, recipe: EncoderSettings) -> Retriever:
+    """Build dense search with an encoder in training."""
+    embedder = SentenceTransformersEmbedder(
+        IN_TRAINING,
+        query_prefix=recipe.query_prefix,
+        passage_prefix=recipe.passage_prefix,
+        similarity=recipe.similarity,
+    )
+    embedder.model = encoder
+    return Dense(cast(Embedder, embedder))
 
 
 def false_negatives(
@@ -216,7 +237,7 @@ def _ids_of(texts: Sequence[str]) -> NDArray[np.int64]:
     return np.fromiter(map(key_of, texts), np.int64, len(texts))
 
 
-def _encoder(base: str, recipe: EncoderRecipe, device: str) -> Any:
+def build_encoder(base: str, recipe: EncoderSettings, device: str) -> Any:
     """Build the transformer, pooling and normalisation with the library's classes, without the base's pooling head."""
     library = load_extra("sentence_transformers", f"training from {base!r}")
     modules = load_extra("sentence_transformers.sentence_transformer.modules", f"training from {base!r}")
