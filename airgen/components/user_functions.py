@@ -7,10 +7,10 @@ Settings and the keys of saved results are plain values. In place of a function,
 process keeps the function itself. Other processes import the function, if possible.
 
 The default version of a function is a hash of its source, the sources of the functions it calls, and the data it reads:
-plain values, collections that it does not change, arrays, data frames, FAISS indexes and models. `unidentified` names
-what else it reads, such as a client. For a torch model, the version is a hash of the weights; for a component of
-airgen, of its settings. Anything else gets a version that is never used again, so that outdated results are never
-reused.
+plain values, collections that it does not change, arrays, data frames, FAISS indexes and models. For an object of the
+user's own class, it is a hash of the methods and attributes. `unidentified` names what else is read, such as a client.
+For a torch model, the version is a hash of the weights; for a component of airgen, of its settings. Anything else gets
+a version that is never used again, so that outdated results are never reused.
 """
 
 import ast
@@ -22,6 +22,7 @@ import inspect
 import logging
 import secrets
 import sys
+import sysconfig
 import textwrap
 import threading
 import types
@@ -47,6 +48,7 @@ UNKEPT = "unkept-"
 
 _known: dict[tuple[str, str], Any] = {}
 _PLAIN = (str, int, float, bool, bytes, type(None))
+_STANDARD = Path(sysconfig.get_paths()["stdlib"]).resolve()
 _CALL_DEPTH = 8  # levels of calls between functions whose sources count
 
 
@@ -197,13 +199,16 @@ class _Identity:
         self._seen: set[int] = set()
 
     def add(self, value: Any, deep: int) -> bool:
-        """Add a function, and return whether its code is known."""
+        """Add a function, a method or an object of the user's class, and return whether its code is known."""
+        if inspect.ismethod(value):
+            self._add_bytes("of", value.__func__.__qualname__.encode())
+            return self._add_object(value.__self__, deep) and self.add(value.__func__, deep)
         if isinstance(value, functools.partial):
             held = [*value.args, *value.keywords.values()]
             self.total.update(repr(sorted(value.keywords)).encode())
             return all(self._add_data(item) for item in held) and self.add(value.func, deep)
         if not isinstance(value, types.FunctionType):
-            return False
+            return self._add_object(value, deep)
         if id(value) in self._seen or not deep:
             return True
         self._seen.add(id(value))
@@ -224,10 +229,37 @@ class _Identity:
                 item, (types.ModuleType, type, logging.Logger, types.FunctionType, types.BuiltinFunctionType)
             ):
                 continue  # code of libraries
-            elif isinstance(item, list | dict | set) and name in changed:
+            elif name in changed and (isinstance(item, list | dict | set) or _users_classes(item)):
                 self.missed += [name] if name in used else []
-            elif not self._add_data(item) and not name.startswith("\x1f"):
+            elif not self._add_data(item) and not self._add_object(item, deep - 1) and not name.startswith("\x1f"):
                 self.missed.append(name)
+        return True
+
+    def _add_object(self, value: Any, deep: int) -> bool:
+        """Add an object of a class of the user's: its methods, and its attributes that they do not change."""
+        classes, attributes = _users_classes(value), getattr(value, "__dict__", None)
+        if not classes or attributes is None:
+            return False
+        if id(value) in self._seen or not deep:
+            return True
+        self._seen.add(id(value))
+        changed: set[str] = set()
+        used: set[str] = set()
+        for name, item in [pair for each in classes for pair in sorted(vars(each).items(), key=lambda pair: pair[0])]:
+            function = getattr(item, "__func__", getattr(item, "fget", item))  # of a static method, or a property
+            if isinstance(function, types.FunctionType):
+                self._add_bytes("method", name.encode())
+                self.add(function, deep)
+                parts = _changed_attributes(function) if name != "__init__" else (set(), set())
+                changed, used = changed | parts[0], used | parts[1]
+            elif not name.startswith("__"):
+                self._add_data(item)
+        for name, item in sorted(attributes.items()):
+            self._add_bytes("attribute", name.encode())
+            if name in changed:
+                self.missed += [f"{type(value).__name__}.{name}"] if name in used else []
+            elif not self._add_data(item) and not self.add(item, deep - 1):
+                self.missed.append(f"{type(value).__name__}.{name}")
         return True
 
     def _add_data(self, value: Any) -> bool:
@@ -295,25 +327,72 @@ _CHANGING = frozenset(
 
 def _changed_in(source: str) -> tuple[set[str], set[str]]:
     """Return the names of what a function changes, such as a list of its calls, and the names that it also reads."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # a lambda within a line, which seldom changes anything
-        return set(), set()
-    changed: dict[ast.Name, str] = {}
-    for node in ast.walk(tree):
-        owner: ast.expr | None = None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
-            owner = node.func.value
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            owner = node.value
-        elif isinstance(node, ast.AugAssign):
-            owner = node.target
+    changed: dict[ast.AST, str] = {}
+    tree = _parsed(source)
+    for owner in _changed_parts(tree):
         while isinstance(owner, ast.Subscript | ast.Attribute):
             owner = owner.value
         if isinstance(owner, ast.Name):
             changed[owner] = owner.id
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in changed}
     return set(changed.values()), read
+
+
+def _changed_attributes(method: types.FunctionType) -> tuple[set[str], set[str]]:
+    """Return the names of the attributes that a method changes, and of those that it reads."""
+    try:
+        tree = _parsed(textwrap.dedent(inspect.getsource(method)))
+    except (OSError, TypeError):  # of a cell without source, it may change all that it reads
+        return set(method.__code__.co_names), set(method.__code__.co_names)
+    changed: dict[ast.AST, str] = {}
+    for owner in _changed_parts(tree):
+        while isinstance(owner, ast.Subscript) or (isinstance(owner, ast.Attribute) and not _is_own(owner, method)):
+            owner = owner.value
+        if isinstance(owner, ast.Attribute):
+            changed[owner] = owner.attr
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node not in changed}
+    return set(changed.values()), read
+
+
+def _is_own(node: ast.Attribute, method: types.FunctionType) -> bool:
+    """Return whether an expression is an attribute of a method's object, such as `self.calls`."""
+    return isinstance(node.value, ast.Name) and node.value.id == next(iter(method.__code__.co_varnames), "")
+
+
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError:  # a lambda within a line, which seldom changes anything
+        return ast.Module([], [])
+
+
+def _changed_parts(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the expressions that a function changes: collections, items and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+            yield node.func.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.value
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node
+        elif isinstance(node, ast.AugAssign):
+            yield node.target
+
+
+def _users_classes(value: Any) -> list[type]:
+    """Return the classes of an object that are the user's: not from airgen, the standard library or a package."""
+    return [each for each in type(value).__mro__ if _is_users(each.__module__)]
+
+
+@functools.cache
+def _is_users(module: str) -> bool:
+    if module == "__main__":
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or module.partition(".")[0] == "airgen":
+        return False
+    place = Path(file).resolve()
+    return not {"site-packages", "dist-packages"} & {*place.parts} and not place.is_relative_to(_STANDARD)
 
 
 def _content(value: Any) -> list[tuple[str, Any]] | None:

@@ -187,6 +187,51 @@ def test_a_warning_points_at_the_users_line(made: Bench, here: Path) -> None:
     assert {warning.filename for warning in caught} == {__file__}
 
 
+class Engine:
+    """A search with state, as people write one in a notebook."""
+
+    size = 2
+
+    def __init__(self, ids: list[str], client: Any = None) -> None:
+        self.ids, self.client, self.calls, self.cache = ids, client, 0, {"": ["p9"]}
+
+    def search(self, queries: list[str], k: int) -> list[list[str]]:
+        self.calls += 1
+        return [self._one(query) for query in queries]
+
+    def _one(self, query: str) -> list[str]:
+        if query not in self.cache:
+            self.cache[query] = self.ids[: self.size]
+        return self.cache[query]
+
+
+def test_an_object_of_the_users_class_is_identified_by_its_code_and_attributes(made: Bench, here: Path) -> None:
+    class Other(Engine):
+        def _one(self, query: str) -> list[str]:
+            return self.ids[:1]
+
+    engine = Engine(["p1", "p2"])
+    before = identity_of(engine)
+    assert before == identity_of(Engine(["p1", "p2"]))
+    different = [identity_of(each) for each in (Engine(["p2", "p1"]), Other(["p1", "p2"]))]
+    assert None not in different and len({before, *different}) == 3
+    assert before != identity_of(engine.search) == identity_of(Engine(["p1", "p2"]).search) is not None
+    assert unidentified(engine) == ["Engine.cache"]  # which it fills; nothing reads the count of calls
+    assert unidentified(Engine([], SimpleNamespace())) == ["Engine.cache", "Engine.client"]
+
+    def search(query: str) -> list[str]:
+        return engine.search([query], 2)[0]
+
+    of_function = identity_of(search)
+    first = airgen.evaluate(made, {"object": engine, "method": engine.search, "function": search}, quiet=True)
+    assert engine.calls and identity_of(engine) == before and identity_of(search) == of_function
+    again = airgen.evaluate(made, {"object": engine, "method": engine.search, "function": search}, quiet=True)
+    assert [each.cached for each in again] == [True] * 3 and not any(each.cached for each in first)
+    assert "object: kept, but it reads Engine.cache" in repr(again)
+    engine.ids = ["p3"]
+    assert before != identity_of(engine) and of_function != identity_of(search)
+
+
 async def later(queries: list[str], k: int) -> list[list[str]]:
     """A coroutine."""
     return [["p1"] for _ in queries]
