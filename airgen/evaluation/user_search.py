@@ -29,6 +29,7 @@ from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, h
 from airgen.retrievers.indexed_corpus import Corpus
 from airgen.settings.user_function import OwnSettings
 from airgen.tables.cells import finite_number
+from airgen.tables.choose_columns import list_columns
 from airgen.tables.objects import rows_of
 
 Filters = Mapping[str, Mapping[str, Any]]
@@ -257,11 +258,16 @@ def _hits(hits: Any, place: str) -> Hits:
         if not candidates:
             embeds = isinstance(hit, float) or hasattr(hit, "dtype")
             hint = "; a number is no id (for an embedding function, pass airgen.Dense(function))" if embeds else ""
+            hint = f"; call the id `id` (there are: {list_columns(list(map(str, hit)))})" if _is_row(hit) else hint
             raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}{hint}")
         if score is None:
             score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
         listed.append((candidates, -float(rank) if score is None else finite_score(score, place)))
     return listed
+
+
+def _is_row(hit: Any) -> bool:
+    return isinstance(hit, Mapping) and bool(hit) and not isinstance(next(iter(hit.values())), Mapping)
 
 
 def _of_table(hits: Any) -> Any:
@@ -297,6 +303,8 @@ def _part(value: Any, name: str) -> Any:
 
 def check_search(search: Any, name: str) -> None:
     """Raise UsageError if an object cannot be used for searching."""
+    if inspect.isclass(search):
+        raise UsageError(f"{name}: {search.__name__} is a class: pass an object of it, {search.__name__}(...)")
     if callable(getattr(search, "as_retriever", None)) and not callable(getattr(search, "retrieve", None)):
         raise UsageError(f"{name} is a {type(search).__name__}: pass its retriever, .as_retriever(...)")
     if not is_search(search):

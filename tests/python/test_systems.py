@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import airgen
@@ -360,6 +361,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "generator": (lazily, "lazily is a generator"),
     "coroutine": ({"x": lazily([], 1)}, "is the result of a call: pass the function itself"),
     "number": ({"x": 3}, "x: a int is not a system"),
+    "frame": ({"x": lambda query: pd.DataFrame({"article": ["p1"], "title": ["t"]})},
+              r"needed, not .*; call the id `id` \(there are: 'article', 'title'\)"),
+    "class": ({"x": Engine}, r"x: Engine is a class: pass an object of it, Engine\(\.\.\.\)"),
     "unknown ids": ({"x": lambda queries, k: [["zz"]] * len(queries)},
                     "system x: none of its 2 hits, such as 'zz', is in the dataset: its ids look like 'p"),
     "one for all": ({"x": lambda queries, k: ["p1"]}, "the answer is a list of 1, but a list with the hits of each"),
