@@ -33,8 +33,8 @@ async def refuse_unasked(lineage: Lineage, tools: Tools) -> Problem | None:
 
 def unasked_parts(pipeline: Pipeline) -> dict[str, Any]:
     """Return what `refuse_unasked` depends on."""
-    votes = pipeline.generation.unasked == "skip" and not pipeline.control.judge.members
-    return {"apart": [LEAST_APART, round_trip_parts(pipeline)]} if votes and pipeline.queries is None else {}
+    compares = pipeline.generation.unasked == "skip" and pipeline.queries is None and pipeline.control.votes_decide
+    return {"apart": [LEAST_APART, round_trip_parts(pipeline)]} if compares else {}
 
 
 CHARACTER = draw_one_stage(

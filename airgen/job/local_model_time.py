@@ -78,7 +78,7 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
 
     control, generation = job.pipeline.control, job.pipeline.generation
     pairs = queries * candidates_per_query(control, count)
-    if job.pipeline.queries is None and (generation.candidates > 1 or not control.judge.members):
+    if job.pipeline.round_trips:
         drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
         pairs += samples * min(count, drafts + DEPTH)
     encoded: set[str] = set()

@@ -189,7 +189,7 @@ async def _ask(
                 members.check()
 
             find = None
-            if pipeline.queries is None and (pipeline.generation.candidates > 1 or not pipeline.control.judge.members):
+            if pipeline.round_trips:
                 find = RoundTrip(
                     store=store, pipeline=pipeline, plan=job.fingerprints, embeddings=embeddings, display=display
                 )
@@ -197,7 +197,7 @@ async def _ask(
                     await asyncio.to_thread(find.prepare)
             check = pipeline.generation.meaning if pipeline.generation.rewrites else None
             meaning = None if check is None else load_embedder(check.model)
-            apart = find.apart if find is not None and not pipeline.control.judge.members else None
+            apart = find.apart if find is not None and pipeline.control.votes_decide else None
             tools = Tools(
                 pipeline=pipeline,
                 prompts=job.prompts,

@@ -197,6 +197,11 @@ class Pipeline(Settings):
         return self.query_language != self.language
 
     @property
+    def round_trips(self) -> bool:
+        """Return whether a generated query must find its own document: if drafts are compared, or if votes label."""
+        return self.queries is None and (self.generation.candidates > 1 or self.control.votes_decide)
+
+    @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:
         """Return the LLMs that are asked, by endpoint and model: those of the generator and the judges."""
         judge = self.control.judge
