@@ -244,7 +244,7 @@ def _hits(hits: Any, place: str) -> Hits:
     wanted = "a list of passage ids, of (passage id, score), or {passage id: score}"
     if (pair := paired_arrays(hits, ndim=1)) is not None:
         hits = hits_of(*pair)
-    hits = _of_table(hits)
+    hits = _of_table(_of_answer(hits))
     if isinstance(hits, str | bytes) or not isinstance(hits, Iterable):
         raise DatasetError(f"{place}: {wanted} is needed, not {short(hits)}")
     listed = []
@@ -264,6 +264,23 @@ def _hits(hits: Any, place: str) -> Hits:
             score = next((value for name in _SCORES if (value := _part(hit, name)) is not None), None)
         listed.append((candidates, -float(rank) if score is None else finite_score(score, place)))
     return listed
+
+
+def _of_answer(hits: Any) -> Any:
+    """Return the hits in an engine's whole answer: the list under `hits` of Elasticsearch, Meilisearch and others, or
+    Chroma's lists of ids and distances."""
+    if not isinstance(hits, Mapping):
+        return hits
+    inner = hits.get("hits")
+    inner = inner.get("hits") if isinstance(inner, Mapping) else inner
+    if isinstance(inner, list):
+        return inner
+    ids, distances = hits.get("ids"), hits.get("distances")
+    if not isinstance(ids, list):
+        return hits
+    if len(ids) == 1 and isinstance(ids[0], list):  # of a single query
+        ids, distances = ids[0], distances[0] if distances else None
+    return list(zip(ids, distances, strict=True)) if distances else ids
 
 
 def _is_row(hit: Any) -> bool:

@@ -10,6 +10,7 @@ label refers to a query by its id, as in qrels, or by its text, as in Quepid and
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -375,7 +376,7 @@ def _labels(
     done: set[str] = set()
     forms: dict[str, str] = {}
     for file in settings.labels:
-        path = folder / Path(file.file).expanduser()
+        path = Path(os.path.normpath(folder / Path(file.file).expanduser()))
         odd: dict[str, list[tuple[str, str]]] = {"unknown query": [], "unknown passage": []}
         about = partial(_say_labels, say, path.name)
         labels_read = list(read_labels(file, path, language, queries=names, documents=documents, about=about))

@@ -46,6 +46,13 @@ def test_every_form_of_the_same_hits_has_the_same_scores(made: Bench, here: Path
         "llama-index": SimpleNamespace(retrieve=nodes), "langchain": SimpleNamespace(invoke=pages),
         "lambda": lambda queries, k: [dict.fromkeys(by_text[text], 2.0) for text in queries],
     }  # fmt: skip
+    rows = lambda text: [{"_id": key, "_score": 2.0} for key in by_text[text]]  # noqa: E731
+    systems |= {
+        "elasticsearch": lambda query: {"took": 1, "hits": {"total": 1, "hits": rows(query)}},
+        "meilisearch": lambda query: {"hits": [{"id": key} for key in by_text[query]]},
+        "chroma": lambda query: {"ids": [by_text[query]], "distances": [[0.5] * len(by_text[query])]},
+        "no distances": lambda query: {"ids": by_text[query], "distances": None},
+    }
     frames = pytest.importorskip("pandas")
     systems |= {
         "series": lambda query: frames.Series(dict.fromkeys(by_text[query], 2.0), dtype=float),
