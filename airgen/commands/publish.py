@@ -110,15 +110,20 @@ def publish(
             )
         ]
         return Outcome(Rows(sent), lines)
+    places = (
+        [f"written to {folder}" for folder in folders_written]
+        if to is not None
+        else [upload.repo for upload in uploads]
+    )
     lines = [
         line
-        for upload in uploads
-        for line in (f"{_name(upload, upload.repo)}, version {upload.version}: {upload.bytes:,} bytes", *_files(upload))
+        for upload, place in zip(uploads, places, strict=True)
+        for line in (f"{_name(upload, place)}, version {upload.version}: {upload.bytes:,} bytes", *_files(upload))
     ]
     shown = [{**asdict(upload), "directory": None} for upload in uploads]  # the folder does not exist any more
     if to is not None:
         shown = [{**row, "directory": str(folder)} for row, folder in zip(shown, folders_written, strict=True)]
-        return Outcome(Rows(uploads), [*lines, *(f"written to {folder}" for folder in folders_written)], json=shown)
+        return Outcome(Rows(uploads), lines, json=shown)
     return Outcome(Rows(uploads), [*lines, "Nothing was uploaded. Add --yes to publish."], json=shown)
 
 

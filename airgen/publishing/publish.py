@@ -245,7 +245,7 @@ def write_folders(uploads: Sequence[Upload], out: Path) -> list[Path]:
             if there.info.version == upload.version:
                 raise DatasetError(
                     f"{folder}: has version {upload.version} with other data: published versions never change, so "
-                    "raise the version, or choose another folder"
+                    "raise the version (export.version) and run the job again, or choose another folder"
                 )
     for upload, folder in zip(uploads, folders, strict=True):
         marker = MANIFEST if MANIFEST in upload.files else _CARD
@@ -319,7 +319,7 @@ def _check_version(upload: Upload, hub: Hub) -> None:
     if different:
         raise DatasetError(
             f"{upload.repo}: version {upload.version} was published with a different {different[0]}: published "
-            f"versions never change, so raise the version"
+            f"versions never change, so raise the version (export.version) and run the job again"
         )
 
 
