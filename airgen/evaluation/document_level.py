@@ -97,7 +97,7 @@ class Pages:
         """Return what a page's id looks like."""
         example = min(self._places, default="")[:100]
         needs = "" if self.have_parts else " (no page has several passages; sections need `ids: original`)"
-        return f"the ids of its pages look like {example!r}{needs}; id_pattern takes them out of longer ones"
+        return f"the ids of its pages look like {example!r}{needs}"
 
 
 class NamedDocuments(Container[str]):

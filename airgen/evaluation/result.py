@@ -212,7 +212,7 @@ class Result(Shown):
         ]
         costs = [(name.replace("_", " "), value) for name, value in asdict(self.costs).items() if value is not None]
         about = [("kind", self.kind), ("queries", self.queries), ("without hits", self.missing)]
-        about += [("unjudged hits in the top ten", self.unjudged), ("run", str(self.paths.run))]
+        about += [("queries without labels", self.unjudged), ("run", str(self.paths.run))]
         pairs = [Column("", itemgetter(0), left=True), Column("", itemgetter(1), ".4g", left=True)]
         title = f"{self.name}{self.mark} on {self.dataset}"
         return Study(title, [Table(list(self.means), measures), "## Costs", Table(costs, pairs), Table(about, pairs)])

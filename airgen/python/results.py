@@ -314,7 +314,9 @@ class Results(Rows[Result]):
         part = self._first
         known = list(dict.fromkeys(group.attribute for group in part[0].groups))
         if attribute not in known:
-            raise UsageError(f"by: no attribute {attribute!r}{closest(attribute, known)}")
+            raise UsageError(
+                f"by: no attribute {attribute!r}{closest(attribute, known) or ': these queries have none'}"
+            )
         values = [group for group in part[0].groups if group.attribute == attribute]
         groups = {
             (result.name, group.value): group

@@ -48,6 +48,7 @@ def test_every_value_is_short_as_text_and_a_table(results: airgen.Results, made:
     assert advice in text and "--" not in text
     text = repr(results["bm25"])
     assert "nDCG@10" in text and "batch ms" in text and "Paths(" not in text
+    assert results["bm25"].means["Judged@10"] < 1 and "unjudged hits" not in text  # it counts queries, of which all are
     assert repr(made.queries).startswith("12 queries: 'q") and len(made.queries[:5]) == 5
     assert made.queries[:5][4] == made.queries[4]
     row = results.per_query()[0]
@@ -82,6 +83,11 @@ def test_scores_by_metadata_hold_all_queries(results: airgen.Results, made: airg
     assert low <= table["bm25"][0] <= high
     with pytest.raises(UsageError, match=r"no attribute 'metadata\.prodcut'"):
         results.by("metadata.prodcut")
+
+
+def test_an_unknown_attribute_names_those_that_there_are(results: airgen.Results) -> None:
+    with pytest.raises(UsageError, match=r"by: no attribute 'colour' \(known: "):
+        results.by("colour")
 
 
 def test_results_that_are_asked_for_by_an_attribute_show_it(made: airgen.Benchmark, here: Path) -> None:
