@@ -4,7 +4,6 @@ A re-ranker scores (query, passage) pairs. Only the order within a query is mean
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from airgen.retrievers.model_facts import ModelSetup
 from airgen.retrievers.model_output import checked_scores
 from airgen.retrievers.model_progress import counted_rows
 from airgen.retrievers.protocols import Embedder, TextKind
+from airgen.safety.interruptible import thread_pool
 from airgen.settings.base import SPEED
 from airgen.settings.spec import Part
 
@@ -169,7 +169,7 @@ def _in_parallel(torch: Any, threads: int, run: Callable[[list[int]], None], bat
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with thread_pool(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             list(pool.map(run, batches))
     finally:
         torch.set_num_threads(before)

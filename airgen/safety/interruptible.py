@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from airgen.errors import Stopped
 
@@ -79,6 +80,16 @@ def stop_if_asked() -> None:
     calls this between batches."""
     if _asked_to_stop.is_set():
         raise Stopped(STOPPED)
+
+
+@contextmanager
+def thread_pool(threads: int, **options: Any) -> Iterator[ThreadPoolExecutor]:
+    """Open a pool of threads that an error, or a stop, leaves at once: work that has not begun is cancelled."""
+    pool = ThreadPoolExecutor(threads, **options)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def stoppable(work: Callable[P, T]) -> Callable[P, T]:

@@ -8,7 +8,6 @@ batch, which changes a re-ranker's logits by up to .7 (benchmarks/rerank.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +28,7 @@ from airgen.retrievers.known_prompts import Prompts, known_prompts
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup, shown_name
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.protocols import IndexProgress, TextKind
+from airgen.safety.interruptible import thread_pool
 from airgen.settings.base import MODEL
 from airgen.settings.needs import located
 from airgen.text.normal_form import encodable
@@ -116,7 +116,7 @@ class EmbeddedModel(Component):
         """Apply `work` to each item in `threads` threads, which use one core each. tell: is told how many are done."""
         if self.threads == 1 or len(items) < 2:
             return list(_told(map(work, items), len(items), tell))
-        with ThreadPoolExecutor(self.threads) as pool:
+        with thread_pool(self.threads) as pool:
             return list(_told(pool.map(work, items), len(items), tell))
 
     @cached_property

@@ -11,7 +11,6 @@ vocabulary + t), so searching title and text uses the same loop as searching a s
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -32,7 +31,7 @@ from airgen.retrievers.lexical.postings import (
     search_postings,
 )
 from airgen.retrievers.model_facts import ModelFacts
-from airgen.safety.interruptible import interruptible
+from airgen.safety.interruptible import interruptible, thread_pool
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
 
@@ -113,7 +112,7 @@ class InvertedIndex:
         elif workers == 1:
             interruptible(lambda: search_part(0, len(queries)))
         else:  # the compiled loop does not hold the interpreter lock
-            with ThreadPoolExecutor(workers) as pool:
+            with thread_pool(workers) as pool:
                 list(pool.map(search_part, edges[:-1], edges[1:]))
         return Hits(positions, scores)
 
