@@ -6,10 +6,11 @@ document.
     seen.add("how do bees make honey")         # 0: the place of the first similar text
     borrowed("wings that bend", "The wing bends under load.", "en")     # (1.0, ["wings", "bend"])
 
-Not every pair is compared (prefix filtering, Chaudhuri et al. 2006): if two sets of n and m words have a Jaccard
-similarity of at least t, then, in any fixed order of words, the first n - ceil(t n) + 1 words of one set and the first
-m - ceil(t m) + 1 words of the other have a word in common, and with one word more each, two words if they share two at
-all. Pairs of words are much rarer than words, so a text in a log of a million queries is compared with few others.
+Not every pair is compared (prefix filtering, Chaudhuri et al. 2006): if sets of n and m words have a Jaccard similarity
+of at least t, they share at least o = ceil(t (n + m) / (1 + t)) words. In any fixed order of words, the first n - o + k
+words of one and the first m - o + k words of the other then have k words in common. Texts are found by two such words
+and both sizes, so a text in a log of a million queries is compared with few others, even with those that differ from it
+in a number alone.
 Documents use MinHash (`airgen.corpus.cleaning.duplicates`), whose estimate is too rough for queries.
 """
 
@@ -24,7 +25,9 @@ from airgen.text.normal_form import normal_form
 from airgen.text.words import words
 
 THRESHOLD = 0.8  # minimum Jaccard similarity of near duplicates
-_LONG = 40  # words of a set that has too many pairs
+_TOGETHER = 2  # words by which a text is found: k above
+_MOST_KEYS = 10  # of a text for another size, unless they are single words
+_ROUNDING = 1e-9
 
 
 def folded_words(text: str, language: str) -> list[str]:
@@ -59,6 +62,7 @@ class NearDuplicateIndex:
         self._language, self._threshold, self._counts = language, threshold, counts
         self._sets: list[frozenset[str]] = []
         self._places: dict[int, list[int]] = {}
+        self._plans: dict[int, list[tuple[int, int, int]]] = {}  # by the size of a set
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -71,8 +75,8 @@ class NearDuplicateIndex:
         """Add a text, and return the position of the first earlier text that is similar to it, or None."""
         new = frozenset(folded_words(text, self._language))
         similar = self._similar(new)
-        for key in self._keys(new):
-            self._places.setdefault(key, []).append(len(self._sets))
+        for size, words_ in self._keys(new):
+            self._places.setdefault(hash((len(new), size, words_)), []).append(len(self._sets))
         self._sets.append(new)
         return next(iter(similar), None)
 
@@ -81,19 +85,30 @@ class NearDuplicateIndex:
         return self._similar(frozenset(folded_words(text, self._language)))
 
     def _similar(self, new: frozenset[str]) -> list[int]:
-        candidates = {place for key in self._keys(new) for place in self._places.get(key, ())}
+        keys = (hash((size, len(new), words_)) for size, words_ in self._keys(new))
+        candidates = {place for key in keys for place in self._places.get(key, ())}
         return sorted(place for place in candidates if alike(new, self._sets[place], self._threshold))
 
-    def _keys(self, unique: frozenset[str]) -> Iterator[int]:
-        """Yield what two similar sets have in common: hashes of pairs of words and, for sets that may share only one
-        word, or that may be similar to a set with too many pairs, of words."""
-        size = len(unique)
-        least = max(1, math.ceil(self._threshold * size - 1e-9))  # words that a similar set has, too
-        first = self._ordered(unique)[: size - least + 2]
-        if 2 <= size <= _LONG:
-            yield from map(hash, combinations(first, 2))
-        if least < 2 or size > self._threshold * _LONG:
-            yield from map(hash, first[: size - least + 1])
+    def _keys(self, unique: frozenset[str]) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Yield the sizes of sets that may be similar, each with some words that such a set has in common with this
+        one."""
+        size, ordered = len(unique), self._ordered(unique)
+        if size not in self._plans:
+            self._plans[size] = list(self._plan(size))
+        for other, first, together in self._plans[size]:
+            for chosen in combinations(ordered[:first], together):
+                yield other, chosen
+
+    def _plan(self, size: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the sizes of sets that may be similar, each with the number of first words, and how many of them are
+        taken together."""
+        threshold = self._threshold
+        for other in range(math.ceil(threshold * size - _ROUNDING), math.floor(size / threshold + _ROUNDING) + 1):
+            common = max(1, math.ceil(threshold * (size + other) / (1 + threshold) - _ROUNDING))
+            more = max(size, other) - common
+            many = range(min(common, _TOGETHER), 1, -1)
+            together = next((count for count in many if math.comb(more + count, count) <= _MOST_KEYS), 1)
+            yield other, size - common + together, together
 
     def _ordered(self, unique: frozenset[str]) -> list[str]:
         if self._counts is not None:
