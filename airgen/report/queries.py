@@ -71,6 +71,10 @@ def _shown(texts: Connection, lengths: Mapping[str, int], best: BestLines) -> di
 
 BLOCK = 32
 _HIT_CHARACTERS = 400  # characters of a document without a label
+_MOST_HITS = (
+    20_000  # queries times systems, at least ten, from which texts are shortened: 10,000 queries and 30 systems
+)
+_SHORT = 400  # characters of a document with a label then; other hits have no text
 _COLUMNS = ("id", "text", "split", "outcome", "why", "positives", "negatives", "score", "count", "attributes")
 _KNOWN = {"id", "outcome", "document", "second", "skips", "lines", "query", "rewrites", "character", "scenario"}
 _KNOWN |= {"answer", "hard_negatives", "labels", "own"}
@@ -144,7 +148,8 @@ def _ranked(systems: Systems, split: str, query: str) -> list[dict[str, Any]]:
     for name, scores, rankings in systems.get(split, systems.get("all", [])):
         ranking = rankings.get(query)
         top, ranks = (list(ranking.top), dict(ranking.ranks)) if ranking else ([], {})
-        rows.append({"name": name, "score": scores.get(query), "top": top, "ranks": ranks})
+        score = scores.get(query)
+        rows.append({"name": name, "score": None if score is None else round(score, 5), "top": top, "ranks": ranks})
     return sorted(rows, key=lambda row: (-(row["score"] or 0.0), str(row["name"])))
 
 
@@ -257,6 +262,13 @@ def _complete(
     source: ReportSource, every: list[Life], texts: Connection, systems: Systems, store: Store | None = None
 ) -> Iterator[Life]:
     """Yield the lives with labels, systems and the texts of all documents to which they refer."""
+    tested = max(map(len, systems.values()), default=0)
+    longest = (LONGEST, _HIT_CHARACTERS) if len(every) * max(tested, 10) <= _MOST_HITS else (_SHORT, 0)
+    if not longest[1]:
+        source.notes.append(
+            f"the report has {len(every):,} queries, so the texts of documents are cut after {_SHORT} characters, and "
+            "hits without a label have none: make one of fewer systems or of a sample to read more"
+        )
     wanted: set[str] = set()
     metadata: dict[str, Mapping[str, Any]] = {}
     for life in every:
@@ -273,7 +285,7 @@ def _complete(
         if life["attributes"].get(ANSWERED) == "no" and not life["why"]:
             life["why"] = _why_unanswered(life)
         life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
-        wanted |= set(_documents(life))
+        wanted |= set(_documents(life, *longest))
     _put(texts, _texts(source, wanted, store, metadata))
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     for life in every:
@@ -281,9 +293,11 @@ def _complete(
         life["headline"] = headline
         if life["split"] not in source.withheld:
             life["attributes"] |= _of_relevant(life, metadata)
-        life["docs"] = _shown(texts, _documents(life), BestLines(life["text"], source.stopwords, source.language))
+        life["docs"] = _shown(
+            texts, _documents(life, *longest), BestLines(life["text"], source.stopwords, source.language)
+        )
         life |= {"tags": tags_of(life), "asked": asked_of(life["attributes"])}
-        life["systems"] = systems_on_query(life["ranked"], life["labels"], life["docs"], headline or "Score")
+        life["systems"] = systems_on_query(life["ranked"], life["labels"], headline or "Score")
         yield life
 
 
@@ -310,10 +324,11 @@ def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[st
     }
 
 
-def _documents(life: Life) -> dict[str, int]:
-    """Return {id: number of characters to show} for every document to which a life refers."""
-    hits = {id_: _HIT_CHARACTERS for ranking in life["ranked"] for id_ in ranking["top"]}
-    return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], LONGEST)
+def _documents(life: Life, labelled: int, hit: int) -> dict[str, int]:
+    """Return {id: number of characters to show} for every document to which a life refers: `labelled` for those with a
+    label, `hit` for other hits, which are left out if it is 0."""
+    hits = {id_: hit for ranking in life["ranked"] for id_ in ranking["top"]} if hit else {}
+    return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], labelled)
 
 
 def _of_relevant(life: Life, metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -171,19 +171,17 @@ def _positives(row: Row) -> str | None:
     return f"{_MOST_POSITIVES + 1} or more" if row["positives"] > _MOST_POSITIVES else str(row["positives"])
 
 
-def systems_on_query(
-    ranked: Sequence[Row], labels: Sequence[Row], documents: Mapping[str, Row], headline: str
-) -> dict[str, Any] | None:
+def systems_on_query(ranked: Sequence[Row], labels: Sequence[Row], headline: str) -> dict[str, Any] | None:
     """Return what each system found for a query; None without systems.
 
     Args:
         ranked: The systems, best first: name, score, `top` (ids of the first hits), `ranks` of labelled passages.
         labels: The labels of the query.
-        documents: Titles of passages by id.
         headline: Name of the score.
 
     Returns:
-        The table of a page.
+        The table of a page, whose rows are the systems in this order. The page explains each square of the strips with
+        the title of its passage, which would otherwise be written once for each system.
     """
     if not ranked:
         return None
@@ -198,14 +196,10 @@ def systems_on_query(
     def strip(row: Row) -> str:
         return "".join(signs.get(id_, UNLABELLED) for id_ in row["top"])
 
-    def titles(row: Row) -> list[str]:
-        named = [(documents.get(id_) or {}).get("title") or id_ for id_ in row["top"]]
-        return [f"{place}. {title}" for place, title in enumerate(named, 1)]
-
     columns = [
         PageColumn("System", lambda row: row["name"], role="name"),
-        Column(headline, lambda row: row["score"], ".3f"),
+        Column(headline, lambda row: row["score"] and round(row["score"], 4), ".3f"),
         PageColumn(f"First {RELEVANT}", first, ",", hint="Rank of the first relevant document"),
-        PageColumn("First ten", strip, left=True, picture=Picture("strip", titles)),
+        PageColumn("First ten", strip, left=True, picture=Picture("strip", lambda row: None)),
     ]
     return page_table("Systems on this query", Table(ranked, columns), stack="always")

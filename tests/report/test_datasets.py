@@ -22,6 +22,18 @@ def results(dataset: Path, out: Path, split: str = "test") -> Path:
     return out
 
 
+def test_a_report_of_many_queries_is_kept_small(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = results(dataset, tmp_path / "results")
+    monkeypatch.setattr("airgen.report.queries._MOST_HITS", 59)  # six queries, at least ten systems
+    monkeypatch.setattr("airgen.report.queries._SHORT", 7)
+    data = read_report(make_report([dataset, out], tmp_path / "report"))
+    (note,) = data["report"]["datasets"][0]["notes"]
+    assert note.startswith("the report has 6 queries, so the texts of documents are cut after 7 characters")
+    one = lives(data)["q-00"]
+    assert set(one["docs"]) == {"doc000", "doc001", "doc002"} < {id_ for row in one["ranked"] for id_ in row["top"]}
+    assert all(len(row["text"]) == 7 and row["more"] > 0 for row in one["docs"].values())
+
+
 def test_a_dataset_with_lineage_and_results(dataset: Path, tmp_path: Path) -> None:
     out = results(dataset, tmp_path / "results")
     data = read_report(make_report([dataset, out], tmp_path / "report"))

@@ -259,6 +259,8 @@ function labelOf(life, row, about) {
 
 function systemsOf(life, about) {
   if (!life.systems) return null;
+  const named = (id) => (life.docs[id] && life.docs[id].title) || id;
+  life.systems.columns.find((one) => one.picture).picture.values = life.ranked.map((one) => one.top.map((id, place) => `${place + 1}. ${named(id)}`));
   return el("section", {}, el("h2", {}, "Systems"), drawnTable(life.systems), el("p", { class: "quiet small" }, `● relevant   × ${about.negative}   · no label`),
   life.ranked.map((one) => el("details", {}, el("summary", {}, foreign(one.name), ": its first ten"),
     el("ol", { class: "hits" }, one.top.map((id) => {
