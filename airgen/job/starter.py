@@ -23,6 +23,7 @@ import jinja2
 import yaml
 
 from airgen import models
+from airgen.components.devices import has_gpu
 from airgen.components.registry import EXTRAS, REGISTRY, meant
 from airgen.corpus.survey import Survey
 from airgen.errors import AirgenError, CorpusError, UsageError
@@ -83,11 +84,6 @@ class Machine:
     def here(cls, language: str) -> "Machine":
         """Describe this machine."""
         packages = frozenset(name for name in _PACKAGES if importlib.util.find_spec(name) is not None)
-        gpu = False
-        if "torch" in packages:
-            import torch
-
-            gpu = torch.cuda.is_available()
         needed = (*ENGLISH, *VOTERS) if language == "en" else (MULTILINGUAL,)
         runs = {"onnxruntime", "tokenizers", "safetensors"} <= packages
         try:
@@ -97,7 +93,7 @@ class Machine:
             tokens = False
         return cls(
             packages=packages,
-            gpu=gpu,
+            gpu=has_gpu(),
             key=secret(KEY) is not None,
             small=runs and all(map(models.fetched, needed)),
             local_model="xllamacpp" in packages and models.fetched(LOCAL_MODEL),

@@ -11,6 +11,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -129,8 +130,9 @@ class HtmlReader(FileReader):
         """Find the blocks that many pages of a folder repeat, from a sample, and pages that repeat all others."""
         super().look_around(paths)
         if self.settings.chosen() == "main":
-            self.common = repeated_blocks(paths, self._folder, self._texts_of)
-            self.repeated = {self.name(path): texts for path, texts in repeating_pages(paths, self._texts_of).items()}
+            texts_of = lru_cache(_MAX_SAMPLED_PAGES)(self._texts_of)  # several comparisons look at the same pages
+            self.common = repeated_blocks(paths, self._folder, texts_of)
+            self.repeated = {self.name(path): texts for path, texts in repeating_pages(paths, texts_of).items()}
 
     def _folder(self, path: Path) -> str:
         return str(PurePosixPath(self.name(path)).parent)
