@@ -129,7 +129,8 @@ def pair_sentence(pair: SystemPair, measure: str, queries: int, more: str, passa
     text = f"cannot tell whether {pair.first} or {pair.second} is better on {queries:,} queries: {figures}"
     if pair.queries_needed is None:
         return f"{pair.first} and {pair.second} have equal scores"
-    return f"{text}; {_needed(pair, queries, passages)} queries would separate {pair.first} from {pair.second} ({more})"
+    needed = _needed(pair, queries, passages, " queries")
+    return f"{text}; {needed} would separate {pair.first} from {pair.second} ({more})"
 
 
 def _figures(pair: SystemPair, measure: str) -> str:
@@ -219,8 +220,8 @@ def whole_verdict(
     return f"{systems}. {labels[0].upper()}{labels[1:]}" if labels else f"{systems}{unchecked}"
 
 
-def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:
-    """Describe how many queries are needed to distinguish two systems, with an interval."""
+def _needed(pair: SystemPair, queries: int, passages: int | None, noun: str = "") -> str:
+    """Describe how many queries are needed to distinguish two systems, with an interval; `noun` follows the number."""
     needed, high = pair.queries_needed or 0, pair.needed_high
     limit = passages or 1_000_000
     # The estimate is from a t-test. With few queries, a distribution-free test can need more queries than this.
@@ -231,4 +232,4 @@ def _needed(pair: SystemPair, queries: int, passages: int | None) -> str:
     low = max(pair.needed_low or 2, queries + 1)
     if needed > limit:
         return f"more queries than {'this corpus has' if passages else 'a million'} (at least {low:,})"
-    return f"{about} ({low:,} to {end})"
+    return f"{about} ({low:,} to {end}){noun}"

@@ -31,9 +31,9 @@ from airgen.job.preflight import (
     profile_words,
     unanswered,
     unprobed,
+    unusable,
     used_parts,
 )
-from airgen.llms.probe import read_profiles
 from airgen.settings import RELEVANCE
 from airgen.settings.model_size import reading_words
 from airgen.settings.suite import published_sizes
@@ -152,12 +152,7 @@ def check_job(
             problems += str(error).splitlines()
     elif probe:
         problems.append("no model was probed because of the problems above: solve them, then probe again")
-    known = read_profiles(job.directory, job.pipeline.llms.values())
-    problems += [
-        f"{model}: {profile.unusable}: choose another model, or fix its server and probe again"
-        for (_, model), profile in known.items()
-        if profile.unusable
-    ]
+    problems += unusable(job)
     untested = [llm.model for llm in unprobed(job).values()]
     estimated, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
     if published:

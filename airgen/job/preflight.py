@@ -382,6 +382,18 @@ def probe_models(
     return read_profiles(job.directory, job.pipeline.llms.values())
 
 
+def unusable(job: Job) -> list[str]:
+    """Return a line for each probed LLM whose answers no stage can use: one that writes queries, but never the JSON
+    that it was asked for. A judge may still answer with a word."""
+    known = read_profiles(job.directory, job.pipeline.llms.values())
+    writer = job.pipeline.llm if job.pipeline.queries is None else None
+    return [
+        f"{model}: {profile.unusable}: choose another model, or fix its server and probe again"
+        for (endpoint, model), profile in known.items()
+        if profile.unusable and writer is not None and (endpoint, model) == (writer.endpoint, writer.model)
+    ]
+
+
 async def _with_signs_of_life(work: Coroutine[Any, Any, T], words: str, say: Callable[[str], object]) -> T:
     """Return what the work returns, and say every half minute how many seconds it has taken so far."""
     task, waited = asyncio.ensure_future(work), 0

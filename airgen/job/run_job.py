@@ -21,7 +21,7 @@ from airgen.control.query_set import Control
 from airgen.dataset.manifest import load_manifest
 from airgen.dataset.verify import damaged_file, keep_card
 from airgen.display.study import Study
-from airgen.errors import AirgenError, UsageError
+from airgen.errors import AirgenError, SettingsError, UsageError
 from airgen.evaluation.result import peak_bytes
 from airgen.generation.generate import generate
 from airgen.generation.round_trip import RoundTrip
@@ -31,7 +31,7 @@ from airgen.job.funnel import funnel_so_far, funnel_table
 from airgen.job.interrupts import stopping_on_signals
 from airgen.job.job import Job
 from airgen.job.mlflow_log import logged_in_mlflow
-from airgen.job.preflight import ensure_ready, probe_models, rehearse
+from airgen.job.preflight import ensure_ready, probe_models, rehearse, unusable
 from airgen.job.run_result import RunResult
 from airgen.job.store_corpus import CORPUS, CorpusSource
 from airgen.job.user_queries import OWN_QUERIES, QueriesSource
@@ -85,6 +85,8 @@ def run_pipeline(
         if not done:
             if until != "corpus":  # first: a wrong key is said in seconds, and models take a minute to load
                 probe_models(job, display.say, budget_usd=budget_usd)
+                if problems := unusable(job):
+                    raise SettingsError(problems)
             rehearse(job, display, until=until, evaluate=evaluate)
         try:
             result = run_job(job, display, until=until, budget_usd=budget_usd, retry_failed=retry_failed)

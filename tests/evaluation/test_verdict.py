@@ -9,7 +9,7 @@ import pytest
 from airgen.dataset.human_labels import CONFIRMED
 from airgen.evaluation import verdict
 from airgen.evaluation.significance import compare
-from airgen.evaluation.verdict import Advice, advise, verdict_of, whole_verdict
+from airgen.evaluation.verdict import Advice, advise, pair_sentence, verdict_of, whole_verdict
 
 
 def said(*rows: list[float]) -> str:
@@ -48,6 +48,8 @@ def test_the_number_of_queries_has_an_interval_whose_end_is_in_words() -> None:
     )
     small, large = (verdict_of(close, 60, "raise `target`", passages) for passages in (pair.queries_needed - 1, 10**6))
     assert "more queries than this corpus has (at least " in small and f"{pair.queries_needed:,}" not in small
+    alone = pair_sentence(pair, "nDCG@10", 60, "raise `target`", pair.queries_needed - 1)
+    assert f"(at least {max(pair.needed_low, 61):,}) would separate" in alone and "queries queries" not in alone
     assert f"about {pair.queries_needed:,} (" in large and "to more than this corpus has)" in large
     far = compare(["a", "b"], np.array([base, base + draw.normal(0.1, 0.15, 60)])).pairs[0]
     assert far.needed_low and far.needed_high and far.queries_needed

@@ -15,7 +15,7 @@ from rich.console import Console
 from simulation import simulate
 
 from airgen import models
-from airgen.errors import BudgetSpent, LlmError
+from airgen.errors import BudgetSpent, LlmError, SettingsError
 from airgen.job import Job
 from airgen.job.estimate import estimate
 from airgen.job.preflight import probe_models
@@ -182,6 +182,10 @@ def test_a_model_whose_json_cannot_be_used_is_a_problem(loopback: Callable[..., 
     for options in (["--probe"], []):  # the second time it is remembered
         printed = call(*check, *options, code=1)
         assert re.search(wanted, printed) and "nothing is missing" not in printed
+    before = server.stats()["requests"]
+    with pytest.raises(SettingsError, match=wanted.removeprefix("! ")):  # `run` stops for the same reason
+        call("run", *check[1:])
+    assert server.stats()["requests"] - before < 12
     server.set(text=None, scripted=True)  # mended: it is asked again
     call(*check, "--probe")
     assert "nothing is missing" in call(*check)
