@@ -1,5 +1,6 @@
 """What is given to others: the wheel's content, the README's links, and a package that needs no POSIX."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -107,6 +108,20 @@ def test_extras_and_the_registry_name_the_same_packages() -> None:
     for distribution, extra in EXTRAS.values():
         assert any(re.match(rf"{re.escape(distribution)}\b", line) for line in extras[extra]), (distribution, extra)
     assert set().union(*init.DEMO_EXTRAS.values()) <= set(extras) and "long-doc" not in init.DEMO_EXTRAS["qa"]
+
+
+def test_each_optional_package_that_is_loaded_has_an_extra() -> None:
+    """If not, a missing package ends in a traceback, and not in a line that says what to install."""
+    loaded = set()
+    for path in (ROOT / "airgen").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("load_extra", "missing_extra"):
+                loaded |= {str(name.value) for name in node.args[:1] if isinstance(name, ast.Constant)}
+    required = " ".join(PROJECT["project"]["dependencies"])
+    assert len(loaded) > 30
+    assert not {
+        name for name in loaded if name.partition(".")[0] not in EXTRAS and name.partition(".")[0] not in required
+    }
 
 
 def test_a_demo_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

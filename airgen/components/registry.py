@@ -164,10 +164,13 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "transformers": ("transformers", "models"),
     "sentence_transformers": ("sentence-transformers", "models"),
     "FlagEmbedding": ("FlagEmbedding", "models"),
+    "peft": ("FlagEmbedding", "models"),  # which brings it
+    "sklearn": ("sentence-transformers", "models"),  # which brings it
     "faiss": ("faiss-cpu", "ann"),
     "datasets": ("datasets", "hub"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "pandas": ("datasets", "hub"),  # which brings it
+    "tqdm": ("huggingface_hub", "hub"),  # which brings it
     "ray": ("ray", "ray"),
     "grpc": ("ray", "ray"),  # the client of ray:// addresses
     "fsspec": ("fsspec", "storage"),
