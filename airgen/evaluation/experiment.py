@@ -40,7 +40,7 @@ from airgen.evaluation.result import (
     write_scores,
 )
 from airgen.evaluation.result_tables import write_report
-from airgen.evaluation.run import read_run, write_run
+from airgen.evaluation.run import read_own_run, write_run
 from airgen.evaluation.run_system import FinishedRun, context_of, rehearse, run_beside, run_system
 from airgen.evaluation.systems import (
     Failed,
@@ -373,7 +373,7 @@ class _Experiment:
             cached = not self.options.fresh and paths.run.is_file() and read_json(note)["key"] == key
         except DAMAGE:
             cached = False  # the file is missing or damaged
-        self.runs[name] = FinishedRun(read_run(paths.run), {}, Costs()) if cached else self._run(system)
+        self.runs[name] = FinishedRun(read_own_run(paths.run), {}, Costs()) if cached else self._run(system)
         if not cached:
             write_json(note, {"key": key, "kind": system.kind, "settings": without_secrets(system.settings)})
         self.searched[name] = Searched(
@@ -518,7 +518,9 @@ def _means(scores: Scores) -> dict[str, tuple[float, float, float]]:
 
 def _read_again(result: Result) -> FinishedRun:
     """Read a saved run, for new measures or for a system that builds on it."""
-    return FinishedRun(read_run(result.paths.run), result.description, result.costs, result.notes, models=result.models)
+    return FinishedRun(
+        read_own_run(result.paths.run), result.description, result.costs, result.notes, models=result.models
+    )
 
 
 def _hub_models(system: SystemSettings) -> list[str]:

@@ -212,6 +212,11 @@ def read_run(path: str | Path) -> Run:
     return replace(run_from_dict(results), notes={"unsorted_queries": len(unsorted)})
 
 
+def read_own_run(path: Path) -> Run:
+    """Read a run that airgen wrote. Unlike others, it may be empty: its system has found nothing."""
+    return read_run(path) if any(numbered_lines(path)) else run_from_dict({})
+
+
 def _run_of_pairs(path: Path, pairs: Iterable[ScoredPair]) -> Run:
     """Build a run from the pairs of another tool's file. Raises DatasetError."""
     results: dict[str, dict[str, float]] = {}

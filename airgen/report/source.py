@@ -26,7 +26,7 @@ from airgen.dataset.human_labels import PEOPLE
 from airgen.dataset.manifest import MANIFEST, Manifest, load_manifest
 from airgen.errors import AirgenError, DatasetError, StoreError
 from airgen.evaluation.result import Result
-from airgen.evaluation.run import read_run
+from airgen.evaluation.run import read_own_run
 from airgen.job.job import Job
 from airgen.publishing.withhold import public_part
 from airgen.storage.store import Store
@@ -106,7 +106,7 @@ def ranks_of(result: Result, labels: Mapping[str, Mapping[str, float]]) -> dict[
     Hits whose id equals the query's are left out if the result's options say so. Raises DatasetError if a file is
     missing or damaged.
     """
-    run = read_run(result.paths.run)
+    run = read_own_run(result.paths.run)
     if result.rules.get("identical_ids") == "left out":
         run = run.without_identical_ids()
     run, ranks_by_query = run.ranked(), {}

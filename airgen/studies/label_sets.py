@@ -22,7 +22,7 @@ from airgen.evaluation.experiment import results_folder
 from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.measures import score
 from airgen.evaluation.result import Paths, Result, load_result
-from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.run import Run, read_own_run
 from airgen.evaluation.verdict import FEWEST
 from airgen.storage.paths import EVALUATION
 from airgen.studies.agree.rankings import Side, correlate
@@ -147,7 +147,7 @@ def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -
     """Return the comparison from systems' results on a split. Raises DatasetError if they cannot be read."""
     if len(results) < LEAST_SYSTEMS:
         return None
-    runs = {result.name: read_run(result.paths.run) for result in results}
+    runs = {result.name: read_own_run(result.paths.run) for result in results}
     return label_sets(dataset, dataset.qrels(split).labels, runs, results[0].headline)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from airgen.dataset.beir import BeirDataset
 from airgen.display.study import Study, Table, columns, shown
 from airgen.evaluation.result import Result
-from airgen.evaluation.run import read_run
+from airgen.evaluation.run import read_own_run
 from airgen.text.words import count_words
 
 DEPTH = 10
@@ -62,7 +62,7 @@ def write_lengths(dataset: BeirDataset, results: Sequence[Result], folder: Path)
     words = {p.id: count_words(f"{p.title} {p.text}" if p.title else p.text, language) for p in dataset.passages()}
     runs = {}
     for result in results:
-        ranked = read_run(result.paths.run).ranked()
+        ranked = read_own_run(result.paths.run).ranked()
         runs[result.name] = {query: [passage for passage, _ in hits[:DEPTH]] for query, hits in ranked.items()}
     lengths = top_lengths(runs, dataset.qrels(results[0].split).labels, words)
     table = length_table(lengths, {result.name: result.score for result in results}, results[0].headline)

@@ -21,6 +21,7 @@ from airgen.evaluation import evaluate, load_systems, read_run, run_from_dict, w
 from airgen.evaluation import result as result_files
 from airgen.evaluation.measures import Scores, parse_measure, score
 from airgen.evaluation.result import read_scores, write_scores
+from airgen.evaluation.run import read_own_run
 from airgen.evaluation.systems import SystemSettings
 from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.storage.sql_connections import in_memory
@@ -494,6 +495,17 @@ def test_a_function_gives_hits_in_any_usual_form(dataset, tmp_path, answer):
     (found,) = evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
     ranked = dict(read_run(found.paths.run).ranked().items())
     assert [[passage for passage, _ in hits] for hits in ranked.values()] == [["p1", "p2"]] * 3
+
+
+def test_a_system_that_finds_nothing_scores_zero_and_its_run_is_read_again(dataset, tmp_path):
+    code = "def search(queries, k):\n    return [[]] * len(queries)\n"
+    loaded = named(tmp_path, {"name": "nothing", "kind": "nothing_found:search"}, BM25, nothing_found=code)
+    for _ in range(2):
+        first, _ = evaluate(dataset, loaded, tmp_path / "out", Options(folder=tmp_path))
+        assert first.means["nDCG@10"] == 0 and first.missing == 3
+    assert len(read_own_run(first.paths.run)) == 0
+    with pytest.raises(DatasetError, match="the run is empty"):
+        read_run(first.paths.run)  # as one that somebody else has sent
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from airgen.errors import DatasetError, SettingsError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.measures import parse_measure, score
 from airgen.evaluation.result import Result
-from airgen.evaluation.run import read_run
+from airgen.evaluation.run import read_own_run
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels, missing_needs
 from airgen.evaluation.wordings import wordings_of
 from airgen.job.export import export_dataset
@@ -125,7 +125,7 @@ def agree_job(
 def scored(results: Sequence[Result], labels: Labels, measure: str) -> Side:
     """Score the systems' runs with these labels. A query without results counts as zero."""
     wanted = [parse_measure(measure)]
-    rows = [score(read_run(result.paths.run), labels, wanted).of(measure) for result in results]
+    rows = [score(read_own_run(result.paths.run), labels, wanted).of(measure) for result in results]
     return Side(tuple(result.name for result in results), np.array(rows))
 
 

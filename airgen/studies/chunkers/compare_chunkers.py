@@ -18,7 +18,7 @@ from airgen.display.study import Column, Study, Table
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_folder
 from airgen.evaluation.intervals import bootstrap_interval
-from airgen.evaluation.run import read_run
+from airgen.evaluation.run import read_own_run
 from airgen.evaluation.significance import compare
 from airgen.evaluation.systems import SystemSettings
 from airgen.safety.escaping import md
@@ -143,7 +143,7 @@ def compare_chunkers(
             return starts[most] if most < len(starts) else len(text)
 
         for result in results:
-            hits = {key: [by_id[id_] for id_, _ in row] for key, row in read_run(result.paths.run).ranked().items()}
+            hits = {key: [by_id[id_] for id_, _ in row] for key, row in read_own_run(result.paths.run).ranked().items()}
             scores = [
                 query_scores(hits.get(key, []), spans, tokens=tokens, cut=cut, share=share)
                 for key, spans in known.spans.items()

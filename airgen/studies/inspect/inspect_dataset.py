@@ -18,7 +18,7 @@ from airgen.evaluation.experiment import EvaluationOptions, evaluate, results_fo
 from airgen.evaluation.intervals import Interval
 from airgen.evaluation.measures import check_common, score
 from airgen.evaluation.result import Paths, load_result
-from airgen.evaluation.run import Run, read_run
+from airgen.evaluation.run import Run, read_own_run
 from airgen.evaluation.systems import SystemSettings, load_systems, missing_needs
 from airgen.safety.escaping import html_text, md, one_line
 from airgen.settings.base import find_yaml
@@ -58,8 +58,9 @@ def given_runs(results: Path, task: DatasetSplit) -> dict[str, Run]:
             raise DatasetError(
                 f"{path}: was made on another version of {task.dataset.name}: run `airgen evaluate` again"
             )
-        run = read_run(path)
-        check_common(str(path), run, task.qrels.labels)
+        run = read_own_run(path)
+        if len(run):
+            check_common(str(path), run, task.qrels.labels)
         runs[name] = run
     return runs
 
@@ -100,7 +101,7 @@ def own_runs(
     )
     if not results:
         raise UsageError(f"{systems}: every system failed: {left_out[0]}")
-    return {result.name: read_run(result.paths.run) for result in results}, left_out
+    return {result.name: read_own_run(result.paths.run) for result in results}, left_out
 
 
 def _of_the_job(folder: Path, task: DatasetSplit) -> Path | None:

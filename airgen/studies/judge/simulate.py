@@ -30,7 +30,7 @@ from airgen.evaluation.dataset_split import DatasetSplit
 from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.intervals import Interval
 from airgen.evaluation.measures import score
-from airgen.evaluation.run import Run, read_run, run_from_dict
+from airgen.evaluation.run import Run, read_own_run, run_from_dict
 from airgen.evaluation.systems import SystemSettings, labelling_models, made_labels
 from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.safety.escaping import md
@@ -305,7 +305,7 @@ def gather(
             options,
             progress=lambda line: bar.advance(note=line.split(": ", 1)[-1]),
         )
-    runs = {result.name: first_hits(read_run(result.paths.run), known) for result in results}
+    runs = {result.name: first_hits(read_own_run(result.paths.run), known) for result in results}
     chosen = sorted(sorted(known), key=lambda query: text_key(f"simulated\x1f{plan.seed}\x1f{query}"))[: plan.queries]
     relevant = {query: known[query] for query in sorted(chosen)}
     queries = {query: task.queries[query].text for query in relevant}
