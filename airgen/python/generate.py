@@ -76,7 +76,8 @@ def generate(
         The finished Benchmark.
 
     Raises:
-        SettingsError: A setting is wrong, or something is missing. Nothing has been paid for.
+        SettingsError: A setting is wrong, something is missing, or a model cannot be used: at most its probe of a few
+            calls has been paid for.
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
         Stopped: The user stopped the job; the same call continues.
     """
@@ -151,7 +152,8 @@ def label(
 
     Raises:
         UsageError: The queries or labels cannot be read.
-        SettingsError: A setting is wrong, or something is missing. Nothing has been paid for.
+        SettingsError: A setting is wrong, something is missing, or a model cannot be used: at most its probe of a few
+            calls has been paid for.
         BudgetSpent: The budget is spent; the same call with a higher budget continues.
         Stopped: The user stopped the job; the same call continues.
     """

@@ -172,9 +172,14 @@ except ModelError as error:
 def test_a_model_is_fetched_by_its_hash(environment: dict[str, str], tmp_path: Path) -> None:
     sha = hashlib.sha256(MODEL).hexdigest()
     for name, size, wanted, words in (
-        ("tiny-q4.gguf", len(MODEL), "0" * 64, "no source gave model.gguf: someone/tiny has another tiny-q4.gguf"),
-        ("tiny-q4.gguf", 7, sha, "someone/tiny has another tiny-q4.gguf: 32,000 bytes, 7 expected"),
-        ("other.gguf", len(MODEL), sha, "no source gave model.gguf: the Hub: "),
+        (
+            "tiny-q4.gguf",
+            len(MODEL),
+            "0" * 64,
+            "someone/tiny has a different tiny-q4.gguf; the download",
+        ),
+        ("tiny-q4.gguf", 7, sha, "someone/tiny has a different tiny-q4.gguf: 32,000 bytes instead of 7"),
+        ("other.gguf", len(MODEL), sha, "no source provided model.gguf: the Hub: "),
         ("tiny-q4.gguf", len(MODEL), sha, sha),
     ):
         assert words in said(FETCHED, name, size, wanted, **environment)
