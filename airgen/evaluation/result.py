@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from airgen import __version__
+from airgen.components.registry import EXTRAS
 from airgen.display.study import Column, Shown, Study, Table
 from airgen.errors import DatasetError
 from airgen.evaluation.breakdown import Group
@@ -389,11 +390,12 @@ def mteb_form(result: Result) -> dict[str, Any]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of airgen, Python, and the `_LIBRARIES` that this process has loaded."""
+    """Return the versions of airgen, Python, and those of the `_LIBRARIES` that are installed, loaded or not, so that
+    an interrupted evaluation writes the same result."""
     versions = {"airgen": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    for name in filter(sys.modules.__contains__, _LIBRARIES):
+    for name in _LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = str(getattr(sys.modules[name], "__version__", "") or importlib.metadata.version(name))
+            versions[name] = importlib.metadata.version(EXTRAS.get(name, (name, ""))[0])
     return versions
 
 

@@ -102,6 +102,13 @@ def test_what_is_written_is_what_was_measured_and_the_second_time_costs_nothing(
     assert evaluate(dataset, systems(BM25), tmp_path / "out", Options(fresh=True))[0].cached is False
 
 
+def test_the_versions_of_a_result_do_not_depend_on_what_is_loaded(monkeypatch):
+    before = result_files.library_versions()
+    for name in ("numba", "torch", "faiss"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert result_files.library_versions() == before and "numba" in before
+
+
 def test_other_measures_search_nothing_and_other_settings_do(dataset, tmp_path):
     def said(system, **options):
         lines = []
