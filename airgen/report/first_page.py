@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from airgen.display.study import Table, columns
-from airgen.evaluation.verdict import ENOUGH, Advice, labels_of
+from airgen.evaluation.verdict import ENOUGH, FEWEST, Advice, labels_of
 from airgen.job.audit_answers import has_answers, last_checked
 from airgen.job.job import Job
 from airgen.report.compared_systems import Board
@@ -126,18 +126,18 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
             of_split = [] if board.split == "test" else ["--split", board.split]
             judge = ["airgen", "audit", "holes", str(job.dataset), *of_split, "--pipeline", str(job.path)]
             rows.append(("Judge the unjudged hits", why, f"{shlex.join(judge)} {chosen}"))
+        # With too few queries, nothing but the job itself comes before more of them.
+        first = int(source.state in ("running", "stopped")) if queries < FEWEST else len(rows)
         few = f"{queries:,} queries are few; with {ENOUGH}, the order rarely changes"
-        if advice.open is None and queries < ENOUGH and more:
-            rows.append((f"Generate more queries: target {more:,}", few, f"airgen run {name} --target {more}"))
-        elif advice.open is not None:
-            pair = advice.open
-            tie = f"on {queries:,} queries, it is unclear whether {pair.first} or {pair.second} is better"
-            if more:
-                rows.append((f"Generate more queries: target {more:,}", tie, f"airgen run {name} --target {more}"))
+        if (pair := advice.open) is not None:
+            few = f"on {queries:,} queries, it is unclear whether {pair.first} or {pair.second} is better"
+        if more and (pair is not None or queries < ENOUGH):
+            rows.insert(first, (f"Generate more queries: target {more:,}", few, f"airgen run {name} --target {more}"))
+        if pair is not None:
             folder = job.dataset if job is not None else path
-            ask = "Or ask a person which is better" if more else "Ask a person which is better"
+            ask = "Or ask a person which is better" if more and queries >= FEWEST else "Ask a person which is better"
             asked = shlex.join(["airgen", "audit", "systems", str(folder), pair.first, pair.second])
-            rows.append((ask, tie, f"{asked} {places}".rstrip()))
+            rows.append((ask, few, f"{asked} {places}".rstrip()))
     if not boards and source.dataset is not None:
         folder = job.dataset if job is not None else path
         why = "no system has been run on this dataset"

@@ -101,6 +101,8 @@ def test_the_first_page_of_a_finished_job(made: tuple[Path, str], browse: Any) -
     assert "so_far" not in found and found["facts"]["target"] == 12 and found["notes"] == []
     assert found["facts"]["generated"] and found["unchecked"]
     assert found["facts"]["kind"] == "Search in the passages of many documents, in English"
+    steps = [row[0] for row in cells(found["tables"]["next"])]
+    assert steps[0] == "Generate more queries: target 50"  # twelve are too few for anything else to help
     rows = cells(found["tables"]["funnel"])
     assert [row[:3] for row in rows] == [
         (step["stage"], f"{step['entered']:,}", f"{step['left']:,}") for step in found["funnel"]
