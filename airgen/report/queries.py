@@ -6,7 +6,7 @@ dataset.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sqlite3 import Connection
 from typing import Any
 
@@ -269,6 +269,11 @@ def _complete(
             f"the report has {len(every):,} queries, so the texts of documents are cut after {_SHORT} characters, and "
             "hits without a label have none: make one of fewer systems or of a sample to read more"
         )
+
+    def ranked(life: Life) -> list[dict[str, Any]]:
+        rows = _ranked(systems, life["split"], life["id"])
+        return rows if source.labels(life["split"]).get(life["id"]) else [row for row in rows if row["top"]]
+
     wanted: set[str] = set()
     metadata: dict[str, Mapping[str, Any]] = {}
     for life in every:
@@ -280,21 +285,25 @@ def _complete(
             row["label"] = labels.get(row["id"])
             if row["id"] in people:  # whose label it is
                 row["by"] = int(people[row["id"]])
-        ranked = _ranked(systems, life["split"], life["id"])
-        life["ranked"] = ranked if labels else [row for row in ranked if row["top"]]  # what nothing answers
         if life["attributes"].get(ANSWERED) == "no" and not life["why"]:
             life["why"] = _why_unanswered(life)
-        life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
-        wanted |= set(_documents(life, *longest))
+        wanted |= set(_documents(life, ranked(life) if longest[1] else [], *longest))
     _put(texts, _texts(source, wanted, store, metadata))
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
-    for life in every:
+    every.reverse()
+    while every:  # a life is released when it is written: hits of all systems on all queries would fill the memory
+        life = every.pop()
+        labels = source.labels(life["split"]).get(life["id"], {})
+        life["ranked"] = ranked(life)
+        life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         headline = headlines.get(life["split"]) or headlines.get("all")
         life["headline"] = headline
         if life["split"] not in source.withheld:
             life["attributes"] |= _of_relevant(life, metadata)
         life["docs"] = _shown(
-            texts, _documents(life, *longest), BestLines(life["text"], source.stopwords, source.language)
+            texts,
+            _documents(life, life["ranked"], *longest),
+            BestLines(life["text"], source.stopwords, source.language),
         )
         life |= {"tags": tags_of(life), "asked": asked_of(life["attributes"])}
         life["systems"] = systems_on_query(life["ranked"], life["labels"], headline or "Score")
@@ -324,10 +333,10 @@ def _counts(life: Life, labels: Mapping[str, float], *, hidden: bool) -> dict[st
     }
 
 
-def _documents(life: Life, labelled: int, hit: int) -> dict[str, int]:
-    """Return {id: number of characters to show} for every document to which a life refers: `labelled` for those with a
-    label, `hit` for other hits, which are left out if it is 0."""
-    hits = {id_: hit for ranking in life["ranked"] for id_ in ranking["top"]} if hit else {}
+def _documents(life: Life, ranked: Sequence[Mapping[str, Any]], labelled: int, hit: int) -> dict[str, int]:
+    """Return {id: number of characters to show} for every document to which a life and its rankings refer: `labelled`
+    for those with a label, `hit` for other hits, which are left out if it is 0."""
+    hits = {id_: hit for ranking in ranked for id_ in ranking["top"]} if hit else {}
     return hits | dict.fromkeys([*(row["id"] for row in life["labels"]), *life["made"], *life["sources"]], labelled)
 
 
