@@ -273,6 +273,18 @@ def test_bf16_selects_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch
         search(rows, queries, 50)
 
 
+def test_faiss_is_measured_against_the_search_that_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial is small, but the search it is for is not: it is compiled, which loads numba if need be."""
+    pytest.importorskip("faiss")
+    asked: list[int] = []
+    monkeypatch.setattr(exact, "worth_compiling", lambda work: asked.append(work) or False)
+    monkeypatch.setattr(exact, "_TRIAL", (4, 16_384))
+    exact._faiss_is_quicker.cache_clear()
+    exact._faiss_is_quicker(8)
+    exact._faiss_is_quicker.cache_clear()
+    assert asked[0] >= exact.LARGE
+
+
 def test_faiss_selects_few_hits_and_is_left_out_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     faiss = pytest.importorskip("faiss")
     asked: list[int] = []
