@@ -127,14 +127,13 @@ REGISTRY: dict[str, dict[str, str]] = {
         "stackexchange": "airgen.training.dumps.forums:StackExchangeDump",
         "wikipedia": "airgen.training.dumps.articles:WikipediaDump",
     },
-    "stage": {},  # airgen's own are in airgen.generation.flow; a pipeline names others as module:STAGE
+    # airgen's own are in `airgen.generation.flow`, `airgen.evaluation.measures` and `airgen.commands`.
+    "stage": {},
+    "measure": {},
+    "command": {},
 }
 
-PLUGINS: dict[str, str] = {
-    **{kind: f"airgen.{kind.replace('-', '_')}s" for kind in REGISTRY},
-    "measure": "airgen.measures",
-    "command": "airgen.commands",
-}
+PLUGINS: dict[str, str] = {kind: f"airgen.{kind.replace('-', '_')}s" for kind in REGISTRY}
 """Kind -> group of the entry points by which installed packages name components of that kind."""
 
 # Top-level package of an import -> (distribution, extra).
@@ -198,7 +197,7 @@ def closest(name: str, known: list[str]) -> str:
 
 def names(kind: str) -> list[str]:
     """Return the names of a kind, airgen's own and those of installed packages, sorted."""
-    return sorted({*REGISTRY.get(kind, ()), *installed(kind)})
+    return sorted({*REGISTRY[kind], *installed(kind)})
 
 
 @cache
@@ -221,14 +220,14 @@ def target_of(kind: str, name: str) -> str:
     """Return the name by which airgen knows a component: its own name, or `module:Class`, also for a name that an
     installed package declares. An unknown name is returned unchanged.
     """
-    if name in REGISTRY.get(kind, ()) or not name.replace("-", "_").isidentifier():
+    if name in REGISTRY[kind] or not name.replace("-", "_").isidentifier():
         return name
     return installed(kind).get(name, name)
 
 
 def is_known(kind: str, name: str) -> bool:
     """Return whether a name is one of airgen's own or of an installed package."""
-    return name in REGISTRY.get(kind, ()) or target_of(kind, name) != name
+    return name in REGISTRY[kind] or target_of(kind, name) != name
 
 
 def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
@@ -237,7 +236,7 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     The module is looked for in `folder` (of the YAML file that names it), in the working directory, and among the
     installed packages. Raises UsageError for an unknown name, MissingExtra for a missing package.
     """
-    table, name = REGISTRY.get(kind, {}), target_of(kind, name)
+    table, name = REGISTRY[kind], target_of(kind, name)
     if name not in table and ":" not in name:
         raise UsageError(f"unknown {kind} {name!r}{closest(name, names(kind))}")
     module, _, attribute = table.get(name, name).partition(":")

@@ -55,7 +55,7 @@ def code_of(component: object) -> dict[str, str]:
     if module.partition(".")[0] == "airgen" or module in sys.builtin_module_names:
         return {}
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is not None and _is_installed(Path(file)):
+    if file is not None and is_installed(Path(file)):
         return {}
     return {"code": code_digest(module, None if file is None else Path(file).parent)}
 
@@ -83,7 +83,7 @@ def local_files(module: str, folder: Path | None = None) -> dict[str, Path]:
         name = waiting.pop()
         for other in _imports(name, files[name]):
             for each in (*_parents(other), other):
-                if each not in files and (path := _file(each, roots)) is not None and not _is_installed(path):
+                if each not in files and (path := _file(each, roots)) is not None and not is_installed(path):
                     files[each] = path
                     waiting.append(each)
     return files
@@ -140,10 +140,11 @@ def _targets(value: Any) -> Iterator[str]:
 def _roots(folder: Path | None) -> list[Path]:
     """Return where to look for modules: the folder, the working directory, and path entries without packages."""
     places = [*([folder] if folder is not None else []), Path(), *map(Path, sys.path)]
-    return list(dict.fromkeys(place for path in places if not _is_installed(place := path.resolve())))
+    return list(dict.fromkeys(place for path in places if not is_installed(place := path.resolve())))
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
+    """Return whether a file is airgen's, the standard library's or an installed package's, and not the user's."""
     path = path.resolve()
     inside = any(path.is_relative_to(place) for place in _INSTALLED)
     return inside or path.is_relative_to(_AIRGEN) or bool({"site-packages", "dist-packages"} & set(path.parts))

@@ -22,7 +22,6 @@ import inspect
 import logging
 import secrets
 import sys
-import sysconfig
 import textwrap
 import threading
 import types
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from airgen.components.keys import canonical_json, text_key
+from airgen.components.user_code import is_installed
 from airgen.errors import AirgenError, UsageError
 from airgen.safety.guard import guarded
 
@@ -48,7 +48,6 @@ UNKEPT = "unkept-"
 
 _known: dict[tuple[str, str], Any] = {}
 _PLAIN = (str, int, float, bool, bytes, type(None))
-_STANDARD = Path(sysconfig.get_paths()["stdlib"]).resolve()
 _CALL_DEPTH = 8  # levels of calls between functions whose sources count
 
 
@@ -386,13 +385,8 @@ def _users_classes(value: Any) -> list[type]:
 
 @functools.cache
 def _is_users(module: str) -> bool:
-    if module == "__main__":
-        return True
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or module.partition(".")[0] == "airgen":
-        return False
-    place = Path(file).resolve()
-    return not {"site-packages", "dist-packages"} & {*place.parts} and not place.is_relative_to(_STANDARD)
+    return module == "__main__" or (file is not None and not is_installed(Path(file)))
 
 
 def _content(value: Any) -> list[tuple[str, Any]] | None:
