@@ -131,7 +131,7 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
             )
         suite_estimate.warnings.update([*(priced.warnings if priced else []), *advice(job)])
         candidates = candidates_per_query(pipeline.control, known.passages if known else math.inf)
-        pairs = pipeline.target * len(pipeline.control.rerankers) * candidates
+        pairs = pipeline.target * len(pipeline.control.voters) * candidates
         passages, tokens = (known.passages, known.passages * known.tokens) if known else (None, None)
         row = DatasetEstimate(
             name=name,
