@@ -276,7 +276,7 @@ def _by_word(job: Job, store: Store, seed: int = 0) -> Iterator[tuple[_QueryKind
     Raises DatasetError if the job is not finished or has the user's own queries.
     """
     pipeline, accepted, plan = job.pipeline, job.accepted(store), job.plan(store)
-    if pipeline.queries is not None:
+    if not pipeline.generates:
         raise DatasetError(
             f"{job.path}: the queries are your own, and this audit is for generated ones: check their labels with "
             f"`airgen audit sample {job.words} 50`"

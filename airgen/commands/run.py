@@ -123,7 +123,7 @@ def run_and_report(
     names = [row["system"] for row in result.scores]
     if names and (sets := label_sets_of_job(job, names)) is not None:
         result = replace(result, labels=terminal_text(f"Labels: {sets.sentence}"))
-    by_votes = job.pipeline.queries is not None and job.pipeline.control.votes_decide
+    by_votes = not job.pipeline.generates and job.pipeline.control.votes_decide
     if by_votes and names and (broad := broad_queries(BeirDataset.open(job.dataset), job.pipeline.evaluate.split)):
         result = replace(result, labels=terminal_text(f"Labels: {broad}"))
     version = earlier_version(result.manifest)

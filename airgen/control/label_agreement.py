@@ -33,7 +33,7 @@ def label_agreement(
     """
     cut = settings.judge.relevant_from
     labels = {(row.parent, row.id): (row.level or 0) >= cut for row in decisions if row.reason.startswith(BROUGHT)}
-    if not labels or settings.judge.labels_only:
+    if not labels:
         return None
     by_llm = bool(settings.judge.members)
     judged = dict(_of_llm(store, plan, labels, cut) if by_llm else _of_votes(store, plan, labels))
@@ -62,6 +62,6 @@ def _of_votes(store: Store, plan: Plan, labels: Labels) -> Iterator[tuple[tuple[
             relevant_to.setdefault(query, []).append(passage)
     for query, passage in labels:
         known = [other for other in relevant_to.get(query, ()) if other != passage]
-        shares = voted(prelabels.get(query, []), known) if known else {}
+        shares = voted(prelabels[query], known) if known and query in prelabels else {}
         if passage in shares:
             yield (query, passage), shares[passage] >= PEOPLES

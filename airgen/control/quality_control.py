@@ -25,8 +25,6 @@ async def control_quality(control: Control) -> Plan:
     for step in (*recall, *prelabel_steps(control)):
         control = await asyncio.to_thread(run_whole, step, control)
     await add_judgments(control)
-    pipeline = control.tools.pipeline
-    mines = pipeline.queries is None and pipeline.generation.negatives != "generated"
-    for step in (DECISIONS, MINED) if mines else (DECISIONS,):
+    for step in (DECISIONS, MINED) if control.tools.pipeline.mines_negatives else (DECISIONS,):
         control = await asyncio.to_thread(run_whole, step, control)
     return control.plan

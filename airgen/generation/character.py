@@ -33,7 +33,7 @@ async def refuse_unasked(lineage: Lineage, tools: Tools) -> Problem | None:
 
 def unasked_parts(pipeline: Pipeline) -> dict[str, Any]:
     """Return what `refuse_unasked` depends on."""
-    compares = pipeline.generation.unasked == "skip" and pipeline.queries is None and pipeline.control.votes_decide
+    compares = pipeline.generation.unasked == "skip" and pipeline.votes_accept
     return {"apart": [LEAST_APART, round_trip_parts(pipeline)]} if compares else {}
 
 

@@ -53,7 +53,7 @@ class Flow:
         A pipeline with `queries` generates nothing. Raises SettingsError if a stage cannot be imported, has a name that
         is already used, or follows an unknown stage, or if no stage uses the prompt of a variant.
         """
-        if pipeline.queries is not None:
+        if not pipeline.generates:
             return cls((), ())
         candidates = list(NEEDS if pipeline.generation.method == "needs" else CANDIDATES)
         accepted = [HARD_NEGATIVE]

@@ -170,8 +170,7 @@ def check_job(
     if estimated is not None and (published or not measure):
         unmeasured = list(dict.fromkeys(filter(None, (model_of(spec) for _, spec in used_parts(job)))))
     if measure and estimated is not None and not published:
-        queries = estimated.samples if job.pipeline.queries is not None else job.pipeline.target
-        local = local_work(job, samples=estimated.samples, queries=queries)
+        local = local_work(job, samples=estimated.samples, queries=min(job.pipeline.target, estimated.samples))
     every = list(dict.fromkeys([*(estimated.warnings if estimated else []), *warnings]))
     problems = list(dict.fromkeys(problems))
     return Check(
@@ -198,7 +197,7 @@ def _notes(
     pipeline = job.pipeline
     notes = [
         profile_words(pipeline),
-        reading_words(pipeline.llm, pipeline.query_language) if pipeline.queries is None else "",
+        reading_words(pipeline.llm, pipeline.query_language) if pipeline.generates else "",
         f"relevant: {RELEVANCE[pipeline.relevance]} (relevance: {pipeline.relevance})",
         in_words(pipeline.language),
         *_setups(local),

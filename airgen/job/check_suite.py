@@ -14,7 +14,7 @@ from airgen.display.study import Column, Plain, Shown, Study, Table
 from airgen.errors import AirgenError
 from airgen.job.estimate import Estimate, StageEstimate, estimate, known_sum, token_sums
 from airgen.job.job import Job
-from airgen.job.local_model_time import candidates_per_query
+from airgen.job.local_model_time import pairs_per_voter
 from airgen.job.preflight import advice, preflight
 from airgen.settings import Pipeline, load_pipeline
 from airgen.settings.base import validate
@@ -130,8 +130,12 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
                 line for line in str(error).splitlines() if line not in suite_estimate.problems
             )
         suite_estimate.warnings.update([*(priced.warnings if priced else []), *advice(job)])
-        candidates = candidates_per_query(pipeline.control, known.passages if known else math.inf)
-        pairs = pipeline.target * len(pipeline.control.voters) * candidates
+        pairs = pairs_per_voter(
+            pipeline,
+            known.passages if known else math.inf,
+            samples=priced.samples if priced else pipeline.target,
+            queries=pipeline.target,
+        )
         passages, tokens = (known.passages, known.passages * known.tokens) if known else (None, None)
         row = DatasetEstimate(
             name=name,
@@ -139,7 +143,7 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
             published=published is not None,
             passages=passages,
             embedded=tokens,
-            reranked=round(pairs),
+            reranked=round(pairs * len(pipeline.control.voters)),
             estimate=priced,
         )
         suite_estimate.datasets.append(row)

@@ -26,7 +26,7 @@ from airgen.llms.probe import ModelProfile, read_profiles
 from airgen.llms.prompts import Prompt, PromptSet
 from airgen.publishing.public import same_ids
 from airgen.safety.escaping import dollars
-from airgen.settings import LlmSettings, Pipeline
+from airgen.settings import Labelling, LlmSettings, Pipeline
 from airgen.steps.ask import money
 from airgen.steps.judge import judge_kind
 from airgen.steps.progress import STATUS, number, read_status
@@ -140,23 +140,22 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
         CorpusError: The corpus cannot be read.
     """
     pipeline = job.pipeline
-    wanted = 1 if pipeline.queries is not None else math.ceil(pipeline.target / pipeline.generation.queries_per_passage)
     if tokens is not None:  # the word ` the` is one token
         passages, few = [Passage("", "", 0, " the" * tokens, tokens=tokens)], None
     else:
-        passages, few = _first_passages(job, wanted)
+        passages, few = _first_passages(job, pipeline.least_passages)
     inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]
     seen, family = _observed(job), pipeline.generation.prompts
-    own = None if pipeline.queries is None else queries_of(pipeline, job.corpus, job.folder)
-    if own:
+    if isinstance(pipeline, Labelling):
+        own = queries_of(pipeline, job.corpus, job.folder)
         inputs = [{**values, "query": own[place % len(own)]} for place, values in enumerate(inputs)]
-    passed = PASSED[family]
-    accepted = seen.get("accepted", ACCEPTED[family] if pipeline.control.judge.members else passed)
-    samples = round(pipeline.target / accepted)
-    # A rewrite and a judgment follow each query that passed its checks.
-    expected = Expected(pipeline, samples, samples * max(passed, accepted))
-    if own is not None:
-        expected = Expected(pipeline, 0, len(own))
+        expected = Expected(pipeline, len(own), len(own))
+    else:
+        passed = PASSED[family]
+        accepted = seen.get("accepted", ACCEPTED[family] if pipeline.control.judge.members else passed)
+        samples = round(pipeline.target / accepted)
+        # A rewrite and a judgment follow each query that passed its checks.
+        expected = Expected(pipeline, samples, samples * max(passed, accepted))
     profiles = read_profiles(job.directory, pipeline.llms.values())
     stages: list[StageEstimate] = []
     warnings = []
@@ -165,7 +164,7 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             f"the corpus has only {count} passage{'s' if count > 1 else ''}, so every system will find the right one: "
             "add documents, or cut them (`chunk` in the corpus YAML)"
         )
-    if own is not None and pipeline.export.ids == "original":
+    if isinstance(pipeline, Labelling) and pipeline.export.ids == "original":
         answers = answers_of_ids(pipeline, job.folder)
         known = {passage.id for passage in passages}
         known |= {document for documents in answers.values() for document in documents}
@@ -181,8 +180,8 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
             profile = replace(profile, thinking=0.0)  # the observed answers include reasoning
         stages.append(work.priced(mean, profile))
     warnings += unpriced_models(stages)
-    samples = samples if own is None else len(own)
-    head, concurrency = estimate_head(pipeline, samples), pipeline.llm.concurrency
+    samples, concurrency = round(expected.samples), pipeline.llm.concurrency
+    head = estimate_head(pipeline, samples)
     estimated = Estimate(stages, samples, warnings, head=head, concurrency=concurrency)
     if few is not None:
         estimated.problems.append(
@@ -264,9 +263,8 @@ def _work(job: Job, expected: Expected, seen: Mapping[str, float]) -> Iterator[_
                 prompt=prompt,
                 llm=pipeline.llm,
             )
-    own = pipeline.queries is not None
-    checked = CHECKED if pipeline.queries is not None and pipeline.queries.labels else 0
-    pairs = expected.queries * (PAIRS + 1) + checked if own else expected.queries + pipeline.target * PAIRS
+    checked = CHECKED if pipeline.brings_labels else 0
+    pairs = expected.queries + min(pipeline.target, expected.samples) * PAIRS + checked
     yield from _judging(pipeline, job.prompts, pairs, seen)
 
 
@@ -294,13 +292,13 @@ def _observed(job: Job) -> dict[str, float]:
             if calls >= 5:
                 observed[f"{stage} tokens"] = float(tokens)
         kinds: tuple[type[Query] | type[Rewrite], ...] = (Query, Rewrite)
-        for kind in kinds if job.pipeline.queries is None else ():
-            attempts = [row.attempts for row in store.rows_of(kind, job.fingerprints[table_of(kind)])]
+        for kind in kinds:
+            attempts = [row.attempts for row in store.rows_of(kind, job.fingerprints.get(table_of(kind), ""))]
             if len(attempts) >= 5:
                 observed[f"{table_of(kind)} tries"] = statistics.fmean(attempts)
         accepted = job.accepted(store)
         done = len(accepted.lineages) + accepted.surplus + len(accepted.rejected)
-        if done >= 5 and accepted.lineages and job.pipeline.queries is None:
+        if done >= 5 and accepted.lineages:
             observed["accepted"] = (len(accepted.lineages) + accepted.surplus) / done
     return observed
 
@@ -320,7 +318,7 @@ def suppress_while_running(job: Job) -> Iterator[None]:
 class Standing:
     """The progress of a started job: accepted queries, their cost, and the approximate remaining cost.
 
-    `left_usd` is None if a price is unknown. `target` is None for the user's own queries.
+    `left_usd` is None if a price is unknown.
     """
 
     accepted: int
@@ -328,12 +326,12 @@ class Standing:
     paid_usd: float
     left_calls: int
     left_usd: float | None
-    target: int | None = None
+    target: int
 
     @property
     def line(self) -> str:
         """The cost so far and the remaining cost."""
-        queries = f"{self.accepted:,}{f' of {self.target:,}' if self.target is not None else ''} queries"
+        queries = f"{self.accepted:,} of {self.target:,} queries"
         left = "an unknown price" if self.left_usd is None else dollars(self.left_usd)
         paid = f"{dollars(self.paid_usd)} for {queries} ({self.calls:,} calls)"
         return f"paid so far: {paid}; left: about {left} ({self.left_calls:,} calls)"
@@ -368,7 +366,7 @@ def standing(job: Job, estimated: Estimate) -> Standing | None:
         paid_usd=paid,
         left_calls=sum(left),
         left_usd=known_sum(prices),
-        target=job.pipeline.target if job.pipeline.queries is None else None,
+        target=min(job.pipeline.target, estimated.samples),
     )
 
 
@@ -381,11 +379,11 @@ def token_sums(stages: Sequence[StageEstimate]) -> tuple[int, int, int]:
 
 def estimate_head(pipeline: Pipeline, samples: int) -> str:
     """Return the job's name and its target."""
+    if pipeline.generates:
+        return f"{pipeline.name}: {pipeline.target:,} queries from about {samples:,} documents"
     if pipeline.control.judge.labels_only:
         return f"{pipeline.name}: up to {samples:,} queries of your own; only your own labels count"
-    if pipeline.queries is not None:
-        return f"{pipeline.name}: {samples:,} queries of your own; pairs with your own labels are not judged again"
-    return f"{pipeline.name}: {pipeline.target:,} queries from about {samples:,} documents"
+    return f"{pipeline.name}: {samples:,} queries of your own; pairs with your own labels are not judged again"
 
 
 def estimate_table(estimated: Estimate) -> Table:

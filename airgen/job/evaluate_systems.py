@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from airgen.evaluation.result import Result
-from airgen.evaluation.verdict import advise, whole_verdict
+from airgen.evaluation.verdict import Advice, advise, whole_verdict
 from airgen.job.audit_answers import has_answers, last_checked
 from airgen.job.job import Job
 from airgen.job.run_result import RunResult
@@ -45,22 +45,28 @@ def evaluate_systems(job: Job, display: Display, result: RunResult) -> RunResult
         {"system": result_.name, **result_.means, "interval": list(result_.intervals[result_.headline])}
         for result_ in results
     ]
-    passages = int(results[0].about.get("passages") or 0) or None
     audit = None if result.manifest is None else result.manifest.audit
-    verdict = _verdict(job, results, passages=passages, audit=audit)
+    verdict = _verdict(job, results, audit=audit)
     ranking = ranking_study(results, comparison)
     return replace(result, scores=scores, ranking=ranking, verdict=verdict, failed=failed)
 
 
-def _verdict(job: Job, results: Sequence[Result], passages: int | None, audit: Mapping[str, Any] | None) -> str:
+def advice_on(job: Job | None, results: Sequence[Result]) -> Advice:
+    """Return what may be said about the systems of a job, or of a dataset without one."""
+    more, passages = "label more queries", int(results[0].about.get("passages") or 0) or None
+    if job is not None:
+        # The corpus limits how many queries can be generated, but not how many queries of people there are.
+        generated, own = ("raise `target`", passages), ("label more of your own queries", None)
+        more, passages = generated if job.pipeline.generates else own
+    return advise(results, more=more, passages=passages)
+
+
+def _verdict(job: Job, results: Sequence[Result], audit: Mapping[str, Any] | None) -> str:
     """Return one line: whether there are enough queries to rank these systems, people's agreement with the labels, and
     the next step.
     """
-    own = job.pipeline.queries
-    # The corpus limits how many queries can be generated, but not how many queries of people there are.
-    more = "raise `target`" if own is None else "label more of your own queries"
-    text = advise(results, more=more, passages=passages if own is None else None).sentence
-    if own is not None and own.labels:  # existing labels come from people
+    text = advice_on(job, results).sentence
+    if job.pipeline.brings_labels:  # existing labels come from people
         unchecked = ""
     elif has_answers(job.directory):
         unchecked = (

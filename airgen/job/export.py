@@ -137,7 +137,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
         steps.append(FunnelStep("queries with an answer", len(lineages), len(answered), reasons))
     worded = _worded(job, store, plan, lineages, judged)  # the same in every ablation
     rows = list(_query_rows(ids, lineages, labels, held, worded, original="rewrite" in without))
-    if pipeline.queries is not None and not any(row.metadata[ANSWERED] for row in rows):
+    if rows and not any(row.metadata.get(ANSWERED, True) for row in rows):
         raise DatasetError(
             f"none of the {len(rows)} queries has a relevant passage: inspect some with `airgen show`, and try "
             f"another judge, or more retrievers (control.pools)"
@@ -170,7 +170,7 @@ def assemble(job: Job, store: Store, plan: Plan, accepted: Accepted, without: Co
             )
     systems = [system.name for system in job.recall_systems or ()]
     decisions = [row for judged_rows in labels.values() for row in judged_rows]
-    if pipeline.queries is not None and (agreed := label_agreement(store, plan, pipeline.control, decisions)):
+    if agreed := label_agreement(store, plan, pipeline.control, decisions):
         notes[AGREEMENT] = agreed
     return DatasetContent(
         info=_info(job),
@@ -203,7 +203,7 @@ def _labels(pipeline: Pipeline, accepted: Accepted, judged: Labels, without: Col
     uncorrected = [name for name in ("control", "correction") if name in without]
     if not uncorrected:
         return judged
-    if pipeline.queries is not None:
+    if not pipeline.generates:
         raise UsageError(f"--without {uncorrected[0]}: the labels of your own queries come from quality control alone")
     labels = {}
     for lineage in [*accepted.lineages, *(judged_away(accepted, pipeline.target) if "control" in without else ())]:
@@ -225,13 +225,11 @@ def _queries(pipeline: Pipeline, accepted: Accepted, labels: Labels, without: Co
 
 
 def _held_out(ids: PublicIds, accepted: Accepted, judged: Labels) -> HeldOut:
-    """Return the queries whose answers are left out, the same in every ablation. The user's own queries keep their
-    answers."""
-    pipeline = ids.pipeline
-    if not pipeline.generation.unanswerable or pipeline.queries is not None:
+    """Return the queries whose answers are left out, the same in every ablation."""
+    share = ids.pipeline.unanswerable
+    if not share:
         return HeldOut()
     dropped, decoys = _of_action(judged, "drop_query", "parent"), 0 if ids.secret is None else DECOYS
-    share = pipeline.generation.unanswerable
     return hold_out(accepted.lineages, judged, share=share, dropped=dropped, place=ids.place, decoys=decoys)
 
 

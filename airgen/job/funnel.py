@@ -1,7 +1,7 @@
 """The funnel: the numbers of items that entered and left each stage, with reasons (paper, sections 2.3 and 2.4)."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from airgen.control.judgment import OWN
 from airgen.dataset.card import BROUGHT_LABELS, OWN_QUERIES
@@ -20,13 +20,16 @@ from airgen.storage.store import Store
 from airgen.storage.yaml_text import read_yaml
 
 
-def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Iterable[Decision]) -> list[FunnelStep]:
-    """Return the steps in order. Samples after the last accepted query (the surplus of a parallel run) are not
-    counted."""
+def funnel(
+    store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: Sequence[Decision] | None
+) -> list[FunnelStep]:
+    """Return the steps in order, without `decisions` those before quality control. Samples after the last accepted
+    query (the surplus of a parallel run) are not counted."""
+    steps = _corpus(store, plan)
     if OWN in plan:
         last = "passages judged" if "recall" in plan else "labels of the queries drawn"
-        return [*_corpus(store, plan), *_own(store, plan, accepted), *_answered(accepted, decisions, last)]
-    steps = _corpus(store, plan)
+        answered = [] if decisions is None else _answered(accepted, decisions, last)
+        return [*steps, *_own(store, plan, accepted), *answered]
     left: list[Lineage] = [*accepted.lineages, *(row.lineage for row in accepted.rejected)]
     for stage in flow.every:
         entered, reasons = (
@@ -42,18 +45,15 @@ def funnel(store: Store, flow: Flow, plan: Plan, accepted: Accepted, decisions: 
             reasons.update(row.words for row in accepted.rejected if row.lineage.sample.key in judged)
             left, passed = accepted.lineages, len(accepted.lineages)
         steps.append(FunnelStep(stage.label or stage.name, entered, passed, _sorted(reasons)))
-    return [*steps, *_control(accepted, list(decisions)), *_mined(store, plan, accepted)]
+    controlled = [] if decisions is None else [*_control(accepted, decisions), *_mined(store, plan, accepted)]
+    return [*steps, *controlled]
 
 
 def funnel_so_far(job: Job, store: Store, accepted: Accepted) -> list[FunnelStep]:
     """Return the funnel of an unfinished job up to quality control; empty before the first sample."""
     if not (accepted.lineages or accepted.rejected):
         return []
-    steps = funnel(store, job.flow, plan=job.fingerprints, accepted=accepted, decisions=())
-    if job.pipeline.queries is not None:
-        return steps[:-2]
-    first = sum(step.stage in (_CORPUS, _PIECES) for step in steps)
-    return steps[: first + len(job.flow.candidates) + len(job.flow.accepted)]
+    return funnel(store, job.flow, plan=job.fingerprints, accepted=accepted, decisions=None)
 
 
 def funnel_table(steps: Sequence[FunnelStep], most: int = 4) -> Table:
@@ -137,9 +137,8 @@ def _own(store: Store, plan: Plan, accepted: Accepted) -> list[FunnelStep]:
     return steps
 
 
-def _answered(accepted: Accepted, decisions: Iterable[Decision], stage: str) -> list[FunnelStep]:
+def _answered(accepted: Accepted, rows: Sequence[Decision], stage: str) -> list[FunnelStep]:
     """Return the steps of answered queries, and of judged passages, which is called `stage`."""
-    rows = list(decisions)
     positives = [row for row in rows if row.action == "add_positive"]
     queries, answered = len(accepted.lineages), len({row.parent for row in positives})
     judged = len({row.parent for row in rows})
@@ -151,7 +150,7 @@ def _answered(accepted: Accepted, decisions: Iterable[Decision], stage: str) -> 
     ]
 
 
-def _control(accepted: Accepted, decisions: list[Decision]) -> list[FunnelStep]:
+def _control(accepted: Accepted, decisions: Sequence[Decision]) -> list[FunnelStep]:
     actions = Counter(row.action for row in decisions)
     negatives = sum(len(lineage.every(HardNegative)) for lineage in accepted.lineages)
     queries = len(accepted.lineages)

@@ -38,7 +38,7 @@ from airgen.job.audit_answers import labels_digest
 from airgen.job.store_corpus import CORPUS
 from airgen.job.user_queries import OWN_QUERIES, own_accepted
 from airgen.llms.prompts import PromptSet
-from airgen.settings import Pipeline, read_pipeline
+from airgen.settings import Labelling, Pipeline, read_pipeline
 from airgen.settings.base import LARGEST_INT, answer_settings, find_yaml
 from airgen.settings.generation import WordingSettings
 from airgen.steps.accepted import Accepted
@@ -78,13 +78,12 @@ class JobSecret:
         return secret
 
     def seed(self, pipeline: Pipeline) -> int | str:
-        """Return the seed for the order of samples; with secret labels, it depends on the secret.
+        """Return the seed for the order of samples, which may depend on the secret (`Pipeline.draws_in_secret`).
 
-        The draw of the user's own queries tells nothing of their labels, so a secret does not change it, and labels can
-        be withheld later. Raises DatasetError if samples were drawn with a lost secret.
+        Raises DatasetError if samples were drawn with a lost secret.
         """
         self._drawn_with = None
-        if not pipeline.export.secret or (pipeline.queries is not None and pipeline.seed != "secret"):
+        if not pipeline.draws_in_secret:
             return pipeline.seed
         drawn, named, secret = self.directory / "work.duckdb", self.directory / NAME_FILE, self._find()
         if drawn.is_file() and named.is_file():
@@ -178,7 +177,7 @@ class Job:
             "corpus": CORPUS.fingerprint(self.corpus, pipeline.task),
             "sample": sample_fingerprint(pipeline, self.secret.seed(pipeline)),
         }
-        if pipeline.queries is not None:
+        if isinstance(pipeline, Labelling):
             fingerprints["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
             fingerprints[OWN] = OWN_QUERIES.fingerprint(pipeline, self.corpus, self.folder, plan=fingerprints)
         fingerprints.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
@@ -227,8 +226,8 @@ class Job:
         Those of the user's own queries in one split need no secret, so others in a team, who cannot read it, can show
         such a job.
         """
-        export, own = self.pipeline.export, self.pipeline.queries is not None
-        open_ids = own and export.ids == "original" and len(+Counter(export.splits)) == 1
+        export = self.pipeline.export
+        open_ids = not self.pipeline.generates and export.ids == "original" and len(+Counter(export.splits)) == 1
         return PublicIds(self.pipeline, self.secret.keep() if export.secret and not open_ids else None)
 
     @property
@@ -297,7 +296,7 @@ class Job:
     def check_draw(self, store: Store) -> None:
         """Raise UsageError if queries were generated with the other value of `export.secret`, which draws others."""
         pipeline = self.pipeline
-        if pipeline.queries is not None or pipeline.seed == "secret":
+        if pipeline.seed == "secret":
             return
         secret = not pipeline.export.secret
         if secret and not (self.directory / SECRET_FILE).is_file():
@@ -325,7 +324,7 @@ class Job:
 
     def accepted(self, store: Store) -> Accepted:
         """Return the accepted queries from the work database, without calling an LLM."""
-        if self.pipeline.queries is not None:
+        if not self.pipeline.generates:
             return own_accepted(store, self.flow, self.fingerprints, self.pipeline)
         return accepted_so_far(store, self.flow, plan=self.fingerprints, pipeline=self.pipeline, frame=self.frame)
 

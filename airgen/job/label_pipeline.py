@@ -17,7 +17,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, SettingsError, StoreError, UsageError
 from airgen.job.starter import name_of
 from airgen.job.user_query_files import files_behind, queries_path
-from airgen.settings import Pipeline
+from airgen.settings import Labelling
 from airgen.settings.base import find_yaml, parse_yaml
 from airgen.settings.control import NONE, VOTES
 from airgen.storage.paths import RUNS, beside, is_shipped
@@ -98,8 +98,7 @@ def label_pipeline(
         where = f"Its models are those of {base.name}. Votes need a known relevant passage, so its LLM judges"
     text = _HEADER.format(where) + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
     path = folder / f"{name}.yaml"
-    written = parse_yaml(text, Pipeline, str(path), folder.resolve())
-    assert written.queries is not None
+    written = parse_yaml(text, Labelling, str(path), folder.resolve())
     files_behind(written.queries, folder)
     find_manifest(written.corpus, folder)
     _write(path, text, values, begun=_has_begun((runs or folder / RUNS) / name / "work.duckdb"))

@@ -23,7 +23,7 @@ from airgen.retrievers.model_facts import ModelSetup
 from airgen.retrievers.model_setup import setups_of
 from airgen.safety.escaping import dollars
 from airgen.safety.guard import guarded
-from airgen.settings import ControlSettings
+from airgen.settings import Pipeline
 from airgen.settings.needs import located
 from airgen.settings.spec import Spec, part_fields
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH
@@ -76,11 +76,8 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
         speed, setups = speeds[name]
         yield LocalWork(kind, name, round(read), None if speed is None else speed * read, setups)
 
-    control, generation = job.pipeline.control, job.pipeline.generation
-    pairs = queries * candidates_per_query(control, count)
-    if job.pipeline.round_trips:
-        drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
-        pairs += samples * min(count, drafts + DEPTH)
+    control = job.pipeline.control
+    pairs = pairs_per_voter(job.pipeline, count, samples=samples, queries=queries)
     encoded: set[str] = set()
     done: list[LocalWork] = []
     for spec in control.recallers.values():
@@ -113,10 +110,16 @@ def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
     return done
 
 
-def candidates_per_query(control: ControlSettings, passages: float) -> float:
-    """Return how many recalled passages each re-ranker is expected to score for a query, in a corpus of this size."""
+def pairs_per_voter(pipeline: Pipeline, passages: float, *, samples: int, queries: int) -> float:
+    """Return how many pairs each re-ranker is expected to score in a corpus of this size: those of queries and recalled
+    passages, and those that show whether a query finds its own document."""
+    control, generation = pipeline.control, pipeline.generation
     retrievers, depth = len(control.recallers), min(control.recall.top_k, passages)
-    return min(passages, depth * (1 + NEW * (retrievers - 1)))
+    pairs = queries * min(passages, depth * (1 + NEW * (retrievers - 1)))
+    if pipeline.round_trips:
+        drafts = generation.candidates * DRAFT_DEPTH if generation.candidates > 1 else 0
+        pairs += samples * min(passages, drafts + DEPTH)
+    return pairs
 
 
 def model_of(spec: Spec) -> str:

@@ -142,15 +142,7 @@ def downloads(job: Job, problems: Iterable[str] = ()) -> list[str]:
 
 def advice(job: Job) -> list[str]:
     """Return one line for each setting that works poorly."""
-    if job.pipeline.control.judge.labels_only:
-        return []
-    lines = []
-    ours, theirs = job.pipeline.language, job.corpus.language
-    if job.pipeline.queries is None and ours != theirs:
-        lines.append(
-            f"language: queries will be written in {language_name(ours)}, and the corpus is in {language_name(theirs)}:"
-            f" write language: {theirs} unless you want that"
-        )
+    lines = list(_about_generation(job)) if job.pipeline.generates else []
     for judge in job.pipeline.control.judge.members:
         llm = judge.llm or job.pipeline.llm
         if backend_class(llm).SMALL and judge_kind(judge).GRADED:
@@ -159,14 +151,13 @@ def advice(job: Job) -> list[str]:
                 f"{judge.prompt!r} "
                 f"is for large ones): write judge: {{kind: yes-no, prompt: {YesNo.PROMPT}, threshold: 0.5}}"
             )
-    lines += _profile(job.pipeline)
     control = job.pipeline.control
-    if not control.judge.members and len(control.rerankers) == 1 and job.pipeline.relevance == "answer":
+    if not control.judge.members and len(control.voters) == 1 and job.pipeline.relevance == "answer":
         lines.append(
             "control.rerankers: one voter is no majority, so each query has one relevant passage, its source: name a "
             "second re-ranker of another kind to find more"
         )
-    if job.pipeline.cross_lingual or not (job.pipeline.control.judge.members or job.pipeline.language == "en"):
+    if job.pipeline.cross_lingual or not (control.judge.members or job.pipeline.language == "en"):
         lines += _one_language(job)
     lines += _circular(job)
     return list(dict.fromkeys(lines))
@@ -184,17 +175,26 @@ def profile_words(pipeline: Pipeline) -> str:
     )
     drafts = f", {generation.candidates} drafts of each query" if generation.candidates > 1 else ""
     prompts = "short" if generation.prompts == "small" else "full"
-    writes = "" if pipeline.queries is not None else f"{prompts} prompts{drafts}; "
+    writes = f"{prompts} prompts{drafts}; " if pipeline.generates else ""
     judges = " and ".join(dict.fromkeys((judge_.llm or pipeline.llm).model for judge_ in judge.members))
     labels = f"{judges} judges ({judge.kind})" if judges else "the re-rankers vote on what is relevant"
     return f"{pipeline.llm.model}, a {size} model{f' ({known})' if known else ''}: {writes}{labels}"
 
 
-def _profile(pipeline: Pipeline) -> Iterator[str]:
-    """Return a line about prompts that were written for models of a different size."""
+def _about_generation(job: Job) -> Iterator[str]:
+    """Yield a line if queries are in another language than the corpus, one about limits that do nothing then, and one
+    about prompts that were written for models of a different size."""
+    pipeline, theirs = job.pipeline, job.corpus.language
+    if pipeline.cross_lingual and (pipeline.generation.max_overlap or pipeline.generation.max_title_overlap):
+        yield "generation: max_overlap and max_title_overlap compare words, so they do nothing across languages"
+    if pipeline.language != theirs:
+        yield (
+            f"language: queries will be written in {language_name(pipeline.language)}, and the corpus is in "
+            f"{language_name(theirs)}: write language: {theirs} unless you want that"
+        )
     size, parameters = size_of(pipeline.llm)
     prompts, model = pipeline.generation.prompts, f"{pipeline.llm.model}{f' ({parameters})' if parameters else ''}"
-    if pipeline.queries is not None or (prompts == "small") == (size == "small"):
+    if (prompts == "small") == (size == "small"):
         return
     if size == "large":
         yield (
@@ -252,9 +252,6 @@ def _one_language(job: Job) -> list[str]:
                 f"{place}: {model} knows English only, and cannot compare {asked} with {corpus}: choose a multilingual "
                 f"model, such as BAAI/bge-m3, BAAI/bge-reranker-v2-m3 or {MULTILINGUAL}"
             )
-    generation = pipeline.generation
-    if pipeline.cross_lingual and (generation.max_overlap or generation.max_title_overlap):
-        lines.append("generation: max_overlap and max_title_overlap compare words, so they do nothing across languages")
     return lines
 
 
@@ -386,11 +383,11 @@ def unusable(job: Job) -> list[str]:
     """Return a line for each probed LLM whose answers no stage can use: one that writes queries, but never the JSON
     that it was asked for. A judge may still answer with a word."""
     known = read_profiles(job.directory, job.pipeline.llms.values())
-    writer = job.pipeline.llm if job.pipeline.queries is None else None
+    writer = job.pipeline.llm
     return [
         f"{model}: {profile.unusable}: choose another model, or fix its server and probe again"
         for (endpoint, model), profile in known.items()
-        if profile.unusable and writer is not None and (endpoint, model) == (writer.endpoint, writer.model)
+        if profile.unusable and job.pipeline.generates and (endpoint, model) == (writer.endpoint, writer.model)
     ]
 
 

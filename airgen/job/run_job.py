@@ -38,6 +38,7 @@ from airgen.job.user_queries import OWN_QUERIES, QueriesSource
 from airgen.retrievers import load_embedder
 from airgen.retrievers.encoding_cache import shared_encodings
 from airgen.safety.escaping import dollars
+from airgen.settings import Labelling
 from airgen.settings.compute import compute_settings
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import health_of, make_engine, run_to_end, saw_answer, workers_of
@@ -130,7 +131,7 @@ def run_job(
                 return RunResult(job.directory, usage=usage, note=f"stopped after {until}, as asked")
             if (copy := keep_card(job.dataset, job.directory)) is not None:
                 display.say(f"{job.dataset / 'README.md'} was edited: your text was saved as {copy}")
-            may_move = job.pipeline.export.exact or job.pipeline.generation.unanswerable
+            may_move = job.pipeline.export.exact or job.pipeline.unanswerable
             before = exported_queries(job.dataset) if may_move else {}
             manifest = export_dataset(job, store, accepted, job.dataset)
             for line in moved_queries(before, exported_queries(job.dataset)) if before else ():
@@ -148,7 +149,7 @@ def store_sources(job: Job, store: Store, display: Display) -> None:
     """Read the corpus and the user's own queries into the work database, unless they are already there."""
     plan, pipeline = job.fingerprints, job.pipeline
     run_whole(CORPUS, CorpusSource(store=store, display=display, plan=plan, settings=job.corpus, pipeline=pipeline))
-    if pipeline.queries is not None:
+    if isinstance(pipeline, Labelling):
         source = QueriesSource(
             store=store,
             display=display,
@@ -199,7 +200,7 @@ async def _ask(
                     await asyncio.to_thread(find.prepare)
             check = pipeline.generation.meaning if pipeline.generation.rewrites else None
             meaning = None if check is None else load_embedder(check.model)
-            apart = find.apart if find is not None and pipeline.control.votes_decide else None
+            apart = find.apart if find is not None and pipeline.votes_accept else None
             tools = Tools(
                 pipeline=pipeline,
                 prompts=job.prompts,
@@ -211,12 +212,12 @@ async def _ask(
                 find=find,
                 apart=apart,
             )
-            if pipeline.queries is not None:
-                accepted = job.accepted(store)
-            else:
+            if pipeline.generates:
                 accepted = await generate(
                     store, tools, flow=job.flow, display=display, workers=workers, frame=job.frame
                 )
+            else:
+                accepted = job.accepted(store)
             if until is None or until == "judgment":
                 systems = job.recall_systems
                 ids = job.ids if systems is not None else None  # systems may be run files

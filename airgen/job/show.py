@@ -24,7 +24,7 @@ from airgen.settings.suite import is_suite
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import money
 from airgen.steps.lineage import Lineage
-from airgen.steps.progress import STATUS, number, read_status
+from airgen.steps.progress import STATUS, number, read_status, seconds_left
 from airgen.steps.public_ids import PublicIds
 from airgen.steps.step import Plan
 from airgen.storage.paths import RUNS, beside
@@ -395,10 +395,8 @@ def _step_table(report: dict[str, Any]) -> Table:
     """Return the progress, elapsed time and remaining time of each step."""
 
     def left(stage: dict[str, Any]) -> str | None:
-        rate = stage.get("rate") or 0
-        if report["running"] and rate and stage.get("total") and stage["done"] < stage["total"]:
-            return f"{(stage['total'] - stage['done']) / rate / 60:.0f} min"
-        return None
+        seconds = seconds_left(stage.get("done", 0), stage.get("total"), stage.get("rate"))
+        return f"{seconds / 60:.0f} min" if seconds and report["running"] else None
 
     def done(stage: dict[str, Any]) -> str:
         return f"{stage.get('done', 0):,}" + ("" if stage.get("total") is None else f" of {stage['total']:,}")

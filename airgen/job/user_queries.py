@@ -28,7 +28,7 @@ from airgen.evaluation.document_level import NamedDocuments, Pages
 from airgen.generation.flow import Flow
 from airgen.job.user_query_files import Line, files_behind, read_queries
 from airgen.safety.escaping import one_line
-from airgen.settings import LabelFile, Pipeline, QueriesSettings
+from airgen.settings import LabelFile, Labelling, Pipeline, QueriesSettings
 from airgen.settings.base import answer_settings
 from airgen.settings.control import NONE
 from airgen.steps.accepted import Accepted
@@ -96,10 +96,9 @@ LABELS = "own_label"
 """The stage of skipped labels."""
 
 
-def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:
+def _parts(pipeline: Labelling, corpus: CorpusSettings, folder: Path, *, plan: Plan) -> dict[str, Any]:
     """Return everything that the list of queries depends on: the files, the settings, the corpus's cleaners and the
     seed; with labels, also the corpus, which must contain their documents. Raises DatasetError for a missing file."""
-    assert pipeline.queries is not None
     settings = answer_settings(pipeline.queries)
     settings.pop("file")
     settings["labels"] = [
@@ -113,7 +112,7 @@ def _parts(pipeline: Pipeline, corpus: CorpusSettings, folder: Path, *, plan: Pl
         "seed": plan["sample"],
         "files": [file_sha256(path) for path in files_behind(pipeline.queries, folder)],
         "clean": [clean.personal_data, corpus.identity["clean"]["names"], clean.offensive_share],
-        "corpus": plan["corpus"] if pipeline.queries.labels else None,
+        "corpus": plan["corpus"] if pipeline.brings_labels else None,
         **({"judge": NONE} if pipeline.control.judge.labels_only else {}),
     }
 
@@ -133,7 +132,7 @@ class _Group:
 class QueriesSource(Whole):
     """The files of a pipeline's own queries and labels. Relative paths are resolved against `folder`."""
 
-    pipeline: Pipeline
+    pipeline: Labelling
     corpus: CorpusSettings
     folder: Path
 
@@ -145,7 +144,6 @@ def _work(source: QueriesSource, model: Any) -> Iterator[RowBatch]:
     """
     store, pipeline, plan, say = source.store, source.pipeline, source.plan, source.display.say
     settings, fp = pipeline.queries, source.fingerprint
-    assert settings is not None
     groups, left_out = _read(pipeline, source.corpus, source.folder, say)
     skips = [_skip(OWN, f"line {line.line}", fp, reason) for line, reason in left_out]
     names = {name: group.key for group in groups for name in group.names}
@@ -177,16 +175,15 @@ OWN_QUERIES = WholeStep(
 )
 
 
-def queries_of(pipeline: Pipeline, corpus: CorpusSettings, folder: Path) -> list[str]:
+def queries_of(pipeline: Labelling, corpus: CorpusSettings, folder: Path) -> list[str]:
     """Return the texts of the queries that will be drawn, or of as many others, for the estimate before a run."""
     groups, _ = _read(pipeline, corpus, folder)
     return [group.line.text for group in groups][: pipeline.target]
 
 
-def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
+def answers_of_ids(pipeline: Labelling, folder: Path) -> dict[str, set[str]]:
     """Return {id of a query in its file: its relevant documents according to the label files}."""
     settings = pipeline.queries
-    assert settings is not None
     path, *labels = files_behind(settings, folder)
     lines = read_queries(settings, path, pipeline.query_language).lines
     answers: dict[str, set[str]] = {line.id: set() for line in lines if line.id}
@@ -198,12 +195,11 @@ def answers_of_ids(pipeline: Pipeline, folder: Path) -> dict[str, set[str]]:
 
 
 def _read(
-    pipeline: Pipeline, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
+    pipeline: Labelling, corpus: CorpusSettings, folder: Path, say: Callable[[str], object] = len
 ) -> tuple[list[_Group], list[tuple[Line, str]]]:
     """Return the queries of the file, and the lines left out, each with the reason. The roles of the columns are passed
     to `say`."""
     settings, language = pipeline.queries, pipeline.query_language
-    assert settings is not None
     path = files_behind(settings, folder)[0]
     own = read_queries(settings, path, language)
     lines = own.lines
@@ -358,7 +354,7 @@ def _rows(groups: Sequence[_Group], settings: QueriesSettings, plan: Plan, fp: s
 
 def _labels(
     store: Store,
-    pipeline: Pipeline,
+    pipeline: Labelling,
     plan: Plan,
     folder: Path,
     names: Mapping[str, str],
@@ -370,7 +366,6 @@ def _labels(
     The label of a page has the page's name in place of a passage's id (`airgen.control.judgment.own_labels`).
     """
     settings, fp, language = pipeline.queries, plan[OWN], pipeline.query_language
-    assert settings is not None
     known = {id_ for _, id_ in store.passage_names(plan["corpus"])} if settings.labels else set()
     pages, documents = Pages(known, {}), NamedDocuments(lambda: known)
     done: set[str] = set()

@@ -22,8 +22,9 @@ from airgen.errors import DatasetError
 from airgen.evaluation.result import Result, all_scores, as_matrix
 from airgen.evaluation.result_tables import fairness_lines
 from airgen.evaluation.significance import Comparison, compare
-from airgen.evaluation.verdict import Advice, advise, whole_verdict
+from airgen.evaluation.verdict import Advice, whole_verdict
 from airgen.job.audit_answers import last_checked
+from airgen.job.evaluate_systems import advice_on
 from airgen.report.page_table import PageColumn, page_table
 from airgen.report.source import TOP, ReportSource, SystemRanks
 from airgen.report.system_tables import (
@@ -91,7 +92,7 @@ def boards(source: ReportSource) -> list[Board]:
                 comparison = compare([result.name for result in same], as_matrix(same, headline)[1])
                 place = {name: at for at, name in enumerate(comparison.names)}
                 same.sort(key=lambda result: place[result.name])
-                advice = _advice(source, same)
+                advice = advice_on(source.job, same)
         except (DatasetError, ValueError) as error:  # ValueError: their scores are for different numbers of queries
             notes.append(f"the scores by query cannot be read, so nothing is compared: {error}")
         if len(same) < len(every):
@@ -108,16 +109,6 @@ def boards(source: ReportSource) -> list[Board]:
             )
         )
     return boards_
-
-
-def _advice(source: ReportSource, results: Sequence[Result]) -> Advice:
-    """Return what may be said about these systems, as in `airgen run`."""
-    passages = int(results[0].about.get("passages") or 0) or None
-    more = "label more queries"
-    if source.job is not None:
-        own = source.job.pipeline.queries is not None
-        more, passages = ("label more of your own queries", None) if own else ("raise target", passages)
-    return advise(results, more=more, passages=passages)
 
 
 def systems_chunks(source: ReportSource, every: Sequence[Board], *, linked: bool = True) -> Iterator[Chunk]:

@@ -108,7 +108,7 @@ def next_steps(source: ReportSource, boards: Sequence[Board]) -> Table | None:
             {each.name: each.paths.run for each in board.results},
         )
         places = shlex.join(["--results", str(board.results[0].paths.run.parents[2])]) if job is None else ""
-        more = max(2 * job.pipeline.target, ENOUGH) if job is not None and job.pipeline.queries is None else 0
+        more = max(2 * job.pipeline.target, ENOUGH) if job is not None and job.pipeline.generates else 0
         if advice.use and not bad and source.dataset is not None:
             labels = source.dataset.path / "qrels" / f"{board.split}.tsv"
             compared = [runs[advice.use], *(path for name, path in runs.items() if name != advice.use)]
@@ -168,7 +168,7 @@ def labels_in_words(source: ReportSource) -> tuple[str, bool]:
 
 def brought_labels(job: Job | None) -> bool:
     """Return whether the user provided labels, which are already human labels."""
-    return job is not None and job.pipeline.queries is not None and bool(job.pipeline.queries.labels)
+    return job is not None and job.pipeline.brings_labels
 
 
 def made_by(source: ReportSource, uses: Sequence[Any]) -> Table | None:

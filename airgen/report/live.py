@@ -28,7 +28,7 @@ from airgen.report.report_files import report_folder
 from airgen.report.source import ReportSource
 from airgen.report.system_tables import dollars
 from airgen.safety.escaping import one_line
-from airgen.steps.progress import STATUS, number, read_status
+from airgen.steps.progress import STATUS, number, read_status, seconds_left
 from airgen.storage.json_values import DAMAGE, plain
 from airgen.storage.paths import is_alive
 
@@ -107,9 +107,9 @@ def _state(status: Mapping[str, Any], now: float) -> tuple[str, str]:
 
 
 def _stage(name: str, stage: Mapping[str, Any]) -> dict[str, Any]:
-    done, total, rate = stage["done"], stage["total"], stage["rate"]
-    left = (total - done) / rate if total is not None and rate and rate > 0 and done < total else None
-    return {"name": name, "done": done, "total": total, "left_s": left, "note": stage["note"]}
+    done, total = stage["done"], stage["total"]
+    left = seconds_left(done, total, stage["rate"])
+    return {"name": name, "done": done, "total": total, "left_s": left or None, "note": stage["note"]}
 
 
 _FUNNEL = (

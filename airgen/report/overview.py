@@ -89,9 +89,9 @@ def overview(source: ReportSource, boards: Sequence[Board] = ()) -> dict[str, An
             ]
     overview_["models"] = overview_["models"] or [{**asdict(use), "did": ""} for use in uses]
     overview_["funnel"] = [asdict(step) for step in steps]
-    own = job is not None and job.pipeline.queries is not None
     overview_["unchecked"] = bool(overview_["models"]) and not overview_.get("audit") and not brought_labels(job)
-    overview_["facts"]["generated"] = bool(overview_["models"]) and not own  # else a label 0 is no hard negative
+    generates = job is None or job.pipeline.generates
+    overview_["facts"]["generated"] = bool(overview_["models"]) and generates  # else a label 0 is no hard negative
     todo, making = next_steps(source, boards), made_by(source, uses)
     overview_["tables"] = {
         "next": None if todo is None else page_table("What to do next", todo),

@@ -158,7 +158,7 @@ def _of_job(source: ReportSource, job: Job, store: Store, texts: Connection) -> 
     `texts`."""
     accepted, public = job.accepted(store), job.ids
     finished, rejected = source.state == "finished", accepted.rejected
-    steps = source.manifest.funnel if source.manifest is not None and finished and job.pipeline.queries is None else ()
+    steps = source.manifest.funnel if source.manifest is not None and finished else ()
     if len(steps) > 1:  # after a smaller target, the queries that its funnel counts
         rejected = rejected[: max(0, steps[1].entered - len(accepted.lineages))]
     every = [(lineage, "") for lineage in accepted.lineages] + [(row.lineage, row.words) for row in rejected]

@@ -4,12 +4,20 @@ Defaults follow the paper where it gives a number; docs/differences.md lists the
 The environment is read in one function only (`secret`), and its value never enters a model, a log or a row.
 """
 
+import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from airgen.errors import SettingsError
@@ -53,6 +61,7 @@ __all__ = [
     "JudgeExample",
     "JudgeSettings",
     "LabelFile",
+    "Labelling",
     "LlmSettings",
     "MeaningSettings",
     "OneJudge",
@@ -167,7 +176,10 @@ ALL_QUERIES = 1_000_000_000  # the `target` of a pipeline with existing queries 
 
 
 class Pipeline(Settings):
-    """Settings of one benchmark: `pipelines/NAME.yaml`."""
+    """Settings of one benchmark: `pipelines/NAME.yaml`. With `queries`, they are read as its subclass `Labelling`."""
+
+    generates: ClassVar[bool] = True
+    """Whether an LLM writes the queries; they are your own in `Labelling`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")  # the name of the dataset, and of its folder in runs/
     task: Literal["qa", "long-doc"]  # passages are documents (or chunks), or the chunks of one long document
@@ -197,34 +209,71 @@ class Pipeline(Settings):
         return self.query_language != self.language
 
     @property
+    def brings_labels(self) -> bool:
+        """Return whether there are existing labels, which come from people."""
+        return False
+
+    @property
+    def draws_in_secret(self) -> bool:
+        """Return whether a secret determines which documents or queries are drawn.
+
+        The draw of your own queries tells nothing of their labels, so these can be withheld later without another draw.
+        """
+        return self.export.secret and (self.generates or self.seed == "secret")
+
+    @property
+    def least_passages(self) -> int:
+        """Return the number of passages that the corpus must have."""
+        return math.ceil(self.target / self.generation.queries_per_passage) if self.generates else 1
+
+    @property
+    def votes_accept(self) -> bool:
+        """Return whether the re-rankers' votes alone decide if its source answers a generated query."""
+        return self.generates and self.control.votes_decide
+
+    @property
     def round_trips(self) -> bool:
         """Return whether a generated query must find its own document: if drafts are compared, or if votes label."""
-        return self.queries is None and (self.generation.candidates > 1 or self.control.votes_decide)
+        return self.generates and (self.generation.candidates > 1 or self.control.votes_decide)
+
+    @property
+    def mines_negatives(self) -> bool:
+        """Return whether hard negatives are drawn from what the recall finds."""
+        return self.generates and self.generation.negatives != "generated"
+
+    @property
+    def unanswerable(self) -> float:
+        """Return the share of queries whose answers are left out of the corpus."""
+        return self.generation.unanswerable if self.generates else 0.0
 
     @property
     def llms(self) -> dict[tuple[str, str], LlmSettings]:
         """Return the LLMs that are asked, by endpoint and model: those of the generator and the judges."""
         judge = self.control.judge
-        generates = self.queries is None or any(member.llm is None for member in judge.members)
+        asks_own = self.generates or any(member.llm is None for member in judge.members)
         paths = [f"control.judge.panel.{place}.llm" for place in range(len(judge.panel))] or ["control.judge.llm"]
         members = zip(paths, judge.members, strict=False)
         judges = {path: member.llm for path, member in members if member.llm is not None}
-        return by_model({**({"llm": self.llm} if generates else {}), **judges})
+        return by_model({**({"llm": self.llm} if asks_own else {}), **judges})
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_kind(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        """Read settings with `queries` as those of a job that labels them."""
+        own = cls is Pipeline and isinstance(value, dict) and value.get("queries")
+        return Labelling.model_validate(value, context=info.context) if own else handler(value)  # type: ignore[return-value]
 
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, value: Any) -> Any:
         """Add the defaults that depend on other settings.
 
-        They follow from `queries` (without a target, all of them are labelled), from the size of the model
-        (`model_size`), from `generation.method` (a need that many passages meet is vague), from `relevance` (a subject
-        has its own judge) and from `task` (A.2.1, A.2.2, A.4:
-        Long-Doc has only questions and claims, no generated hard negatives, and one split).
+        They follow from the size of the model (`model_size`), from `generation.method` (a need that many passages meet
+        is vague), from `relevance` (a subject has its own judge) and from `task` (A.2.1, A.2.2, A.4: Long-Doc has only
+        questions and claims, no generated hard negatives, and one split).
         """
         if not isinstance(value, dict):
             return value
-        if value.get("queries"):
-            value = {"target": ALL_QUERIES, **value}
         value = derived(value)
         if value.get("task") == "long-doc":
             for part, defaults in (("generation", LONG_DOC), ("export", {"splits": {"test": 1}})):
@@ -256,20 +305,19 @@ class Pipeline(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         generation, control = self.generation, self.control
-        unlabelled = self.queries is not None and not self.queries.labels
-        mines, long = generation.negatives != "generated", self.task == "long-doc"
+        long = self.task == "long-doc"
         refuse(
             (
                 self.seed == "secret" and not self.export.secret,
                 "seed: secret needs export.secret: true, or give a number",
             ),
             (
-                control.judge.labels_only and (self.queries is None or unlabelled),
+                control.judge.labels_only and not self.brings_labels,
                 "control.judge: with {kind: none}, your own labels are the only ones: name your queries and a file of "
                 "labels (queries.labels)",
             ),
             (
-                unlabelled and not control.judge.members,
+                not (self.generates or self.brings_labels or control.judge.members),
                 "control.judge: votes compare passages with one that is known to be relevant, and your queries have "
                 "none: name a file of labels (queries.labels), or let an LLM judge, such as {kind: yes-no}",
             ),
@@ -289,12 +337,25 @@ class Pipeline(Settings):
                 "generation.hard_negatives: the Long-Doc task has none (A.2.2), or mined ones",
             ),
             (
-                mines and control.recall.top_k < MINED_RANKS[0],
+                self.mines_negatives and control.recall.top_k < MINED_RANKS[0],
                 f"generation.negatives are mined from rank {MINED_RANKS[0]} of the recall on: control.recall.top_k is "
                 "smaller: raise it",
             ),
         )
         return self
+
+
+class Labelling(Pipeline):
+    """Settings of a job that labels your own queries: a pipeline with `queries`. By default, all of them are drawn."""
+
+    generates: ClassVar[bool] = False
+    target: int = Field(default=ALL_QUERIES, ge=1)
+    queries: QueriesSettings
+
+    @property
+    def brings_labels(self) -> bool:
+        """Return whether there are existing labels, which come from people."""
+        return bool(self.queries.labels)
 
 
 def load_pipeline(path: Path) -> Pipeline:

@@ -208,7 +208,7 @@ def judge_kind(judge: OneJudge) -> JudgeKind:
 
 def judgment_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
     """Return what judgments depend on besides their pairs: those of a query's own document and of quality control."""
-    votes = None if pipeline.control.judge.members or pipeline.queries else round_trip_parts(pipeline)
+    votes = round_trip_parts(pipeline) if pipeline.votes_accept else None
     return {"judge": judge_parts(pipeline, prompts), "votes": votes}
 
 

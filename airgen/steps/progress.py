@@ -220,8 +220,8 @@ class Bar:
         rate = (self.done - self._start) / max(seconds, 1e-6)
         of = "" if self.total is None else f" of {self.total:,}"
         parts = [f"{self.done:,}{of} in {_duration(seconds)}", _rate(rate), bill]
-        if rate > 0 and self.total is not None:
-            parts.append(f"about {_duration(max(0, self.total - self.done) / rate)} left")
+        if (left := seconds_left(self.done, self.total, rate)) is not None:
+            parts.append(f"about {_duration(left)} left")
         return f"{self.name:<16} {', '.join(filter(None, [*parts, self.note]))}"
 
     def advance(self, count: int = 1, note: str | None = None, **values: Any) -> None:
@@ -244,6 +244,11 @@ class Bar:
         """Show how many passages a model has encoded for the next item, followed by `note`."""
         progress = f"encoding {done:,} of {total:,} passages" if done < total else ""
         self.advance(0, ": ".join(filter(None, (note, progress))))
+
+
+def seconds_left(done: float, total: float | None, rate: float | None) -> float | None:
+    """Return how long the rest of a stage takes at its rate per second; None if the total or the rate is unknown."""
+    return max(0.0, total - done) / rate if total is not None and rate and rate > 0 else None
 
 
 def _rate(rate: float) -> str:

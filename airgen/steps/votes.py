@@ -81,9 +81,8 @@ def source_label(pipeline: Pipeline) -> int:
     Users' own queries have known positives but no source, a single voter adds no positives, and for `subject`, a source
     counts no more than other passages.
     """
-    control = pipeline.control
-    by_votes = not control.judge.members and pipeline.queries is None and pipeline.relevance == "answer"
-    adds = math.isfinite(least_share(pipeline.relevance, len(control.rerankers)))
+    by_votes = pipeline.votes_accept and pipeline.relevance == "answer"
+    adds = math.isfinite(least_share(pipeline.relevance, len(pipeline.control.rerankers)))
     return SOURCE_LABEL if by_votes and adds else 1
 
 

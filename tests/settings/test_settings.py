@@ -20,7 +20,7 @@ from airgen.corpus.settings import CleanSettings
 from airgen.errors import SettingsError
 from airgen.evaluation.collections import load_collections
 from airgen.job.settings_reference import json_schema, reference
-from airgen.settings import Pipeline, load_pipeline
+from airgen.settings import ALL_QUERIES, Labelling, Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
 from airgen.settings.llm import LlmSettings
 from airgen.settings.suite import PublishedSizes, is_suite, load_suite
@@ -55,6 +55,21 @@ def test_the_papers_numbers_are_the_defaults() -> None:
     assert (control.thresholds.hard_negative, control.thresholds.other) == (20, 10)
     assert len(control.rerankers) == 3
     assert pipeline.export.splits == {"dev": 1, "test": 4}
+
+
+def test_a_pipeline_with_queries_labels_them_whatever_its_generation_says() -> None:
+    generation = "generation: {candidates: 3, negatives: mined, unanswerable: 0.2, queries_per_passage: 2}\n"
+    votes = generation + "control: {judge: {kind: votes}}\n"
+    generated = parse_yaml(GOOD + votes, Pipeline)
+    assert type(generated) is Pipeline and generated.round_trips and generated.mines_negatives
+    assert (generated.unanswerable, generated.least_passages, generated.votes_accept) == (0.2, 5, True)
+    labels = "queries: {file: log.csv, labels: [{file: labels.tsv}]}\n"
+    own = parse_yaml(GOOD.replace("target: 10\n", "") + votes + labels, Pipeline)
+    assert isinstance(own, Labelling) and own.queries.file == "log.csv" and own.target == ALL_QUERIES
+    assert own.brings_labels and not (own.round_trips or own.mines_negatives or own.votes_accept)
+    assert (own.unanswerable, own.least_passages) == (0, 1)
+    missing, unknown = problems(GOOD + "queries: {fil: log.csv}")
+    assert missing == "p.yaml:7: queries.file: is missing" and unknown.startswith("p.yaml:7: queries.fil: unknown key")
 
 
 def test_a_misspelt_reranker_is_no_model_of_the_hub() -> None:
