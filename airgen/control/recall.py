@@ -6,6 +6,7 @@ and passage ids of the dataset or the corpus.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from airgen.components.keys import file_sha256, row_key
 from airgen.components.user_code import own_code
 from airgen.control.query_set import QuerySet
 from airgen.evaluation.dataset_split import IdLookup
+from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.run import Run
 from airgen.evaluation.run_system import FinishedRun, RunContext, run_system
 from airgen.evaluation.systems import SystemSettings, stamp_of
@@ -52,9 +54,8 @@ def search_systems(
 ) -> list[tuple[str, Hits]]:
     """Return (name, hits) for each system, for the queries {id: text} in order. Raises the systems' errors."""
     done: dict[str, FinishedRun] = {}
-    context = RunContext(
-        corpus, queries, top, dataset, split="all", finished=done, ids=IdLookup(corpus.ids), timed=False
-    )
+    ids, pages = IdLookup(corpus.ids), cache(lambda: PageLookup(corpus, {}, {}))
+    context = RunContext(corpus, queries, top, dataset, split="all", finished=done, ids=ids, pages=pages, timed=False)
     for system in systems:
         done[system.name] = run_system(system, context)
     places = {id_: place for place, id_ in enumerate(corpus.ids)}

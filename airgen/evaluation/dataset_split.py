@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from airgen.dataset.beir import BeirDataset, BeirQuery, Qrels, typed_rows
 from airgen.dataset.content import ANSWERED, fitting_id
 from airgen.dataset.secret import opaque_document_id, secret_of
 from airgen.errors import DatasetError
+from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.run import Run, run_from_dict
 from airgen.retrievers.indexed_corpus import Corpus
+
+_CACHED_IDS = 100_000  # ids of another form of which the passage is kept
 
 
 class IdLookup:
@@ -34,14 +37,16 @@ class IdLookup:
                 self._secret = secret_of(dataset.path)
         made_with = str(dataset.manifest.get("secret") or "") if dataset else ""
         self._lost = bool(made_with) and (self._secret is None or self._secret.name != made_with)
+        self._kept = lru_cache(_CACHED_IDS)(self._other_name)  # most queries of a system find the same passages
 
     def __len__(self) -> int:
         return len(self._known)
 
     def find(self, id_: str) -> str | None:
         """Return the passage's id in the dataset, or None."""
-        if id_ in self._known:
-            return id_
+        return id_ if id_ in self._known else self._kept(id_)
+
+    def _other_name(self, id_: str) -> str | None:
         if (fitting := fitting_id(id_)) in self._known:
             return fitting
         new = self.renamed(id_)
@@ -312,6 +317,12 @@ class DatasetSplit:
     def ids(self) -> IdLookup:
         """Return the mapping of ids, including ids in the original corpus, to passages."""
         return IdLookup(self.corpus.ids, self.dataset)
+
+    @cached_property
+    def pages(self) -> PageLookup:
+        """Return the pages of the corpus, for systems whose hits are pages."""
+        labels = {} if self.split in self.dataset.withheld else self.qrels.labels
+        return PageLookup(self.corpus, self.parents, labels, self.ids.renamed)
 
     @cached_property
     def answers(self) -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ Level = Literal["auto", "passage", "document"]
 passages."""
 
 _ENDINGS = {".html", ".htm", ".xhtml", ".php", ".aspx", ".md", ".mdx", ".rst", ".txt", ".pdf", ".docx", ".ipynb"}
-_CACHED_PASSAGES = 100_000  # passages of which the words are kept
+_CACHED = 100_000  # passages, of which the words are kept, ids, of which the page is, and pages with their best passage
 
 
 class Pages:
@@ -43,6 +43,7 @@ class Pages:
         renamed: Callable[[str], str | None] = lambda id_: None,
     ) -> None:
         self._renamed = renamed
+        self._kept = lru_cache(_CACHED)(self._page_of)  # most queries of a system find the same pages
         self._places: dict[str, list[int]] = {}
         for place, key in enumerate(ids):
             for page in _pages_of(key, parents.get(key)):
@@ -63,6 +64,9 @@ class Pages:
 
     def find(self, id_: str) -> str | None:
         """Return the page for an id: the id without fragment and extension, or the path of a URL."""
+        return self._kept(id_)
+
+    def _page_of(self, id_: str) -> str | None:
         for form in dict.fromkeys((id_, fitting_id(id_), id_.partition("#")[0], *_forms(id_))):
             for name in (form, self._renamed(form)):
                 if name in self._places:
@@ -137,15 +141,12 @@ class PageLookup(Pages):
     ) -> None:
         super().__init__(corpus.ids, parents, renamed)
         self._corpus, self._labels = corpus, labels
-        self._words = lru_cache(_CACHED_PASSAGES)(self._words_at)
-        self._best: dict[tuple[str, str, str], str] = {}
+        self._words = lru_cache(_CACHED)(self._words_at)
+        self._best = lru_cache(_CACHED)(self._best_place)
 
     def best(self, page: str, query: str, text: str) -> str:
         """Return the id of the page's best passage for a query, given by id and text."""
-        key = page, query, text
-        if (found := self._best.get(key)) is None:
-            found = self._best[key] = self._corpus.ids[self._best_place(page, query, text)]
-        return found
+        return self._corpus.ids[self._best(page, query, text)]
 
     def _best_place(self, page: str, query: str, text: str) -> int:
         places, labels = self._places[page], self._labels.get(query, {})

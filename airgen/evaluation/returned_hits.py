@@ -122,7 +122,8 @@ class ReturnedHits:
         return next(filter(None, map(self._ids.find, ids)), None)
 
     def _page(self, ids: Sequence[str], pages: PageLookup) -> str | None:
-        return next(filter(None, map(pages.find, [*ids, self._first(ids) or ""])), None)
+        page = next(filter(None, map(pages.find, ids)), None)
+        return page or pages.find(self._first(ids) or "")
 
 
 def shown_query(key: str, text: str) -> str:

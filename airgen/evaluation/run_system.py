@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,10 @@ class RunContext:
         split: Name of the split, used in the paths of run files.
         finished: The runs of finished systems.
         ids: Lookup of passages by their ids, or by their ids in the original corpus.
+        pages: Function that returns the pages of the corpus, for systems whose hits are pages.
         indexes: Existing indexes of the same corpus. A run on such an index has no index time.
         timed: Whether to send additional queries to measure time.
         encoding: Called with the number of encoded passages.
-        parents: Parents of passages, for systems whose hits are pages.
-        labels: Labels, for systems whose hits are pages.
         filters: Filters by query id.
     """
 
@@ -91,20 +90,11 @@ class RunContext:
     split: str
     finished: Mapping[str, FinishedRun]
     ids: IdLookup
+    pages: Callable[[], PageLookup]
     indexes: MutableMapping[str, Retriever] | None = None
     timed: bool = True
     encoding: IndexProgress | None = None
-    parents: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     filters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @cached_property
-    def _pages(self) -> PageLookup:
-        return PageLookup(self.corpus, self.parents, self.labels, self.ids.renamed)
-
-    def pages(self) -> PageLookup:
-        """Return the pages of the corpus, for systems whose hits are pages."""
-        return self._pages
 
 
 def run_system(system: SystemSettings, context: RunContext) -> FinishedRun:
@@ -474,7 +464,6 @@ def _worker(
 def context_of(task: DatasetSplit, top: int) -> RunContext:
     """Return the context for systems that do not build on others."""
     texts = {key: query.text for key, query in (task.queries | task.unanswered).items()}
-    labels = {} if task.split in task.dataset.withheld else task.qrels.labels
     return RunContext(
         corpus=task.corpus,
         queries=texts,
@@ -483,8 +472,7 @@ def context_of(task: DatasetSplit, top: int) -> RunContext:
         split=task.split,
         finished={},
         ids=task.ids,
-        parents=task.parents,
-        labels=labels,
+        pages=lambda: task.pages,
         filters=task.filters,
     )
 

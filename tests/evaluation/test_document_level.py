@@ -103,6 +103,32 @@ def service(url: str, **settings: Any) -> SystemSettings:
     return SystemSettings.model_validate({"name": "site", "kind": "http", "url": url, **settings})
 
 
+def test_ids_that_many_queries_find_are_looked_up_once() -> None:
+    looked_up: list[str] = []
+    corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
+    pages = PageLookup(corpus, {}, {}, renamed=looked_up.append)  # type: ignore[arg-type]
+    assert {pages.find("https://docs.example.org/guide/reset.html#chunk7") for _ in QUERIES} == {"guide/reset"}
+    assert len(looked_up) == len(set(looked_up)) > 0
+
+
+def test_systems_on_a_dataset_share_the_words_of_its_pages(
+    sections: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split: list[str] = []
+    plain = document_level.folded_words
+    monkeypatch.setattr(
+        document_level, "folded_words", lambda text, language: split.append(text) or plain(text, language)
+    )
+    (sections / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tguide/sound\t1\n")
+    systems = tmp_path / "systems.yaml"
+    systems.write_text(
+        "systems:\n" + "".join(f"  - {{name: s{k}, kind: bm25, k1: {k}, level: document}}\n" for k in (1, 2))
+    )
+    evaluate(sections, load_systems(systems), tmp_path / "out")
+    passages = [text for text in split if text in SECTIONS.values()]
+    assert len(passages) == len(set(passages)) > 0
+
+
 def test_a_search_of_pages_is_scored(sections: Path, tmp_path: Path) -> None:
     def answer(asked: Any) -> tuple[int, Any]:
         query = asked.json()["query"]
