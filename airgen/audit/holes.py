@@ -614,7 +614,7 @@ def _voted(task: DatasetSplit, unjudged: list[Pair], control: ControlSettings, f
             scope=task.digest,
             folder=folder,
         )
-        for step in prelabel_steps(pooled):
+        for step in prelabel_steps(pooled.settings):
             pooled = run_whole(step, pooled)
         chosen: set[Pair] = set()
         for query, rows in prelabels_of(pooled).items():

@@ -12,7 +12,7 @@ from airgen.evaluation.document_level import PageLookup
 from airgen.steps.ask import health_of
 from airgen.steps.judge import judge_kind, judge_name, judge_pair, judgment_parts, scripted_judge
 from airgen.steps.lineage import R
-from airgen.steps.loops import saw_step, walk_each
+from airgen.steps.loops import pending_of, walk_each
 from airgen.steps.step import Problem, Step, Tools
 from airgen.storage.records import HardNegative, Judgment, Query, Row, Skip
 from airgen.storage.store import Store
@@ -170,11 +170,8 @@ async def add_judgments(control: Control) -> None:
         return
     tools, store = control.tools, control.store
     pairs = _with_rows(control)
-    pending = [pair for pair in pairs if not JUDGMENT.done(pair)]
     health = health_of(tools.pipeline, store)
-    for pair in pairs:  # only what is on the disk counts, so a stopped run does not spend more when it starts again
-        if JUDGMENT.done(pair):
-            saw_step(health, pair, JUDGMENT)
+    pending = pending_of(pairs, [JUDGMENT], health)
     control.display.counts["judgments"] = health.counts
     if pending:
         health.check()

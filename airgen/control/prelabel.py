@@ -19,6 +19,7 @@ from airgen.retrievers.component import watch
 from airgen.retrievers.encoding_cache import at_once, scored
 from airgen.retrievers.model_setup import keep_setups
 from airgen.retrievers.protocols import CorpusReranker, show_corpus
+from airgen.settings import ControlSettings
 from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, WholeStep
 from airgen.storage.records import Prelabel, Recall
@@ -115,14 +116,14 @@ def _mark(text: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def prelabel_steps(work: QuerySet) -> list[WholeStep]:
+def prelabel_steps(settings: ControlSettings) -> list[WholeStep]:
     """Return one step for each of the pipeline's re-rankers, in order; none if only the user's labels count."""
-    return [_step(place, spec) for place, spec in enumerate(work.settings.voters.values())]
+    return [_step(place, spec) for place, spec in enumerate(settings.voters.values())]
 
 
 def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:
     """Return the re-rankers' rows by query key, in re-ranker order."""
-    by_step = [work.rows(step.name, Prelabel) for step in prelabel_steps(work)]
+    by_step = [work.rows(step.name, Prelabel) for step in prelabel_steps(work.settings)]
     return {key: [rows[key] for rows in by_step] for key in work.queries}
 
 

@@ -22,7 +22,7 @@ from airgen.steps.accepted import Accepted, Rejected
 from airgen.steps.ask import health_of
 from airgen.steps.lineage import Lineage
 from airgen.steps.load_lineages import load_lineages, with_rows
-from airgen.steps.loops import saw_step, walk_each
+from airgen.steps.loops import is_pending, pending_of, walk_each
 from airgen.steps.progress import Display
 from airgen.steps.step import Plan, Tools
 from airgen.steps.votes import NOT_FIRST
@@ -34,24 +34,9 @@ UNUSABLE = 300  # samples after which a corpus is given up, if not one of them h
 PRIOR = 0.7  # share of samples expected to be accepted, before any was seen
 
 
-def finished(lineage: Lineage, flow: Flow) -> bool:
-    """Return whether no candidate stage is pending."""
-    ended = any(stage.stopped(lineage) for stage in flow.candidates)
-    return ended or all(stage.done(lineage) for stage in flow.candidates)
-
-
-def _health(pipeline: Pipeline, store: Store, flow: Flow, lineages: Sequence[Lineage], done: Accepted) -> Health:
-    """Return a health monitor that has seen the saved results, so that a run it stopped does not spend more when
-    restarted."""
-    health = health_of(pipeline, store)
-    rejected = {rejection.lineage.sample.key: rejection for rejection in done.rejected}
-    for lineage in lineages:
-        for stage in flow.candidates:
-            if stage.done(lineage):
-                saw_step(health, lineage, stage)
-        if finished(lineage, flow):
-            _record_end(health, rejected.get(lineage.sample.key))
-    return health
+def _finished(lineages: Sequence[Lineage], flow: Flow) -> list[Lineage]:
+    """Return the lineages without a pending candidate stage."""
+    return [lineage for lineage in lineages if not is_pending(lineage, flow.candidates)]
 
 
 def _record_end(health: Health, rejected: Rejected | None) -> None:
@@ -131,9 +116,12 @@ async def generate(
                 samples = with_second_passages(store, plan, samples, hops)
             store.put(samples)
             lineages = load_lineages(store, samples, flow.candidates, plan)
-            pending = [lineage for lineage in lineages if not finished(lineage, flow)]
-            accepted = select([lineage for lineage in lineages if finished(lineage, flow)], flow, pipeline)
-            seen = _health(pipeline, store, flow, lineages=lineages, done=accepted)
+            done, seen = _finished(lineages, flow), health_of(pipeline, store)
+            accepted = select(done, flow, pipeline)
+            pending = pending_of(lineages, flow.candidates, seen)
+            why_not = {rejection.lineage.sample.key: rejection for rejection in accepted.rejected}
+            for lineage in done:
+                _record_end(seen, why_not.get(lineage.sample.key))
             display.counts["candidates"] = seen.counts
             if pending:
                 bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
@@ -224,4 +212,4 @@ def accepted_so_far(
         sample for sample in every if sample.parent in members and (frame is None or members[sample.parent] in frame)
     ]
     lineages = load_lineages(store, samples, flow.every, plan)
-    return select([lineage for lineage in lineages if finished(lineage, flow)], flow, pipeline)
+    return select(_finished(lineages, flow), flow, pipeline)

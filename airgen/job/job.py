@@ -23,7 +23,7 @@ from typing import Any
 
 from airgen import __version__
 from airgen.components.keys import fingerprint
-from airgen.control.judgment import JUDGMENT, OWN
+from airgen.control.judgment import OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.manifest import MANIFEST, load_manifest
@@ -35,6 +35,7 @@ from airgen.generation.flow import Flow
 from airgen.generation.generate import accepted_so_far
 from airgen.generation.sample import sample_fingerprint
 from airgen.job.audit_answers import labels_digest
+from airgen.job.plan import steps_of
 from airgen.job.store_corpus import CORPUS
 from airgen.job.user_queries import OWN_QUERIES, own_accepted
 from airgen.llms.prompts import PromptSet
@@ -45,7 +46,7 @@ from airgen.steps.accepted import Accepted
 from airgen.steps.judge_examples import with_examples
 from airgen.steps.progress import STATUS, read_status
 from airgen.steps.public_ids import PublicIds
-from airgen.steps.step import Plan
+from airgen.steps.step import Plan, Step
 from airgen.storage.json_values import DAMAGE, read_json, write_json
 from airgen.storage.paths import RUNS, beside, is_alive
 from airgen.storage.records import TABLES
@@ -178,10 +179,9 @@ class Job:
             "sample": sample_fingerprint(pipeline, self.secret.seed(pipeline)),
         }
         if isinstance(pipeline, Labelling):
-            fingerprints["judgment"] = JUDGMENT.fingerprint(pipeline, self.prompts)
             fingerprints[OWN] = OWN_QUERIES.fingerprint(pipeline, self.corpus, self.folder, plan=fingerprints)
-        fingerprints.update({stage.name: stage.fingerprint(pipeline, self.prompts) for stage in self.flow.every})
-        return fingerprints
+        asking = (step for step in steps_of(pipeline, self.flow) if isinstance(step, Step))
+        return fingerprints | {step.name: step.fingerprint(pipeline, self.prompts) for step in asking}
 
     @property
     def words(self) -> str:

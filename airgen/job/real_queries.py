@@ -155,7 +155,7 @@ def _by_rerankers(
         folder=job.folder,
     )
     whole = run_whole(RECALL, whole)
-    for step in prelabel_steps(whole):
+    for step in prelabel_steps(whole.settings):
         whole = run_whole(step, whole)
     found = {query: answering(rows, pipeline.relevance) for query, rows in prelabels_of(whole).items()}
     texts = whole.texts({id_ for ids in found.values() for id_ in ids})

@@ -7,8 +7,11 @@
 `walk` asks models about one document, pair or query at a time, for candidates and judgments. A parent goes through all
 steps before the next one begins, so that prompts that share a document follow each other. `run_whole` needs the whole
 corpus, for sources, recall, pre-labels, decisions and mined negatives. Its batches are in a fixed order, its model is
-loaded once, and it runs in a thread, because nothing in it waits. In both loops, work without a row is pending, and
-rows are on disk before the next work begins.
+loaded once, and it runs in a thread, because nothing in it waits.
+
+In both loops, work without a row of its fingerprint is pending, and rows are on disk before the next work begins.
+`run_whole` finds it by an anti-join in SQL (`Store.pending`). `walk` holds all rows of its parents, because prompts are
+made from them, and `is_pending` looks at these rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +45,7 @@ async def walk(parent: P, steps: Sequence[Step], *, tools: Tools, store: Store, 
             rows = await step.run(parent, tools)
             await store.commit(rows)
             parent = parent.extended(rows)
-            saw_step(health, parent, step)
+            _saw_step(health, parent, step)
             health.check()
         if step.stopped(parent):
             break
@@ -70,7 +73,22 @@ async def walk_each(
     await ask_each(parents, through, workers)
 
 
-def saw_step(health: Health, parent: Parent, step: Step) -> None:
+def is_pending(parent: Parent, steps: Sequence[Step]) -> bool:
+    """Return whether any of the steps is left for a parent: none has ended it, and not all are done."""
+    return not (any(step.stopped(parent) for step in steps) or all(step.done(parent) for step in steps))
+
+
+def pending_of(parents: Sequence[P], steps: Sequence[Step], health: Health) -> list[P]:
+    """Return the parents for which a step is left. `health` sees the saved outcomes of the others, so that a run that
+    it stopped does not spend more when it starts again."""
+    for parent in parents:
+        for step in steps:
+            if step.done(parent):
+                _saw_step(health, parent, step)
+    return [parent for parent in parents if is_pending(parent, steps)]
+
+
+def _saw_step(health: Health, parent: Parent, step: Step) -> None:
     """Count the outcome of a step for a parent."""
     if skip := parent.skips.get(step.name):
         health.record(step.name, skip.reason, skip.detail, skip.cause)

@@ -117,7 +117,7 @@ def gather(
         )
     chosen = {pair.query: queries[pair.query] for pair in pairs}
     work = replace(work, queries=chosen)
-    for step in prelabel_steps(work):
+    for step in prelabel_steps(work.settings):
         work = run_whole(step, work)
     documents = work.documents({pair.id for pair in pairs})
     return Evidence(

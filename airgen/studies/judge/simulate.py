@@ -315,7 +315,7 @@ def gather(
             store, task, queries=queries, control=control, display=display, embeddings=plan.work / "embeddings"
         ),
     )
-    for step in prelabel_steps(work):
+    for step in prelabel_steps(work.settings):
         work = run_whole(step, work)
     recalls, prelabels = work.rows("recall", Recall), prelabels_of(work)
     left_out = {
