@@ -88,12 +88,12 @@ class RoundTrip:
     def _leads(self, lineage: Lineage, texts: Sequence[str], depth: int, *, vectors_only: bool = False) -> list[float]:
         corpus, search = self._search
         depth = min(depth, self.pipeline.control.recall.top_k, len(corpus))
-        hits, titles = search.search(texts, depth), corpus.titles
+        hits = search.search(texts, depth)
         own, leads = {passage.id: flat_text(passage.title, passage.text) for passage in lineage.sources}, []
         for text, positions in zip(texts, hits.positions, strict=True):
             near = [int(place) for place in positions if place >= 0 and corpus.ids[place] not in own]
-            passages = [flat_text(titles[place] if titles else "", corpus.texts[place]) for place in near]
-            pairs = [(text, passage) for passage in (*own.values(), *passages)]
+            passages = corpus.full_texts_at(near)
+            pairs = [(text, passage) for passage in (*own.values(), *map(passages.__getitem__, near))]
             ids = [*own, *(corpus.ids[place] for place in near)]
             least = 1.0
             for place, voter in self._voters:

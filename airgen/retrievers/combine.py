@@ -278,8 +278,10 @@ class RerankedRetriever(Component):
         best, name = positions[:, : self.top], self.reranker.name
 
         def pairs(first: int) -> list[tuple[str, str]]:
-            rows = zip(queries[first : first + size], best[first : first + size], strict=True)
-            return [(query, corpus.full_text(int(place))) for query, row in rows for place in row if place >= 0]
+            rows = best[first : first + size].tolist()
+            texts = corpus.full_texts_at(place for row in rows for place in row if place >= 0)
+            asked = zip(queries[first : first + size], rows, strict=True)
+            return [(query, texts[place]) for query, row in asked for place in row if place >= 0]
 
         size = max(_QUERIES_AT_ONCE, at_once(self.reranker, 0) // self.top)
         starts = range(0, len(queries), size)

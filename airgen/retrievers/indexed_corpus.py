@@ -53,6 +53,10 @@ class Corpus:
         """Return the title and text joined by a space, as BEIR passes them to models."""
         return flat_text(self.titles[position] if self.titles else "", self.texts[position])
 
+    def full_texts_at(self, positions: Iterable[int]) -> dict[int, str]:
+        """Return the `full_text` of some passages by position. Each is read once, and neighbours one after another."""
+        return {place: self.full_text(place) for place in sorted(set(positions))}
+
     @property
     def full_texts(self) -> Sequence[str]:
         """Return the `full_text` of every passage, built on demand, so that the texts need not be in memory."""

@@ -70,8 +70,9 @@ def _walk(component: Any, corpus: Corpus, queries: Sequence[str], hits: Hits, *,
 
 
 def _pairs(corpus: Corpus, queries: Sequence[str], hits: Hits, top: int) -> list[tuple[str, str]]:
-    rows = zip(queries, hits.positions[:, :top], strict=True)
-    return [(query, corpus.full_text(int(place))) for query, row in rows for place in row if place >= 0]
+    rows = hits.positions[:, :top].tolist()
+    texts = corpus.full_texts_at(place for row in rows for place in row if place >= 0)
+    return [(query, texts[place]) for query, row in zip(queries, rows, strict=True) for place in row if place >= 0]
 
 
 def _reranking(reranker: Any, pairs: list[tuple[str, str]] | None) -> Iterator[ModelSetup]:

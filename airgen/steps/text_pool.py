@@ -5,8 +5,9 @@ Texts are read from the work database on demand, so a passage takes only about 2
 
 import hashlib
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 
 import numpy as np
@@ -19,6 +20,7 @@ from airgen.storage.sequences import Indexed
 from airgen.storage.store import Store
 
 _BLOCK_PASSAGES = 1024  # texts read at once, since the neighbours of a text are needed next
+_KEPT_BLOCKS = 8  # blocks in memory, because the hits of a query are spread over the corpus
 
 
 Text = tuple[str, str]  # title and text
@@ -37,8 +39,6 @@ class Pool:
     places: NDArray[np.int64]
     negatives: Mapping[str, Text]
     digest: str
-    _last: list[tuple[int, list[Text]]] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The block that was read last, if any."""
 
     @classmethod
     def of(cls, store: Store, plan: Plan, accepted: Accepted) -> "Pool":
@@ -77,13 +77,17 @@ class Pool:
 
     def block(self, number: int) -> list[Text]:
         """Return the titles and texts of block `number`, which begins at position `number` * 1024."""
-        if self._last and self._last[0][0] == number:
-            return self._last[0][1]
+        return self._kept(number)
+
+    @cached_property
+    def _kept(self) -> Callable[[int], list[Text]]:
+        return lru_cache(_KEPT_BLOCKS)(self._read)
+
+    def _read(self, number: int) -> list[Text]:
         span = self.places[number * _BLOCK_PASSAGES : (number + 1) * _BLOCK_PASSAGES]
         texts: list[Text] = self.store.passages_at(span, "t.title, t.text")
         beyond = max(0, number * _BLOCK_PASSAGES - len(self.places))
         texts += islice(self.negatives.values(), beyond, beyond + _BLOCK_PASSAGES - len(texts))
-        self._last[:] = [(number, texts)]
         return texts
 
 

@@ -189,14 +189,13 @@ class RM3(Component):
         """Expand each query to weighted terms that sum to 1. Queries without hits are not expanded."""
         corpus = self.indexed(self._corpus)
         hits = self.first.search(queries, self.settings.feedback_documents)
-        vectors: dict[int, dict[str, float]] = {}  # passages that several queries share are read once
+        found = sorted({place for row in hits.positions.tolist() for place in row if place >= 0})
+        vectors = {place: self._vector(corpus.full_text(place)) for place in found}  # neighbours are read together
         expanded = []
         for query, positions, scores in zip(queries, hits.positions.tolist(), hits.scores.tolist(), strict=True):
             feedback = [(place, score) for place, score in zip(positions, scores, strict=True) if place >= 0]
             model: dict[str, float] = {}
             for place, score in feedback:
-                if place not in vectors:
-                    vectors[place] = self._vector(corpus.full_text(place))
                 for term, share in vectors[place].items():
                     model[term] = model.get(term, 0.0) + share * score
             original = _unit(Counter(self.first.analyser(query)))
