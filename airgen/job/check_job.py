@@ -15,6 +15,7 @@ from airgen.display.study import Plain, Shown, Study, Table
 from airgen.errors import AirgenError
 from airgen.job.estimate import (
     Estimate,
+    FirstPassages,
     Standing,
     calls_time,
     estimate,
@@ -154,6 +155,7 @@ def check_job(
         problems.append("no model was probed because of the problems above: solve them, then probe again")
     problems += unusable(job)
     untested = [llm.model for llm in unprobed(job).values()]
+    passages = FirstPassages(job.corpus.unlimited, job.pipeline.task)
     estimated, published = None, None if is_fetched(job.corpus) else published_sizes(job.path)
     if published:
         warnings.append(
@@ -161,7 +163,7 @@ def check_job(
             "passage"
         )
     try:
-        estimated = estimate(job, published.tokens if published else None, budget)
+        estimated = estimate(job, published.tokens if published else None, budget, passages)
         problems += estimated.problems
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
         problems += [line for line in str(error).splitlines() if line not in problems]
@@ -170,7 +172,9 @@ def check_job(
     if estimated is not None and (published or not measure):
         unmeasured = list(dict.fromkeys(filter(None, (model_of(spec) for _, spec in used_parts(job)))))
     if measure and estimated is not None and not published:
-        local = local_work(job, samples=estimated.samples, queries=min(job.pipeline.target, estimated.samples))
+        queries = min(job.pipeline.target, estimated.samples)
+        same = passages if job.corpus.limit is None else None
+        local = local_work(job, samples=estimated.samples, queries=queries, passages=same)
     every = list(dict.fromkeys([*(estimated.warnings if estimated else []), *warnings]))
     problems = list(dict.fromkeys(problems))
     return Check(

@@ -13,7 +13,8 @@ from itertools import islice
 from operator import itemgetter
 
 from airgen.control.judgment import CHECKED
-from airgen.corpus import prepare
+from airgen.corpus import CorpusSettings, prepare
+from airgen.corpus.settings import Task
 from airgen.display.study import Column, Table, columns
 from airgen.errors import CorpusError, StoreError
 from airgen.job.job import Job
@@ -128,23 +129,58 @@ class _Work:
         )
 
 
-def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = None) -> Estimate:
+class FirstPassages:
+    """The first passages of a corpus, each of which is read and cleaned once, and only if it is needed.
+
+    Names of persons are not masked: a recogniser takes longer than all else, and masks change no estimate.
+    """
+
+    def __init__(self, settings: CorpusSettings, task: Task) -> None:
+        self._rows = _passages(settings, task)
+        self._first: list[Passage] = []
+        self._count = 0
+
+    def first(self, most: int = PASSAGES) -> list[Passage]:
+        """Return the first passages, at most `PASSAGES`. Raises CorpusError if the corpus cannot be read."""
+        self.count(most)
+        return self._first[:most]
+
+    def count(self, most: int) -> int:
+        """Return how many passages there are, or at least `most` if there are more. Raises CorpusError."""
+        for passage in islice(self._rows, max(0, most - self._count)):
+            self._count += 1
+            if self._count <= PASSAGES:
+                self._first.append(passage)
+        return self._count
+
+
+def _passages(settings: CorpusSettings, task: Task) -> Iterator[Passage]:
+    if settings.clean.personal_data == "mask":
+        settings = settings.model_copy(update={"clean": settings.clean.model_copy(update={"names": "keep"})})
+    yield from (row for row in prepare(settings, task) if isinstance(row, Passage))
+
+
+def estimate(
+    job: Job, tokens: int | None = None, budget_usd: float | None = None, passages: FirstPassages | None = None
+) -> Estimate:
     """Estimate the calls, tokens and money of a whole job.
 
     Args:
         job: The job.
         tokens: The mean length of a passage; if given, the corpus is not read.
         budget_usd: A budget that replaces the pipeline's.
+        passages: The passages of `job.corpus.unlimited`, if others read them too.
 
     Raises:
         CorpusError: The corpus cannot be read.
     """
     pipeline = job.pipeline
     if tokens is not None:  # the word ` the` is one token
-        passages, few = [Passage("", "", 0, " the" * tokens, tokens=tokens)], None
+        first, few = [Passage("", "", 0, " the" * tokens, tokens=tokens)], None
     else:
-        passages, few = _first_passages(job, pipeline.least_passages)
-    inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in passages]
+        passages = passages or FirstPassages(job.corpus.unlimited, pipeline.task)
+        first, few = _first_passages(job, passages, pipeline.least_passages)
+    inputs = [{"character": "", "scenario": "", **stand_ins(job, passage)} for passage in first]
     seen, family = _observed(job), pipeline.generation.prompts
     if isinstance(pipeline, Labelling):
         own = queries_of(pipeline, job.corpus, job.folder)
@@ -159,14 +195,14 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
     profiles = read_profiles(job.directory, pipeline.llms.values())
     stages: list[StageEstimate] = []
     warnings = []
-    if tokens is None and (count := len(passages)) < FEW:
+    if tokens is None and (count := len(first)) < FEW:
         warnings.append(
             f"the corpus has only {count} passage{'s' if count > 1 else ''}, so every system will find the right one: "
             "add documents, or cut them (`chunk` in the corpus YAML)"
         )
     if isinstance(pipeline, Labelling) and pipeline.export.ids == "original":
         answers = answers_of_ids(pipeline, job.folder)
-        known = {passage.id for passage in passages}
+        known = {passage.id for passage in first}
         known |= {document for documents in answers.values() for document in documents}
         if telling := same_ids(answers, known):
             warnings.append(
@@ -198,16 +234,14 @@ def estimate(job: Job, tokens: int | None = None, budget_usd: float | None = Non
     return estimated
 
 
-def _first_passages(job: Job, wanted: int) -> tuple[list[Passage], int | None]:
+def _first_passages(job: Job, passages: FirstPassages, wanted: int) -> tuple[list[Passage], int | None]:
     """Return some passages, and their total number if it is below `wanted`."""
-    rows = prepare(job.corpus.unlimited, job.pipeline.task)
-    every_passage = (row for row in rows if isinstance(row, Passage))
-    passages = list(islice(every_passage, PASSAGES))
-    if not passages:
+    first = passages.first()
+    if not first:
         raise CorpusError(f"corpus {job.pipeline.corpus}: no passage is left after cleaning")
-    count = len(passages) + sum(1 for _ in islice(every_passage, max(0, wanted - len(passages))))
+    count = passages.count(wanted)
     count = min(count, job.corpus.limit or count)
-    return passages, count if count < wanted else None
+    return first, count if count < wanted else None
 
 
 def unpriced_models(stages: Iterable[StageEstimate]) -> list[str]:

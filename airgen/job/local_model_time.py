@@ -10,13 +10,11 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from airgen import models
-from airgen.corpus import prepare
 from airgen.errors import AirgenError
-from airgen.job.estimate import ANSWER_SECONDS, Estimate
+from airgen.job.estimate import ANSWER_SECONDS, Estimate, FirstPassages
 from airgen.job.job import Job
 from airgen.retrievers import Component
 from airgen.retrievers.model_facts import ModelSetup
@@ -27,7 +25,6 @@ from airgen.settings import Pipeline
 from airgen.settings.needs import located
 from airgen.settings.spec import Spec, part_fields
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH
-from airgen.storage.records import Passage
 
 READ = 8  # passages that each model reads
 MOST_COUNTED = 50_000  # maximum passages of a corpus that are counted; with more, the estimate is a minimum
@@ -51,19 +48,20 @@ class LocalWork:
     setups: tuple[ModelSetup, ...] = ()
 
 
-def local_work(job: Job, *, samples: int, queries: int) -> list[LocalWork]:
+def local_work(job: Job, *, samples: int, queries: int, passages: FirstPassages | None = None) -> list[LocalWork]:
     """Yield the input of a job's local models, and how long they take at the current speed of this machine.
 
     Args:
         job: A job that has not started; finished work is not subtracted.
         samples: The number of documents for which queries are tried.
         queries: The number of accepted queries.
+        passages: The passages of `job.corpus`, if others read them too.
     """
-    passages = (row for row in prepare(job.corpus, job.pipeline.task) if isinstance(row, Passage))
-    first_passages = list(islice(passages, READ))
+    passages = passages or FirstPassages(job.corpus, job.pipeline.task)
+    first_passages = passages.first(READ)
     if not first_passages:
         return []
-    count = len(first_passages) + sum(1 for _ in islice(passages, MOST_COUNTED))
+    count = passages.count(MOST_COUNTED)
     texts = [f"{passage.title}\n{passage.text}" if passage.title else passage.text for passage in first_passages]
     speeds: dict[str, tuple[float | None, tuple[ModelSetup, ...]]] = {}
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from airgen.corpus import prepare
 from airgen.job import Job, local_model_time
+from airgen.job.check_job import check_job
 from airgen.job.estimate import Estimate, StageEstimate
 from airgen.job.local_model_time import ENCODING, RERANKERS, SYSTEMS, LocalWork, local_work, price_and_time
 
@@ -49,6 +51,21 @@ def test_what_each_model_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         (ENCODING, OTHER): 40,
         (SYSTEMS, CROSS): 10 * 30,
     }
+
+
+def test_a_check_reads_the_corpus_once_and_recognises_no_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = write(tmp_path, judge="votes")
+    settings = yaml.safe_load((tmp_path / "c.yaml").read_text())
+    settings["clean"]["names"] = "ner"
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(settings))
+    read: list[str] = []
+    monkeypatch.setattr(local_model_time, "_seconds_a_text", lambda spec, texts: (0.1, ()))
+    monkeypatch.setattr(
+        "airgen.job.estimate.prepare", lambda corpus, task: read.append(corpus.names) or prepare(corpus, task)
+    )
+    checked = check_job(Job(job.path, tmp_path / "runs"))
+    assert {one.texts for one in checked.local if one.what == ENCODING} == {40}
+    assert read == ["keep"]
 
 
 def costs(usd: float | None, seconds: float | None) -> Estimate:
