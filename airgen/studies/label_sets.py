@@ -145,8 +145,8 @@ def label_sets(dataset: BeirDataset, labels: Labels, runs: Mapping[str, Run], me
 
 def label_sets_of(dataset: BeirDataset, split: str, results: Sequence[Result]) -> LabelSets | None:
     """Return the comparison from systems' results on a split. Raises DatasetError if they cannot be read."""
-    if len(results) < LEAST_SYSTEMS:
-        return None
+    if len(results) < LEAST_SYSTEMS or not sources_of(dataset):
+        return None  # before the runs are read, which takes seconds
     runs = {result.name: read_own_run(result.paths.run) for result in results}
     return label_sets(dataset, dataset.qrels(split).labels, runs, results[0].headline)
 

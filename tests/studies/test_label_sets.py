@@ -11,7 +11,7 @@ from airgen.evaluation.run import run_from_dict, write_run
 from airgen.evaluation.verdict import FEWEST
 from airgen.studies.inspect.checks import CHECKS
 from airgen.studies.inspect.inspect_dataset import inspect_dataset
-from airgen.studies.label_sets import ALIKE, UNLIKE, label_sets, sources_of
+from airgen.studies.label_sets import ALIKE, UNLIKE, label_sets, label_sets_of, sources_of
 
 QUERIES = [f"q{place}" for place in range(FEWEST)]
 LABELS = {key: {f"s-{key}": 1.0, f"x-{key}": 1.0, f"y-{key}": 1.0} for key in QUERIES}
@@ -73,6 +73,11 @@ def test_nothing_is_said_where_nothing_can_be_compared(folder, case):
     if case == "other queries":
         labels = {"other": {"x-q0": 1.0}}
     assert label_sets(BeirDataset.open(folder), labels, runs(**hits), "nDCG@10") is None
+
+
+def test_runs_are_not_read_for_a_dataset_without_sources(folder):
+    (folder / "private" / "lineage.jsonl").unlink()
+    assert label_sets_of(BeirDataset.open(folder), "test", [object()] * 3) is None
 
 
 def test_queries_of_two_passages_have_two_sources(folder):
