@@ -9,10 +9,10 @@ tiktoken downloads a vocabulary on first use. llama-index-core ships the same fi
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib.util
 import os
+from binascii import a2b_base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -175,7 +175,8 @@ def _from_file(name: str) -> tiktoken.Encoding | None:
         if hashlib.sha256(content).hexdigest() == known.sha256:
             import tiktoken
 
-            pairs = (line.split() for line in content.splitlines() if line)
-            ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
+            tokens_and_ranks = content.split()
+            tokens, numbers = map(a2b_base64, tokens_and_ranks[::2]), map(int, tokens_and_ranks[1::2])
+            ranks = dict(zip(tokens, numbers, strict=True))
             return tiktoken.Encoding(name, pat_str=known.pattern, mergeable_ranks=ranks, special_tokens={})
     return None
