@@ -287,14 +287,16 @@ def _complete(
                 row["by"] = int(people[row["id"]])
         if life["attributes"].get(ANSWERED) == "no" and not life["why"]:
             life["why"] = _why_unanswered(life)
-        wanted |= set(_documents(life, ranked(life) if longest[1] else [], *longest))
+        life["ranked"] = ranked(life) if longest[1] else None  # kept only if there are few
+        wanted |= set(_documents(life, life["ranked"] or [], *longest))
     _put(texts, _texts(source, wanted, store, metadata))
     headlines = {split: of[-1].headline for split, of in source.results.items() if of and not source.is_private(split)}
     every.reverse()
     while every:  # a life is released when it is written: hits of all systems on all queries would fill the memory
         life = every.pop()
         labels = source.labels(life["split"]).get(life["id"], {})
-        life["ranked"] = ranked(life)
+        if life["ranked"] is None:
+            life["ranked"] = ranked(life)
         life.update(_counts(life, labels, hidden=life["split"] in source.withheld))
         headline = headlines.get(life["split"]) or headlines.get("all")
         life["headline"] = headline
