@@ -95,22 +95,25 @@ def words_of(name: str) -> dict[str, Callable[..., Any]]:
     }
 
 
-def installed_words_of(name: str) -> dict[str, Callable[..., Any]]:
-    """Return the functions that installed packages declare for a command, by subcommand: `study-mine` is `airgen study
-    mine`. Only a command without a function of its own takes such words. Raises UsageError for a function that is not
-    decorated with `command`.
+def _words_of(name: str, wanted: str = "") -> dict[str, Callable[..., Any]]:
+    """Return `words_of` with what installed packages declare for a command: `study-mine` is `airgen study mine`.
+
+    Only a command without a function of its own takes such words. Packages are not asked if airgen has the `wanted`
+    word. Raises UsageError for a function that is not decorated with `command`.
     """
     from airgen.components.registry import installed, resolve
     from airgen.errors import UsageError
 
-    functions: dict[str, Callable[..., Any]] = {}
+    own, functions = words_of(name), dict[str, Callable[..., Any]]()
+    if "" in own or wanted in own:
+        return own
     for declared in installed("command"):
         first, _, word = declared.partition("-")
         if first == name:
             functions[word] = resolve("command", declared)
             if not hasattr(functions[word], "shell"):
                 raise UsageError(f"command {declared!r}: decorate its function with airgen.commands.command.command")
-    return functions
+    return functions | own  # airgen's own cannot be replaced
 
 
 def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
@@ -131,9 +134,7 @@ def find_app(words: list[str]) -> tuple[typer.Typer, str, list[str]]:
     for option in (word.partition("=")[0] for word in rest):
         if option in moved:
             raise UsageError(f"airgen {name} has no option {option}: {moved[option]}")
-    functions = words_of(name)
-    if "" not in functions and not (rest and rest[0] in functions):
-        functions = installed_words_of(name) | functions  # airgen's own cannot be replaced
+    functions = _words_of(name, *rest[:1])
     if not functions:
         raise UsageError(f"unknown command {name!r}{closest(name, list(COMMANDS))}; see airgen --help")
     if rest and rest[0] in functions:
@@ -169,8 +170,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
     try:
         import typer
 
-        if words[0] in COMMANDS and words[1:] in ([], ["--help"]) and "" not in (functions := words_of(words[0])):
-            functions = installed_words_of(words[0]) | functions
+        if words[0] in COMMANDS and words[1:] in ([], ["--help"]) and "" not in (functions := _words_of(words[0])):
             print(
                 f"Usage: airgen {words[0]} WORD [OPTIONS]\n\n  {COMMANDS[words[0]]}\n\n{_listed(words[0], functions)}"
             )
