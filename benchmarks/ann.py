@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from airgen.compute import computing
 from airgen.dataset.beir import BeirDataset
-from airgen.retrievers import Corpus, load_embedder
+from airgen.retrievers import Passages, load_embedder
 from airgen.retrievers.dense.ann_index import AnnIndex, AnnSpec, build_ann, near_share, pairs
 from airgen.retrievers.dense.exact_search import search, search_shards
 from airgen.retrievers.hits import Hits
@@ -174,7 +174,7 @@ def bm25(count: int, queries: int) -> dict[str, object]:
     passages = [text for first in range(0, count, 10_000) for text in texts(min(10_000, count - first), 60)]
     system = BM25()
     start = time.process_time()
-    system.index(Corpus([str(place) for place in range(count)], passages))
+    system.index(Passages([str(place) for place in range(count)], passages))
     build = time.process_time() - start
     asked = texts(queries, 6)
     system.search(asked[:1], K)
@@ -200,7 +200,7 @@ def main() -> None:
     found: dict[str, object] = {}
     if asked.what == "collection":
         dataset = BeirDataset.open(asked.name)
-        corpus = Corpus.from_passages(dataset.passages(), "en")
+        corpus = Passages.of(dataset.passages(), "en")
         embedder = load_embedder(asked.embedder)
         with tempfile.TemporaryDirectory() as name:
             file = Path(name) / "rows.f32"

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.passages import Passages
 
 SYLLABLES = [first + vowel for first in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
 SUFFIXES = ["", "", "", "s", "ed", "ing", "ation", "ly", "ment", "er"]
@@ -113,7 +113,7 @@ def bm25s_index(texts: list[str]) -> tuple[Any, Any, Any]:
 def airgen_index(texts: list[str], threads: int | None = None) -> BM25:
     index = BM25()
     index.threads = threads
-    index.index(Corpus([""] * len(texts), texts))
+    index.index(Passages([""] * len(texts), texts))
     return index
 
 

@@ -38,7 +38,7 @@ from airgen.corpus import CorpusSettings, prepare
 from airgen.retrievers import load_embedder
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.compute import compute_settings
 
@@ -95,7 +95,7 @@ def encoding(where: str, texts: Sequence[str], embedder: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
 
         def fill(name: str, some: Sequence[str]) -> None:
-            Dense(embedder, cache=Path(folder) / name).index(Corpus(some, some))
+            Dense(embedder, cache=Path(folder) / name).index(Passages(some, some))
 
         with timed(where, lambda n: fill("warm", [f"warm {number}" for number in range(256 * 4 * n)])) as found:
             fill("cache", texts)

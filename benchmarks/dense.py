@@ -27,7 +27,7 @@ from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 
 DIM, K = 384, 1000
 WORDS = ["river", "engine", "treaty", "protein", "violin", "harbour", "index", "lantern", "tariff", "glacier", "query"]
@@ -80,7 +80,7 @@ def main() -> None:
     folder = str(path("all-minilm-l6-v2"))
     texts = made_texts(asked.passages)
     queries = [" ".join(text.split()[3:10]) for text in texts[: asked.queries]]
-    corpus = Corpus([str(number) for number in range(len(texts))], ["" for _ in texts], texts)
+    corpus = Passages([str(number) for number in range(len(texts))], ["" for _ in texts], texts)
     model = SentenceTransformer(folder, device=asked.device)
     embedder = SentenceTransformersEmbedder(
         folder, max_length=model.max_seq_length, device=asked.device, dtype="fp32", batch_size=32

@@ -32,9 +32,9 @@ from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.late.maxsim import MultiVectorEncoder, maxsims
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.rerank import CrossEncoder
 from airgen.retrievers.sparse import SparseEncoder
 from airgen.safety.escaping import markdown_table, terminal_table
@@ -272,7 +272,7 @@ def memory(world: World) -> Iterator[Row]:
 
     allocated = torch.cuda.memory_allocated if world.device.startswith("cuda") else lambda: 0
     texts = world.texts(64)
-    corpus = Corpus([str(at) for at in range(len(texts))], texts)
+    corpus = Passages([str(at) for at in range(len(texts))], texts)
     held, alive = [], []
     for number in range(5):
         system = Dense(SentenceTransformersEmbedder(str(world.bert("BertModel")), device=world.device))

@@ -34,9 +34,9 @@ from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
 from airgen.retrievers.late.maxsim import maxsims
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.top_k import top_k
 
 DEPTH = 100
@@ -44,7 +44,7 @@ EVERY = 1 << 30
 SEARCHES = [(4, 256), (16, 256), (64, 256), (16, 1024), (EVERY, EVERY)]
 
 
-def token_vectors(collection: Path, corpus: Corpus, model: OnnxEncoder, work: Path) -> tuple[Any, NDArray[np.int64]]:
+def token_vectors(collection: Path, corpus: Passages, model: OnnxEncoder, work: Path) -> tuple[Any, NDArray[np.int64]]:
     """Return (all token vectors, start of each passage) in fp16, from WORK if available."""
     folder = work / collection.name
     if not (folder / "lengths.npy").is_file():
@@ -94,10 +94,10 @@ def quality(options: argparse.Namespace) -> None:
     for collection in options.collections:
         dataset = BeirDataset.open(collection)
         model = OnnxEncoder()
-        corpus = Corpus.from_passages(dataset.passages(), "en")
+        corpus = Passages.of(dataset.passages(), "en")
         if options.passages:
             ids, texts, titles = (part[: options.passages] for part in (corpus.ids, corpus.texts, corpus.titles))
-            corpus = Corpus(ids, texts, titles)
+            corpus = Passages(ids, texts, titles)
         tokens, starts = token_vectors(collection, corpus, model, options.work)
         starts = starts[: len(corpus) + 1]
         known, asked = {*corpus.ids}, dataset.queries()
@@ -109,7 +109,7 @@ def quality(options: argparse.Namespace) -> None:
 
         def line(
             name: str, hits: Hits, seconds: float, wanted: Hits, size: float,
-            corpus: Corpus = corpus, labels: dict[str, dict[str, float]] = labels, measures: Any = measures,
+            corpus: Passages = corpus, labels: dict[str, dict[str, float]] = labels, measures: Any = measures,
         ) -> None:  # fmt: skip
             run = run_from_hits(list(labels), corpus.ids, hits)
             ndcg, recall = score(run, labels, measures).means().values()

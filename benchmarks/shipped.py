@@ -30,7 +30,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, B
 
 from airgen import models
 from airgen.dataset.beir import BeirDataset
-from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Passages, load_embedder, load_reranker, load_retriever
 
 
 def random_bert(folder: Path, kind: Any) -> str:
@@ -66,7 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     dataset = BeirDataset.open(options.collection)
-    corpus = Corpus.from_passages(dataset.passages(), "en")
+    corpus = Passages.of(dataset.passages(), "en")
     texts = [corpus.full_text(at) for at in range(0, len(corpus), max(1, len(corpus) // options.passages))]
     bm25 = load_retriever("bm25")
     bm25.index(corpus)

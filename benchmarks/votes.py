@@ -30,7 +30,7 @@ from airgen.evaluation.experiment import EvaluationOptions, evaluate
 from airgen.evaluation.run import Run, read_run
 from airgen.evaluation.systems import load_systems
 from airgen.job.job import Job
-from airgen.retrievers import Corpus, load_embedder, load_reranker
+from airgen.retrievers import Passages, load_embedder, load_reranker
 from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import find_yaml
 from airgen.steps.votes import first, shares
@@ -189,7 +189,7 @@ def more(folder: Path, side: str, args: argparse.Namespace, found: dict[str, Any
         queries, made = {key: one.text for key, one in data.queries().items()}, {}
         others, embedder = {name: load_reranker(spec) for name, spec in OTHERS.items()}, load_embedder(MODELS["bge"])
         for one in others.values():
-            show_corpus(one, Corpus([*passages], [*passages.values()], (), "en"))
+            show_corpus(one, Passages([*passages], [*passages.values()], (), "en"))
         for key, rows in found["rows"].items():
             ids = rows["ce"].ids
             vectors = embedder.encode([passages[id_] for id_ in ids], "passage")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from airgen.evaluation.systems import SystemSettings
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.settings import ControlSettings
 from airgen.steps.accepted import Accepted
 from airgen.steps.kept_scores import KeptScores
@@ -35,7 +35,7 @@ class QuerySet(Whole):
     """
 
     settings: ControlSettings
-    corpus: Corpus
+    corpus: Passages
     digest: str
     places: Mapping[str, int]
     queries: Mapping[str, str]

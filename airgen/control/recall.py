@@ -25,8 +25,8 @@ from airgen.retrievers.combine import reciprocal_rank_fusion
 from airgen.retrievers.component import watch
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_setup import keep_setups
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, WholeStep
@@ -50,7 +50,7 @@ def _state(path: Path) -> Any:
 
 
 def search_systems(
-    systems: Sequence[SystemSettings], corpus: Corpus, queries: Mapping[str, str], dataset: str, top: int
+    systems: Sequence[SystemSettings], corpus: Passages, queries: Mapping[str, str], dataset: str, top: int
 ) -> list[tuple[str, Hits]]:
     """Return (name, hits) for each system, for the queries {id: text} in order. Raises the systems' errors."""
     done: dict[str, FinishedRun] = {}

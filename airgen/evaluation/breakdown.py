@@ -20,7 +20,7 @@ from airgen.dataset.content import OVERLAP
 from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.measures import Judged, Scores
 from airgen.evaluation.run import Run
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.text.words import count_words, words
 
 _MOST_VALUES = 24  # an attribute with more values does not group queries
@@ -117,7 +117,7 @@ def negative_ranks(hits: Judged) -> dict[str, float]:
     return figures if math.isinf(middle) else {**figures, "median": middle}
 
 
-def _best(run: Run, corpus: Corpus, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
+def _best(run: Run, corpus: Passages, depth: int, queries: Collection[str]) -> Iterator[tuple[str, list[int]]]:
     """Yield (query id, corpus positions of its best hits) for each query. -1 means not in the corpus."""
     ranked, places = run.ranked(), {key: place for place, key in enumerate(corpus.ids)}
     place_of = np.array([places.get(key, -1) for key in ranked.passage_ids], dtype=np.int64)
@@ -130,7 +130,7 @@ def biases(
     run: Run,
     qrels: Mapping[str, Mapping[str, float]],
     queries: Mapping[str, BeirQuery],
-    corpus: Corpus,
+    corpus: Passages,
     split: dict[int, frozenset[str]],
 ) -> dict[str, float]:
     """Measure length and word overlap of the top ten passages, the relevant passages and the corpus.
@@ -257,7 +257,7 @@ def has_answer(passage: str, answers: Sequence[str]) -> bool:
 def answer_accuracy(
     run: Run,
     answers: Mapping[str, Sequence[str]],
-    corpus: Corpus,
+    corpus: Passages,
     depth: int = CUTOFFS[-1],
     lines: dict[int, str] | None = None,
 ) -> dict[str, tuple[float, float, float]]:

@@ -19,7 +19,7 @@ from airgen.dataset.secret import opaque_document_id, secret_of
 from airgen.errors import DatasetError
 from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.run import Run, run_from_dict
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 
 _CACHED_IDS = 100_000  # ids of another form of which the passage is kept
 
@@ -231,9 +231,9 @@ class DatasetSplit:
         }
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> Passages:
         """Return the whole corpus in memory."""
-        return Corpus.from_passages(self.dataset.passages(), self.language)
+        return Passages.of(self.dataset.passages(), self.language)
 
     @cached_property
     def lost_labels(self) -> str:

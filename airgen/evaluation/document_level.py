@@ -16,7 +16,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from airgen.dataset.content import fitting_id
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.text.near_duplicates import folded_words
 
 Level = Literal["auto", "passage", "document"]
@@ -134,7 +134,7 @@ class PageLookup(Pages):
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: Passages,
         parents: Mapping[str, str],
         labels: Mapping[str, Mapping[str, float]],
         renamed: Callable[[str], str | None] = lambda id_: None,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from airgen.evaluation.dataset_split import fits
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
 
 _DEPTH_FACTOR = 4  # how many times as many hits each further search requests
@@ -28,7 +28,7 @@ def search_within(
     retriever: Retriever,
     queries: Sequence[str],
     filters: Sequence[Filter | None],
-    corpus: Corpus,
+    corpus: Passages,
     *,
     k: int,
     hits: Hits,
@@ -73,7 +73,7 @@ def search_within(
 class _Fitting:
     """Caches which passages match each distinct filter."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: Passages) -> None:
         self._metadata = corpus.metadata or [{}] * len(corpus.ids)
         self._masks: dict[str, NDArray[np.bool_]] = {}
 

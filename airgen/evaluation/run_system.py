@@ -33,7 +33,7 @@ from airgen.evaluation.run import Run, read_run, run_from_dict, run_from_hits
 from airgen.evaluation.search_service import HttpSystem, SearchService
 from airgen.evaluation.systems import FunctionSystem, FuseSystem, RerankSystem, RunSystem, SystemSettings
 from airgen.evaluation.user_search import OwnSearch, OwnSystem, load_function, takes_corpus
-from airgen.retrievers import Component, Corpus, Hits, Retriever
+from airgen.retrievers import Component, Hits, Passages, Retriever
 from airgen.retrievers.combine import Fused, RerankedRetriever
 from airgen.retrievers.component import watch
 from airgen.retrievers.encoding_cache import reused
@@ -83,7 +83,7 @@ class RunContext:
         filters: Filters by query id.
     """
 
-    corpus: Corpus
+    corpus: Passages
     queries: Mapping[str, str]
     top: int
     dataset: str
@@ -207,7 +207,7 @@ class _Lookup(Component):
                 # trec_eval orders equal scores by id; a retriever orders them by position.
                 self._hits[text] = sorted(retrieved, key=lambda hit: (-hit[1], hit[0]))
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Do nothing, because the run is finished."""
 
     def search(self, queries: Sequence[str], k: int) -> Hits:

@@ -26,7 +26,7 @@ from airgen.components.registry import resolve
 from airgen.components.user_functions import foreign, parameters, required, takes
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.returned_hits import Best, Hits, Results, ReturnedHits, hits_of, paired_arrays, shown_query
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.settings.user_function import OwnSettings
 from airgen.tables.cells import finite_number
 from airgen.tables.choose_columns import list_columns
@@ -96,7 +96,7 @@ class OwnSearch:
     own: Any
     returned: ReturnedHits
     where: str
-    corpus: Corpus
+    corpus: Passages
 
     @cached_property
     def _function(self) -> tuple[Callable[..., Any], bool]:

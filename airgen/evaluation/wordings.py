@@ -25,7 +25,7 @@ from airgen.evaluation.intervals import bootstrap_interval
 from airgen.evaluation.result import Paths, Result, all_scores, load_result
 from airgen.evaluation.significance import compare
 from airgen.evaluation.verdict import FEWEST
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 
 FOLDER = "wordings"
 """The folder beside a split's results with the results on its wordings."""
@@ -100,7 +100,7 @@ class WordingsSplit(DatasetSplit):
         return {}
 
     @cached_property
-    def corpus(self) -> Corpus:
+    def corpus(self) -> Passages:
         """Return the corpus of the split."""
         return self._base.corpus
 

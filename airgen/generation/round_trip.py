@@ -28,8 +28,8 @@ import numpy as np
 from airgen.retrievers import load_embedder, load_reranker
 from airgen.retrievers.component import watch
 from airgen.retrievers.dense.retriever import Dense
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever, show_corpus
 from airgen.retrievers.rerank import DenseReranker
 from airgen.safety.interruptible import stop_if_asked
@@ -114,7 +114,7 @@ class RoundTrip:
         return not self.pipeline.control.judge.members
 
     @cached_property
-    def _search(self) -> tuple[Corpus, Retriever]:
+    def _search(self) -> tuple[Passages, Retriever]:
         recall = self.pipeline.control.recall
         corpus = Pool.of(self.store, self.plan, Accepted([], [], 0, False)).corpus(self.pipeline.language)
         with self.display.stage("index for the round trip", len(corpus)) as bar:

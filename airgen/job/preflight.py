@@ -30,7 +30,7 @@ from airgen.job.job import Job, owner_of
 from airgen.job.starter import MULTILINGUAL
 from airgen.llms.base import backend_class
 from airgen.llms.probe import ModelProfile, probe, read_profiles, save_profile
-from airgen.retrievers import Component, Corpus
+from airgen.retrievers import Component, Passages
 from airgen.retrievers.protocols import CorpusReranker
 from airgen.safety.guard import guarded
 from airgen.settings import LlmSettings, Pipeline
@@ -302,7 +302,7 @@ def rehearse(job: Job, display: Display, *, until: str | None = None, evaluate: 
             with guarded(f"{place}: the model cannot be used"):
                 part = spec.make()
                 try:
-                    _use(part, Corpus(["a", "b"], _TEXTS, language=job.pipeline.language))
+                    _use(part, Passages(["a", "b"], _TEXTS, language=job.pipeline.language))
                 finally:
                     if isinstance(part, Component):
                         part.release()
@@ -322,7 +322,7 @@ def _models(job: Job, until: str | None, evaluate: bool) -> Iterator[tuple[str, 
                 yield where, system.spec
 
 
-def _use(part: Any, corpus: Corpus) -> None:
+def _use(part: Any, corpus: Passages) -> None:
     """Use a component once. A component that only combines others is used through its parts."""
     if isinstance(part, CorpusReranker):
         part.fit(corpus)

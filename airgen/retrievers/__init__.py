@@ -2,15 +2,15 @@
 
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.load import load_embedder, load_reranker, load_retriever
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Embedder, Reranker, Retriever, TextKind, show_corpus
 
 __all__ = [
     "Component",
-    "Corpus",
     "Embedder",
     "Hits",
+    "Passages",
     "Reranker",
     "Retriever",
     "TextKind",

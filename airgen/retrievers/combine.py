@@ -16,8 +16,8 @@ from airgen.errors import UsageError
 from airgen.retrievers.component import Component
 from airgen.retrievers.encoding_cache import at_once, scored
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_output import checked_scores
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Reranker, Retriever, show_corpus
 from airgen.settings.spec import Part
 
@@ -163,7 +163,7 @@ class Fused(Component):
         names = ", ".join(system.name for system in self.systems)
         self.name = f"{self.settings.method}({names})"
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Index the corpus with each retriever."""
         for system in self.systems:
             system.index(corpus)
@@ -233,9 +233,9 @@ class RerankedRetriever(Component):
     def set_up(self) -> None:
         self.top = self.settings.top
         self.name = f"{self.first.name} > {self.reranker.name}"
-        self._corpus: Corpus | None = None
+        self._corpus: Passages | None = None
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Index the corpus with the first stage, and fit the re-ranker if it needs the corpus."""
         self.first.index(corpus)
         show_corpus(self.reranker, corpus)
@@ -273,7 +273,7 @@ class RerankedRetriever(Component):
             start += count
         return Hits(positions[:, :k], scores[:, :k])
 
-    def _scores(self, corpus: Corpus, queries: Sequence[str], positions: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _scores(self, corpus: Passages, queries: Sequence[str], positions: NDArray[np.int32]) -> NDArray[np.float32]:
         """Return the re-ranker's scores of the `top` hits of all queries, concatenated."""
         best, name = positions[:, : self.top], self.reranker.name
 

@@ -21,8 +21,8 @@ from airgen.components.keys import content_key
 from airgen.retrievers.component import Component
 from airgen.retrievers.encoding_cache import EncodingStore, cache_root, root_of
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import Cut, ModelSetup, model_identity
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.spec import Spec, part_fields
 from airgen.storage.json_values import DAMAGE, kept_of, read_json, write_json
@@ -32,7 +32,7 @@ _TEXTS_AT_ONCE = 1024  # texts tokenised at once
 _SPECIAL_TOKENS = 8  # at most, that a tokenizer adds to a text
 
 
-def model_setups(retriever: Any, corpus: Corpus, queries: Sequence[str], hits: Hits) -> tuple[ModelSetup, ...]:
+def model_setups(retriever: Any, corpus: Passages, queries: Sequence[str], hits: Hits) -> tuple[ModelSetup, ...]:
     """Return the setup of every model of a retriever that has searched, with what it cuts.
 
     Args:
@@ -47,7 +47,7 @@ def model_setups(retriever: Any, corpus: Corpus, queries: Sequence[str], hits: H
     return tuple(_walk(retriever, corpus, queries, hits, top=True))
 
 
-def _walk(component: Any, corpus: Corpus, queries: Sequence[str], hits: Hits, *, top: bool) -> Iterator[ModelSetup]:
+def _walk(component: Any, corpus: Passages, queries: Sequence[str], hits: Hits, *, top: bool) -> Iterator[ModelSetup]:
     if not isinstance(component, Component):
         return
     if (own := getattr(component, "finished_setups", None)) is not None:
@@ -69,7 +69,7 @@ def _walk(component: Any, corpus: Corpus, queries: Sequence[str], hits: Hits, *,
                 yield from _walk(item, corpus, queries, hits, top=False)
 
 
-def _pairs(corpus: Corpus, queries: Sequence[str], hits: Hits, top: int) -> list[tuple[str, str]]:
+def _pairs(corpus: Passages, queries: Sequence[str], hits: Hits, top: int) -> list[tuple[str, str]]:
     rows = hits.positions[:, :top].tolist()
     texts = corpus.full_texts_at(place for row in rows for place in row if place >= 0)
     return [(query, texts[place]) for query, row in zip(queries, rows, strict=True) for place in row if place >= 0]

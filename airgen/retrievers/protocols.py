@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 
 TextKind = Literal["query", "passage"]
 IndexProgress = Callable[[int, int], None]
@@ -54,7 +54,7 @@ class Reranker(Protocol):
 class CorpusReranker(Reranker, Protocol):
     """A re-ranker that uses statistics of the corpus, and must be fitted first."""
 
-    def fit(self, corpus: Corpus) -> object:
+    def fit(self, corpus: Passages) -> object:
         """Compute statistics of the corpus. Must be called before `score`."""
 
 
@@ -64,7 +64,7 @@ class Retriever(Protocol):
 
     name: str
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Index the corpus. Must be called before `search`."""
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -74,7 +74,7 @@ class Retriever(Protocol):
         """Return every setting that affects the results, for the record of a run."""
 
 
-def show_corpus(reranker: Reranker, corpus: Corpus) -> bool:
+def show_corpus(reranker: Reranker, corpus: Passages) -> bool:
     """Fit a re-ranker to the corpus if necessary, and return whether it was."""
     if isinstance(reranker, CorpusReranker):
         reranker.fit(corpus)

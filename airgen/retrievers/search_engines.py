@@ -29,8 +29,8 @@ from airgen.retrievers.dense.ann_index import near_share
 from airgen.retrievers.dense.retriever import Dense, EmbedderSettings
 from airgen.retrievers.endpoints import Remote
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import SPEED
 from airgen.settings.http import Address
@@ -101,7 +101,7 @@ class SearchEngine(Remote):
                 f"{self.engine}, in a version that airgen supports"
             ) from error
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Build the server's index, unless it already exists and is complete. Raises ModelError if the server
         refuses."""
         size = self._size = len(non_empty(corpus))
@@ -189,11 +189,11 @@ class SearchEngine(Remote):
     def _version(self) -> str:
         raise NotImplementedError
 
-    def _prepared(self, corpus: Corpus) -> int:
+    def _prepared(self, corpus: Passages) -> int:
         """Create the index unless it exists, and return the number of passages in it once the server has finished."""
         raise NotImplementedError
 
-    def _add(self, corpus: Corpus, places: range) -> None:
+    def _add(self, corpus: Passages, places: range) -> None:
         raise NotImplementedError
 
     def _settle(self) -> None:
@@ -239,7 +239,7 @@ class Qdrant(_VectorEngine):
     def _version(self) -> str:
         return str(self._call("GET", "/")["version"])
 
-    def _prepared(self, corpus: Corpus) -> int:
+    def _prepared(self, corpus: Passages) -> int:
         path = f"/collections/{self._index}"
         if not self._call("GET", path, missing={}):
             vectors = {"size": self.embedder.dim, "distance": "Dot"}
@@ -247,7 +247,7 @@ class Qdrant(_VectorEngine):
         self._settle()
         return int(self._call("POST", f"{path}/points/count", {"exact": True})["result"]["count"])
 
-    def _add(self, corpus: Corpus, places: range) -> None:
+    def _add(self, corpus: Passages, places: range) -> None:
         points = [{"id": place, "vector": row} for place, row in zip(places, self._rows(places), strict=True)]
         self._call("PUT", f"/collections/{self._index}/points?wait=true", {"points": points})
 
@@ -284,7 +284,7 @@ class Chroma(_VectorEngine):
     def _version(self) -> str:
         return str(self._call("GET", "/api/v2/version"))
 
-    def _prepared(self, corpus: Corpus) -> int:
+    def _prepared(self, corpus: Passages) -> int:
         configuration = dict(self.settings.index_settings)
         hnsw = {"space": "ip", **configuration.pop("hnsw", {})}
         body = {"name": self._index, "get_or_create": True, "configuration": {"hnsw": hnsw, **configuration}}
@@ -292,7 +292,7 @@ class Chroma(_VectorEngine):
         self._path = f"{base}/{self._call('POST', base, body)['id']}"
         return int(self._call("GET", f"{self._path}/count"))
 
-    def _add(self, corpus: Corpus, places: range) -> None:
+    def _add(self, corpus: Passages, places: range) -> None:
         body = {"ids": [str(place) for place in places], "embeddings": self._rows(places)}
         self._call("POST", f"{self._path}/upsert", body)
 
@@ -314,7 +314,7 @@ class Meilisearch(SearchEngine):
     def _version(self) -> str:
         return str(self._call("GET", "/version")["pkgVersion"])
 
-    def _prepared(self, corpus: Corpus) -> int:
+    def _prepared(self, corpus: Passages) -> int:
         path = f"/indexes/{self._index}"
         if not self._call("GET", path, missing={}):
             self._call("POST", "/indexes", {"uid": self._index, "primaryKey": "id"})
@@ -325,7 +325,7 @@ class Meilisearch(SearchEngine):
         self._settle()
         return int(self._call("GET", f"{path}/stats")["numberOfDocuments"])
 
-    def _add(self, corpus: Corpus, places: range) -> None:
+    def _add(self, corpus: Passages, places: range) -> None:
         rows = [{"id": place, **_fields(corpus, place)} for place in places]
         self._call("POST", f"/indexes/{self._index}/documents", rows)
 
@@ -358,7 +358,7 @@ class Typesense(SearchEngine):
     def _version(self) -> str:
         return str(self._call("GET", "/debug")["version"])
 
-    def _prepared(self, corpus: Corpus) -> int:
+    def _prepared(self, corpus: Passages) -> int:
         path = f"/collections/{self._index}"
         collection = self._call("GET", path, missing={})
         if not collection:
@@ -369,7 +369,7 @@ class Typesense(SearchEngine):
             )
         return int(collection["num_documents"])
 
-    def _add(self, corpus: Corpus, places: range) -> None:
+    def _add(self, corpus: Passages, places: range) -> None:
         lines = b"".join(as_json({"id": str(place), **_fields(corpus, place)}) + b"\n" for place in places)
         for answer in self._call("POST", f"/collections/{self._index}/documents/import?action=upsert", lines):
             if not answer["success"]:
@@ -397,5 +397,5 @@ class Typesense(SearchEngine):
         return results
 
 
-def _fields(corpus: Corpus, place: int) -> dict[str, str]:
+def _fields(corpus: Passages, place: int) -> dict[str, str]:
     return {"title": corpus.titles[place] if corpus.titles else "", "text": corpus.texts[place]}

@@ -35,10 +35,10 @@ from airgen.retrievers.dense.embedders import LibraryModel, TorchModel, as_array
 from airgen.retrievers.dense.onnx_encoder import EmbeddedModel, encode_batch, load_weights
 from airgen.retrievers.encoding_cache import CacheSettings, Memo
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.index import InvertedIndex
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import checked_scores
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.spec import Part
@@ -210,7 +210,7 @@ class Sparse(_WithRows):
     def index_bytes(self) -> int | None:
         return self._index.bytes if self._index else None
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Encode every passage. Raises CorpusError if the corpus is empty."""
         self._index = impact_index(list(self._memo.stream(non_empty(corpus).full_texts)))
 

@@ -13,7 +13,7 @@ from itertools import chain, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.steps.accepted import Accepted
 from airgen.steps.step import Plan
 from airgen.storage.sequences import Indexed
@@ -60,9 +60,9 @@ class Pool:
             digest=digest.hexdigest(),
         )
 
-    def corpus(self, language: str) -> Corpus:
+    def corpus(self, language: str) -> Passages:
         """Return the pool as a corpus for retrievers."""
-        return Corpus(self.ids, _Column(self, 1), _Column(self, 0), language)
+        return Passages(self.ids, _Column(self, 1), _Column(self, 0), language)
 
     def rows(self, ids: Collection[str]) -> dict[str, Text]:
         """Return titles and texts by id, omitting ids that are not in the pool."""

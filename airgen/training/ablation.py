@@ -23,9 +23,9 @@ from airgen.errors import DatasetError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.result import single_latencies
 from airgen.evaluation.run import run_from_hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import Augmented
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
 from airgen.training import train
 from airgen.training.data import load_training_set
@@ -105,7 +105,7 @@ def folder_of(setting: str) -> Path:
 def _row(
     setting: str,
     system: Retriever,
-    corpus: Corpus,
+    corpus: Passages,
     *,
     texts: Mapping[str, str],
     labels: Mapping[str, Mapping[str, float]],

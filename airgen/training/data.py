@@ -30,8 +30,8 @@ from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.measures import parse_measures, score
 from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
 from airgen.storage.paths import fetched_collection
 from airgen.storage.sequences import batched
@@ -58,7 +58,7 @@ class Dev:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def figures(self, hits: Hits, corpus: Corpus) -> dict[str, float]:
+    def figures(self, hits: Hits, corpus: Passages) -> dict[str, float]:
         """Return {"nDCG@10": ..., "Recall@100": ...} for hits in the order of `queries`, or {} if there are no
         queries."""
         if not self.labels:
@@ -67,7 +67,7 @@ class Dev:
         labels = {query: dict(of_query) for query, of_query in self.labels.items()}
         return score(run, labels, parse_measures("nDCG@10 Recall@100")).means()
 
-    def search(self, retriever: Retriever, corpus: Corpus) -> dict[str, float]:
+    def search(self, retriever: Retriever, corpus: Passages) -> dict[str, float]:
         """Return the `figures` of a retriever that has indexed the corpus."""
         return self.figures(retriever.search(list(self.queries.values()), 100), corpus) if self.labels else {}
 
@@ -82,7 +82,7 @@ class TrainingSet:
         teachers: The teacher of each dataset, if it has its own.
     """
 
-    corpus: Corpus
+    corpus: Passages
     examples: Examples
     dev: Dev
     held_out: Labels = field(default_factory=dict)
@@ -195,10 +195,10 @@ def load_training_set(
     return TrainingSet(corpus, examples, dev, held_out=held_out, about=about)
 
 
-def read_corpus(path: Path) -> Corpus:
+def read_corpus(path: Path) -> Passages:
     """Read the corpus of a dataset in BEIR's layout into memory. Raises DatasetError."""
     dataset = BeirDataset.open(path)
-    return Corpus.from_passages(dataset.passages(), _language(dataset, None))
+    return Passages.of(dataset.passages(), _language(dataset, None))
 
 
 def with_negatives(data: TrainingSet, recipe: Recipe) -> TrainingSet:
@@ -430,7 +430,7 @@ def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:
         if count < len(part.examples):
             left_out["a dev query of another dataset"] = len(part.examples) - count
         tables.append({**part.about, "name": name, "weight": weight, "left_out": left_out, "training_queries": count})
-    corpus = Corpus(
+    corpus = Passages(
         Joined([part.corpus.ids for part in sets], lambda number, key: f"{names[number]}/{key}"),
         Joined([part.corpus.texts for part in sets]),
         Joined([part.corpus.titles or [""] * len(part.corpus) for part in sets])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from airgen.components.keys import text_key
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.storage.sequences import Indexed
 from airgen.storage.sql_connections import temporary
 
@@ -173,10 +173,10 @@ class _Chosen(Indexed[T]):
         return self._items[int(self._places[place])]
 
 
-def part_of(corpus: Corpus, places: Sequence[int] | NDArray[np.int64]) -> Corpus:
+def part_of(corpus: Passages, places: Sequence[int] | NDArray[np.int64]) -> Passages:
     """Return the passages at these places."""
     ids, texts = _Chosen(corpus.ids, places), _Chosen(corpus.texts, places)
-    return Corpus(ids, texts, _Chosen(corpus.titles, places) if corpus.titles else (), corpus.language)
+    return Passages(ids, texts, _Chosen(corpus.titles, places) if corpus.titles else (), corpus.language)
 
 
 class DatasetColumns:
@@ -196,7 +196,7 @@ class DatasetColumns:
             self.query_ids.append(query.id)
             self.query_texts.append(query.text)
             queries.append(key_of(query.id))
-        self.corpus = Corpus(ids, texts, titles if titled else (), language)
+        self.corpus = Passages(ids, texts, titles if titled else (), language)
         self._passages, self._queries = KeyPlaces(passages), KeyPlaces(queries)
 
     def text(self, key: str) -> str:

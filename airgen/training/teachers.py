@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from airgen.dataset.beir import objects
 from airgen.errors import DatasetError
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.load import load_reranker
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Reranker, show_corpus
 from airgen.tables.pairs import label_rows
 from airgen.training.dataset_columns import Example, Examples, KeyPlaces, key_of
@@ -40,7 +40,7 @@ NONE = "none"
 class FileScores:
     """The scores in a file for the examples of a training set."""
 
-    def __init__(self, rows: Iterable[tuple[str, str, float]], examples: Examples, corpus: Corpus) -> None:
+    def __init__(self, rows: Iterable[tuple[str, str, float]], examples: Examples, corpus: Passages) -> None:
         """Load the scores of these queries and passages. Raises DatasetError if there are none."""
         ids = [key_of(key) for key in examples.each_id()]
         self._examples, passages = KeyPlaces(ids), KeyPlaces([*map(key_of, corpus.ids)])
@@ -122,7 +122,7 @@ class Teacher:
         teachers: The datasets' own teachers, if any, in the order of their passages in the corpus.
     """
 
-    def __init__(self, spec: TeacherSpec, corpus: Corpus, teachers: Sequence[OwnTeacher] = ()) -> None:
+    def __init__(self, spec: TeacherSpec, corpus: Passages, teachers: Sequence[OwnTeacher] = ()) -> None:
         self._corpus = corpus
         self._parts = tuple(teachers) or (OwnTeacher(len(corpus)),)
         self._ends = [*accumulate(part.passages for part in self._parts)]

@@ -25,11 +25,11 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import AirgenError, UsageError
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.bm25 import BM25Settings
 from airgen.retrievers.lexical.expanded import Expanded, read_expansions
 from airgen.retrievers.load import load_retriever
 from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import MODEL, SPEED, answer_settings
 from airgen.settings.needs import located
@@ -81,11 +81,11 @@ class _Made(Component):
 
     _inner: Any = None
 
-    def make(self, corpus: Corpus) -> Retriever:
+    def make(self, corpus: Passages) -> Retriever:
         """Build the system that searches, before indexing."""
         raise NotImplementedError
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Train or generate what is missing, and index. Raises the errors of training, generation and the system."""
         self._inner = self.make(non_empty(corpus))
         self._inner.index(corpus)
@@ -182,7 +182,7 @@ class TrainedSystem(_Made):
 
     settings: Settings
 
-    def make(self, corpus: Corpus) -> Retriever:
+    def make(self, corpus: Passages) -> Retriever:
         """Train the system, unless it is already trained."""
         chosen = self.settings
         place = _dataset_place(chosen.dataset, self.folder)
@@ -292,7 +292,7 @@ class _Writing(_Made):
 
     settings: Settings
 
-    def written(self, corpus: Corpus, places: Sequence[int]) -> Path:
+    def written(self, corpus: Passages, places: Sequence[int]) -> Path:
         """Return the file of queries for these passages, generating it unless it exists."""
         name = content_key([self.settings.writer, self.settings.queries, *_texts(corpus, places)])[:16]
         out = _home() / f"queries-{name}.jsonl"
@@ -314,7 +314,7 @@ class _Writing(_Made):
         return out
 
 
-def _texts(corpus: Corpus, places: Iterable[int]) -> Iterator[str]:
+def _texts(corpus: Passages, places: Iterable[int]) -> Iterator[str]:
     return (text_key(f"{corpus.ids[place]}\x1f{corpus.full_text(place)}") for place in places)
 
 
@@ -324,7 +324,7 @@ class DocT5Query(_Writing):
 
     name = "doct5query"
 
-    def make(self, corpus: Corpus) -> Retriever:
+    def make(self, corpus: Passages) -> Retriever:
         """Build BM25 over passages and their queries."""
         chosen = self.settings
         file = self.written(corpus, range(len(corpus)))
@@ -365,7 +365,7 @@ class GenQ(_Writing):
 
     settings: Settings
 
-    def make(self, corpus: Corpus) -> Retriever:
+    def make(self, corpus: Passages) -> Retriever:
         """Build dense search with the adapted encoder."""
         chosen, size = self.settings, len(corpus)
         numpy = load_extra("numpy", "GenQ")
@@ -382,7 +382,7 @@ class GenQ(_Writing):
         return load_retriever(_spec_of(card, home))
 
 
-def _pairs(corpus: Corpus, places: Iterable[int], file: Path) -> Iterator[MinedPair]:
+def _pairs(corpus: Passages, places: Iterable[int], file: Path) -> Iterator[MinedPair]:
     written, titles = read_expansions(file), corpus.titles
     for place in places:
         key = corpus.ids[place]

@@ -22,8 +22,8 @@ from airgen.compute.ray import RayWorkers, translated
 from airgen.errors import AirgenError, ModelError
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encoding_cache import EncodingStore
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_identity
+from airgen.retrievers.passages import Passages
 from airgen.settings.compute import ComputeSettings
 
 pytestmark = [
@@ -125,7 +125,7 @@ def embed(folder: str, where: Any, progress: Any = None) -> bytes:
     dense.progress = progress
     texts = [f"bees of the valley {number} and their clover" for number in range(600)]
     with computing(ComputeSettings(kind=where)):
-        dense.index(Corpus(texts, texts))
+        dense.index(Passages(texts, texts))
     return store(Path(folder)).read_bytes() + store(Path(folder)).with_name("keys.bin").read_bytes()
 
 

@@ -25,8 +25,8 @@ from airgen.retrievers.dense import exact_search
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encoding_cache import scored, travels
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25Reranker
+from airgen.retrievers.passages import Passages
 from airgen.settings.compute import ComputeSettings
 from airgen.storage.records import Prelabel, Recall
 
@@ -34,7 +34,7 @@ WORDS = ["bees", "visit", "clover", "the", "river", "froze", "old", "bridges", "
 TEXTS = [
     f"{place} " + " ".join(WORDS[(place * step) % len(WORDS)] for step in range(3 + place % 9)) for place in range(400)
 ]
-CORPUS = Corpus([str(place) for place in range(len(TEXTS))], TEXTS)
+CORPUS = Passages([str(place) for place in range(len(TEXTS))], TEXTS)
 QUERIES = ["when did the river freeze", "bees on clover", "stone bridges"]
 PAIRS = [(query, text) for query in QUERIES for text in TEXTS[:70]]
 
@@ -94,7 +94,7 @@ def test_rerankers(spec: str, two: Processes) -> None:
 
 def test_the_cache_has_the_same_bytes(two: Processes, tmp_path: Path) -> None:
     def rows(name: str) -> str:
-        Dense(HashEmbedder(), cache=tmp_path / name).index(Corpus(TEXTS, TEXTS))
+        Dense(HashEmbedder(), cache=tmp_path / name).index(Passages(TEXTS, TEXTS))
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.suffix in (".bin", ".json"))
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 

@@ -17,7 +17,7 @@ from airgen.evaluation import EvaluationOptions, evaluate, load_systems
 from airgen.evaluation.breakdown import answer_accuracy, has_answer, token_line
 from airgen.evaluation.dataset_split import DatasetSplit, answers_of
 from airgen.evaluation.run import run_from_dict
-from airgen.retrievers import Corpus
+from airgen.retrievers import Passages
 
 
 def dpr(answer: str, passage: str) -> bool:
@@ -59,8 +59,8 @@ def test_cases(answer: str, passage: str, found: bool) -> None:
 FOUND = {f"d{place:03}": float(-place) for place in range(120)}
 
 
-def corpus_with(**texts: str) -> Corpus:
-    return Corpus(list(FOUND), [texts.get(key, "nothing here") for key in FOUND], ["Paris" for _ in FOUND])
+def corpus_with(**texts: str) -> Passages:
+    return Passages(list(FOUND), [texts.get(key, "nothing here") for key in FOUND], ["Paris" for _ in FOUND])
 
 
 def test_a_table_worked_out_by_hand() -> None:

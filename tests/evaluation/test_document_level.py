@@ -15,7 +15,7 @@ from airgen.evaluation.document_level import PageLookup
 from airgen.evaluation.result_tables import note_lines
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings, load_systems
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 
 SECTIONS = {
     "guide/reset#router": "hold the button of the router",
@@ -42,7 +42,7 @@ def sections(tmp_path: Path) -> Path:
 
 
 def lookup(**more: Any) -> PageLookup:
-    corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
+    corpus = Passages(list(SECTIONS), list(SECTIONS.values()))
     return PageLookup(corpus, more.get("parents", {}), more.get("labels", {}))
 
 
@@ -71,19 +71,19 @@ def test_the_best_section_is_the_labelled_one_else_the_nearest_in_words() -> Non
     assert lookup(labels=LABELS).best("guide/reset", "q1", "the button of the router") == "guide/reset#camera"
     low = {"q1": {"guide/reset#camera": 0, "guide/reset#router": 0}}
     assert lookup(labels=low).best("guide/reset", "q1", "camera") == "guide/reset#camera"
-    flat = Corpus(["a", "b"], ["x", "y"])
+    flat = Passages(["a", "b"], ["x", "y"])
     assert PageLookup(flat, {"a": "p", "b": "p"}, {}).find("p") == "p"
     assert PageLookup(flat, {}, {}).find("https://docs.example.org/a.html") == "a"
 
 
 def test_a_page_of_chunked_sections_is_found_by_every_name() -> None:
     ids = ["guide/reset#router#chunk=1", "guide/reset#router#chunk=2", "guide/reset#camera#chunk=1", "faq#chunk=1"]
-    pages = PageLookup(Corpus(ids, ["hold", "button", "press the pin", "noise"]), {}, {})
+    pages = PageLookup(Passages(ids, ["hold", "button", "press the pin", "noise"]), {}, {})
     assert [ids[place] for place in pages.places(pages.find("guide/reset") or "")] == ids[:3]
     assert pages.find("https://docs.example.org/guide/reset.html") == "guide/reset"
     assert pages.find("guide/reset#router") == "guide/reset#router"  # the section, of which the passages are chunks
     assert pages.best("guide/reset#router", "q", "which button") == ids[1]
-    opaque = PageLookup(Corpus(["x1", "x2"], ["a", "b"]), {"x1": "x9", "x2": "x9"}, {}, {"faq": "x9"}.get)
+    opaque = PageLookup(Passages(["x1", "x2"], ["a", "b"]), {"x1": "x9", "x2": "x9"}, {}, {"faq": "x9"}.get)
     assert opaque.find("https://docs.example.org/faq.html") == "x9"
 
 
@@ -105,7 +105,7 @@ def service(url: str, **settings: Any) -> SystemSettings:
 
 def test_ids_that_many_queries_find_are_looked_up_once() -> None:
     looked_up: list[str] = []
-    corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
+    corpus = Passages(list(SECTIONS), list(SECTIONS.values()))
     pages = PageLookup(corpus, {}, {}, renamed=looked_up.append)  # type: ignore[arg-type]
     assert {pages.find("https://docs.example.org/guide/reset.html#chunk7") for _ in QUERIES} == {"guide/reset"}
     assert len(looked_up) == len(set(looked_up)) > 0
@@ -233,6 +233,6 @@ def test_the_hits_of_any_system_are_pages_if_it_says_so(sections: Path, tmp_path
 def test_before_there_are_labels_the_section_nearest_in_words_is_judged(tmp_path: Path) -> None:
     (tmp_path / "site.run").write_text("q1 Q0 guide/reset 1 2.5 site\n")
     (tmp_path / "systems.yaml").write_text("systems: [{name: site, kind: run, path: site.run, level: document}]")
-    corpus = Corpus(list(SECTIONS), list(SECTIONS.values()))
+    corpus = Passages(list(SECTIONS), list(SECTIONS.values()))
     ((_, hits),) = search_systems(load_systems(tmp_path / "systems.yaml"), corpus, QUERIES, "docs", 10)
     assert [corpus.ids[place] for place in hits.positions[0] if place >= 0] == ["guide/reset#camera"]

@@ -12,8 +12,8 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError
 from airgen.evaluation.dataset_split import DatasetSplit, fits
 from airgen.evaluation.filtered_search import search_within
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.passages import Passages
 
 WORDS = ["pump", "valve", "gasket", "rotor", "flange"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=40)
@@ -25,7 +25,7 @@ def test_the_best_k_that_fit_are_found_however_deep_they_are(
     texts: list[str], versions: st.DataObject, k: int, wanted: object
 ) -> None:
     metadata = [{"version": versions.draw(st.integers(1, 3))} for _ in texts]
-    corpus = Corpus([f"p{place}" for place in range(len(texts))], texts, language="en", metadata=metadata)
+    corpus = Passages([f"p{place}" for place in range(len(texts))], texts, language="en", metadata=metadata)
     retriever = BM25()
     retriever.index(corpus)
     queries = ["pump valve", "gasket", "nothing"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from airgen.generation.round_trip import RoundTrip
-from airgen.retrievers import Corpus
+from airgen.retrievers import Passages
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.rerank import DenseReranker
 
@@ -37,7 +37,7 @@ class DenseStandIn(Voter, DenseReranker):
 
 def round_trip(*voters: Voter, judges: bool = False) -> RoundTrip:
     """A round trip in a corpus of three passages; `judges`: labels are made by an LLM and not by the voters."""
-    corpus = Corpus(["crack", "oak", "glass"], TEXTS)
+    corpus = Passages(["crack", "oak", "glass"], TEXTS)
     search = BM25()
     search.index(corpus)
     control = SimpleNamespace(recall=SimpleNamespace(top_k=50), judge=SimpleNamespace(members=["one"] * judges))

@@ -27,10 +27,10 @@ def searches() -> None:
     from airgen.retrievers.dense.exact_search import merged
     from airgen.retrievers.dense.lsa import LSA
     from airgen.retrievers.hits import Hits
-    from airgen.retrievers.indexed_corpus import Corpus
     from airgen.retrievers.late.compressed_index import CompressedIndex, build_index
     from airgen.retrievers.late.maxsim import maxsims
     from airgen.retrievers.lexical.bm25 import BM25
+    from airgen.retrievers.passages import Passages
 
     draw = np.random.default_rng(0)
     rows = draw.standard_normal((3000, 384)).astype(np.float32)
@@ -52,7 +52,7 @@ def searches() -> None:
     texts = [" ".join(draw.choice(words, 25)) for _ in range(500)]
     texts += texts[:50]
     for system in (LSA(60), BM25()):
-        system.index(Corpus([str(number) for number in range(len(texts))], texts))
+        system.index(Passages([str(number) for number in range(len(texts))], texts))
         found = system.search([text[:60] for text in texts[:30]], 100)
         show(system.name, found.positions.tobytes(), found.scores.tobytes())
         alone = system.search([texts[9][:60]], 100)

@@ -8,7 +8,7 @@ import pytest
 from encode_once import encoder_as_it_is
 
 from airgen import models
-from airgen.retrievers import Corpus, Hits
+from airgen.retrievers import Hits, Passages
 
 __all__ = ["encoder_as_it_is"]
 
@@ -58,8 +58,8 @@ def multilingual() -> str:
 
 
 @pytest.fixture
-def corpus() -> Corpus:
-    return Corpus([f"d{place}" for place in range(len(TEXTS))], TEXTS)
+def corpus() -> Passages:
+    return Passages([f"d{place}" for place in range(len(TEXTS))], TEXTS)
 
 
 @pytest.fixture(scope="session")

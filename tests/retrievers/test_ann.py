@@ -13,7 +13,7 @@ from little_dataset import dataset as dataset
 from airgen.compute import computing
 from airgen.errors import ModelError, UsageError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems
-from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers import Passages, load_retriever
 from airgen.retrievers.dense import ann_index
 from airgen.retrievers.dense.ann_index import AnnSpec, build_ann, near_share
 from airgen.retrievers.dense.retriever import Dense
@@ -23,7 +23,7 @@ from airgen.settings.compute import ComputeSettings
 faiss = pytest.importorskip("faiss")
 
 DIM, PASSAGES = 16, 3000
-CORPUS = Corpus([str(place) for place in range(PASSAGES)], [f"passage {place}" for place in range(PASSAGES)])
+CORPUS = Passages([str(place) for place in range(PASSAGES)], [f"passage {place}" for place in range(PASSAGES)])
 QUERIES = [f"query {place}" for place in range(40)]
 
 
@@ -176,7 +176,7 @@ def test_workers_make_and_search_the_same_index(order: str, tmp_path: Path, monk
 
 
 def test_fewer_hits_than_asked_for() -> None:
-    few = Corpus(["a", "b", "c"], ["passage 1", "passage 2", "passage 3"])
+    few = Passages(["a", "b", "c"], ["passage 1", "passage 2", "passage 3"])
     system = Dense(Clusters(), index="HNSW8")
     system.index(few)
     hits = system.search(QUERIES[:2], 5)

@@ -150,7 +150,7 @@ def test_a_cross_encoder_scores_as_the_library_does(tiny_cross_encoder: Path, tm
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_a_sparse_encoder_scores_as_the_library_does(similarity: str, tiny_mlm: Path, tmp_path: Path) -> None:
     """With its prompts, maximum length, similarity and maximum number of active dimensions."""
-    from airgen.retrievers import Corpus, load_retriever
+    from airgen.retrievers import Passages, load_retriever
 
     prompts = {"query": "cells: ", "document": "the "}
     model = library.SparseEncoder(str(tiny_mlm), prompts=prompts, max_active_dims=7, similarity_fn_name=similarity)
@@ -160,7 +160,7 @@ def test_a_sparse_encoder_scores_as_the_library_does(similarity: str, tiny_mlm: 
     texts = ["The mitochondrion makes most of the energy of the cell " * 3, "a list in Python", "bread and yeast"]
     wanted = model.similarity(model.encode_query(["energy", "bread"]), model.encode_document(texts)).numpy()
     system = load_retriever({"kind": "sparse", "model": str(tmp_path / "sparse")})
-    system.index(Corpus(["a", "b", "c"], texts))
+    system.index(Passages(["a", "b", "c"], texts))
     hits = system.search(["energy", "bread"], 3)
     for row, positions in enumerate(hits.positions):
         found = positions[positions >= 0]

@@ -12,17 +12,17 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
 from airgen.retrievers.lexical.postings import lossy_lengths
+from airgen.retrievers.passages import Passages
 
 from .conftest import assert_same
 
 TEXTS = ["cats eat fish", "dogs eat meat and more meat", "", "birds fly", "fish swim with fish"]
 
 
-def corpus(texts: list[str], titles: list[str] | None = None, language: str = "en") -> Corpus:
-    return Corpus([str(number) for number in range(len(texts))], texts, titles or (), language)
+def corpus(texts: list[str], titles: list[str] | None = None, language: str = "en") -> Passages:
+    return Passages([str(number) for number in range(len(texts))], texts, titles or (), language)
 
 
 def built(texts: list[str], titles: list[str] | None = None, **settings: object) -> BM25:
@@ -169,7 +169,7 @@ def test_scifact_as_anserini(shared: Path) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
     dataset = BeirDataset.open(shared / "collections" / "scifact")
     qrels = {query: {p: int(v) for p, v in row.items()} for query, row in dataset.qrels("test").labels.items()}
-    data, queries = Corpus.from_passages(dataset.passages(), "en"), dataset.queries()
+    data, queries = Passages.of(dataset.passages(), "en"), dataset.queries()
     judge = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100"})
     for fields, lossy, ndcg, recall in (
         ("flat", False, 0.6789, 0.9253), ("flat", True, 0.6789, 0.9253), ("multi", False, 0.6647, 0.9076)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from airgen.errors import ModelError
-from airgen.retrievers import Corpus
+from airgen.retrievers import Passages
 from airgen.retrievers.late.compressed_index import (
     CompressedIndex,
     ResidualCodec,
@@ -46,9 +46,9 @@ class Drawn:
         return {"model": self.name}
 
 
-def corpus_of(count: int) -> Corpus:
+def corpus_of(count: int) -> Passages:
     texts = [f"{1 + place % 7} tokens of passage {place}" for place in range(count)]
-    return Corpus([str(place) for place in range(count)], texts)
+    return Passages([str(place) for place in range(count)], texts)
 
 
 def built(folder: Path, model: Drawn, texts: Sequence[str], bits: int = 2, centroids: int | None = None) -> Path:

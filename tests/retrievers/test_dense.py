@@ -8,7 +8,7 @@ from encode_once import Kept
 
 from airgen import models
 from airgen.errors import ModelError, UsageError
-from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Passages, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import loaded
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.dense.retriever import Dense
@@ -36,7 +36,7 @@ class Letters:
 
 def test_worked_example() -> None:
     dense = Dense(Letters())
-    dense.index(Corpus(["x", "y", "z"], ["ab", "a", "c"], ["", "b", ""]))
+    dense.index(Passages(["x", "y", "z"], ["ab", "a", "c"], ["", "b", ""]))
     hits = dense.search(["a", "c"], 4)
     # "ab" and "b a" (title and text) are the same vector, so the tie keeps the order of the corpus.
     assert hits.positions.tolist() == [[0, 1, 2, -1], [2, 0, 1, -1]]
@@ -54,7 +54,7 @@ def test_worked_example() -> None:
 def test_wrong_vectors_are_errors(wrong: Callable[[np.ndarray], np.ndarray], words: str) -> None:
     embedder = Letters()
     dense = Dense(embedder)
-    dense.index(Corpus(["a"], ["a"]))
+    dense.index(Passages(["a"], ["a"]))
     assert dense.search([], 3).positions.shape == (0, 3)
     right = embedder.encode
     embedder.encode = lambda texts, kind: wrong(right(texts, kind))  # type: ignore[method-assign]
@@ -67,7 +67,7 @@ def test_wrong_vectors_are_errors(wrong: Callable[[np.ndarray], np.ndarray], wor
                            ({"kind": "late", "index": "compressed", "bits": 4}, None)]
 )  # fmt: skip
 def test_shipped_models_find_what_they_should(
-    minilm: str, splade: str, corpus: Corpus, spec: Any, reranker: str | None
+    minilm: str, splade: str, corpus: Passages, spec: Any, reranker: str | None
 ) -> None:
     system = load_retriever(spec)
     system.index(corpus)  # one passage is empty
@@ -84,7 +84,7 @@ def test_shipped_models_find_what_they_should(
             assert scores == pytest.approx(ours, abs=2e-3)  # MaxSim is divided by the number of query tokens
 
 
-def test_vectors_of_minilm_depend_on_nothing_else(minilm: str, corpus: Corpus) -> None:
+def test_vectors_of_minilm_depend_on_nothing_else(minilm: str, corpus: Passages) -> None:
     encoder = OnnxEncoder(minilm)
     together = encoder.encode(corpus.texts, "passage")
     assert together.shape == (len(corpus), 384)
@@ -101,7 +101,7 @@ def test_vectors_of_minilm_depend_on_nothing_else(minilm: str, corpus: Corpus) -
 
 
 def test_what_the_jobs_of_the_tests_reuse_is_what_the_encoder_gives(
-    minilm: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    minilm: str, corpus: Passages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = OnnxEncoder(minilm).encode(corpus.texts, "passage")
     monkeypatch.setattr(Kept, "on", True)
@@ -111,7 +111,7 @@ def test_what_the_jobs_of_the_tests_reuse_is_what_the_encoder_gives(
     assert len(Kept.states) == len(corpus)
 
 
-def test_minilm_agrees_with_sentence_transformers(minilm: str, corpus: Corpus) -> None:
+def test_minilm_agrees_with_sentence_transformers(minilm: str, corpus: Passages) -> None:
     pytest.importorskip("sentence_transformers")
     if not models.fetched("all-minilm-l6-v2"):
         pytest.skip("airgen fetch all-minilm-l6-v2")
@@ -180,7 +180,7 @@ def test_a_model_that_was_trained_for_the_dot_product(dot_model: Callable[[str],
     for chosen, scores in ({}, dots), ({"similarity": "dot"}, dots), ({"similarity": "cosine"}, unit @ unit.T):
         spec = {"kind": "sentence-transformers", "model": str(folder), **chosen}
         system = load_retriever({"kind": "dense", "embedder": spec})
-        system.index(Corpus([str(place) for place in range(len(texts))], texts))
+        system.index(Passages([str(place) for place in range(len(texts))], texts))
         hits = system.search(texts, len(texts))
         np.testing.assert_allclose(hits.scores, -np.sort(-scores, axis=1), rtol=1e-5)
         assert load_embedder(spec).describe()["similarity"] == chosen.get("similarity")

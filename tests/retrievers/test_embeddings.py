@@ -8,8 +8,8 @@ import pytest
 from airgen.errors import ModelError
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.encoding_cache import EncodingStore
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_identity
+from airgen.retrievers.passages import Passages
 
 
 class HashEmbedder:
@@ -36,7 +36,7 @@ class HashEmbedder:
 def rows_of(root: Path, embedder: HashEmbedder, texts: Sequence[str]) -> np.ndarray:
     """The rows of a dense index."""
     dense = Dense(embedder, cache=root)
-    dense.index(Corpus([str(place) for place in range(len(texts))], texts))
+    dense.index(Passages([str(place) for place in range(len(texts))], texts))
     assert dense._matrix is not None
     return np.array(dense._matrix if dense._rows is None else dense._matrix[dense._rows])
 

@@ -10,7 +10,7 @@ from airgen.retrievers import load_reranker, load_retriever
 from airgen.retrievers.component import Component, watch
 from airgen.retrievers.dense.onnx_encoder import OnnxEncoder
 from airgen.retrievers.encoding_cache import EncodingStore, Memo, reused, shared_encodings
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.sparse import EmbeddedSplade
 
 from .conftest import QUERIES as LABELLED
@@ -19,7 +19,7 @@ from .conftest import assert_same
 QUERIES = list(LABELLED)
 
 
-def test_dense_vectors(minilm: str, corpus: Corpus, tmp_path: Path) -> None:
+def test_dense_vectors(minilm: str, corpus: Passages, tmp_path: Path) -> None:
     alone = load_retriever("dense")
     alone.index(corpus)
     with shared_encodings(tmp_path / "embeddings"):
@@ -57,7 +57,7 @@ def test_memory_is_bounded() -> None:
     [("token_vectors", "late", "maxsim"), ("encode", "sparse", "splade")],
 )
 def test_recall_reranking_and_evaluation_encode_a_passage_once(
-    minilm: str, splade: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    minilm: str, splade: str, corpus: Passages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     method: str, retriever: str, reranker: str,
 ) -> None:  # fmt: skip
     kind = OnnxEncoder if method == "token_vectors" else EmbeddedSplade

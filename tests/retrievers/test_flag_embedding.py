@@ -13,7 +13,7 @@ import pytest
 
 from airgen.components.registry import load_extra
 from airgen.errors import AirgenError, ModelError, UsageError
-from airgen.retrievers import Corpus, load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Passages, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.flag_embedding import BgeM3Embedder, BgeM3Sparse, BgeM3Tokens, FlagEmbedder, FlagReranker
 from airgen.settings.spec import as_mapping
 
@@ -107,7 +107,7 @@ def test_the_three_outputs_are_those_of_the_library(m3: Path, direct: dict[str, 
         assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_systems_score_as_the_library_does(m3: Path, direct: dict[str, Any], corpus: Corpus) -> None:
+def test_systems_score_as_the_library_does(m3: Path, direct: dict[str, Any], corpus: Passages) -> None:
     model = flag.BGEM3FlagModel(str(m3), use_fp16=False, devices="cpu")
     query = next(iter(QUERIES))
     asked = model.encode([query], return_dense=True, return_sparse=True, return_colbert_vecs=True)
@@ -132,7 +132,7 @@ def test_systems_score_as_the_library_does(m3: Path, direct: dict[str, Any], cor
         )  # token vectors are kept in fp16
 
 
-def test_a_hybrid_of_all_outputs_encodes_each_text_once(m3: Path, corpus: Corpus, passes: list[int]) -> None:
+def test_a_hybrid_of_all_outputs_encodes_each_text_once(m3: Path, corpus: Passages, passes: list[int]) -> None:
     model = {"kind": "bge-m3", "model": str(m3)}
     systems = [
         {"kind": "dense", "embedder": model},
@@ -150,7 +150,7 @@ def _model_of(system: Any) -> Any:
     return getattr(system, "embedder", None) or system.model
 
 
-def test_one_encoding_on_disk_serves_all_kinds(m3: Path, corpus: Corpus, passes: list[int], tmp_path: Path) -> None:
+def test_one_encoding_on_disk_serves_all_kinds(m3: Path, corpus: Passages, passes: list[int], tmp_path: Path) -> None:
     own = {"kind": "bge-m3", "model": str(m3), "keep": ["vectors", "rows", "tokens"]}
     found = {}
     for cache in (None, tmp_path):

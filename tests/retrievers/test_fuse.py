@@ -8,8 +8,8 @@ from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_
 from airgen.retrievers.dense._components_compiled import right_singular_vectors
 from airgen.retrievers.dense.lsa import LSA
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25, RM3
+from airgen.retrievers.passages import Passages
 
 INF = -np.inf
 
@@ -66,7 +66,7 @@ TEXTS = [
     "felines hunt mice",
     *[f"filler number{n} about topic{n}" for n in range(30)],
 ]
-CORPUS = Corpus([str(n) for n in range(len(TEXTS))], TEXTS)
+CORPUS = Passages([str(n) for n in range(len(TEXTS))], TEXTS)
 
 
 def test_fused_retriever_from_settings() -> None:
@@ -113,7 +113,7 @@ def test_lsa_joins_words_that_share_company() -> None:
         "",
     ]
     lsa = LSA(dim=2)
-    lsa.index(Corpus([str(n) for n in range(8)], texts))
+    lsa.index(Passages([str(n) for n in range(8)], texts))
     found = lsa.search(["car", "unknownword"], 4)
     assert set(found.positions[0].tolist()) == {0, 1, 2, 3}  # with "automobile", which never occurs with "car"
     assert found.positions[1].tolist() == [-1] * 4

@@ -25,7 +25,7 @@ from airgen.compute import computing
 from airgen.errors import ModelError
 from airgen.job import preflight
 from airgen.job.export import _ran
-from airgen.retrievers import Corpus
+from airgen.retrievers import Passages
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.retriever import Dense
@@ -222,7 +222,7 @@ def test_release_gives_the_memory_back_and_the_next_use_loads_again(kind: str, p
 def test_what_is_made_of_models_releases_them(tiny_bert: Path, tiny_cross_encoder: Path) -> None:
     first = Dense(SentenceTransformersEmbedder(str(tiny_bert)))
     system = RerankedRetriever(first, CrossEncoder(str(tiny_cross_encoder)), top=3)
-    corpus = Corpus([str(place) for place in range(len(TEXTS))], TEXTS)
+    corpus = Passages([str(place) for place in range(len(TEXTS))], TEXTS)
     system.index(corpus)
     hits = system.search(QUERIES, 5)
     models = [weakref.ref(first.embedder.model), weakref.ref(system.reranker.model)]  # type: ignore[attr-defined]
@@ -271,7 +271,7 @@ def test_a_gpu_is_given_many_texts_at_once(tiny_bert: Path, monkeypatch: pytest.
     assert SentenceTransformersEmbedder(str(tiny_bert)).texts_at_once is None
     assert SentenceTransformersEmbedder(str(tiny_bert), batch_size=512).texts_at_once == 512
     texts = [f"text {number}" for number in range(700)]
-    corpus = Corpus([str(place) for place in range(700)], texts)
+    corpus = Passages([str(place) for place in range(700)], texts)
     given: list[tuple[int, int]] = []
     with stand_in_gpus():
         embedder = SentenceTransformersEmbedder(str(tiny_bert))

@@ -12,7 +12,7 @@ from stand_in_gpu import stand_in_gpus
 
 from airgen.compute.exact_arithmetic import inner_products
 from airgen.errors import ModelError
-from airgen.retrievers import Corpus, Hits
+from airgen.retrievers import Hits, Passages
 from airgen.retrievers.dense import gpu_search, retriever
 from airgen.retrievers.dense.exact_search import search
 from airgen.retrievers.dense.gpu_search import GpuRows, GpuTokens, folded, gpu_for
@@ -112,7 +112,7 @@ class _Embedder:
 
 
 TEXTS = [f"text {'x' * (number % 50)} {number}" for number in range(400)]
-CORPUS = Corpus([str(number) for number in range(400)], TEXTS)
+CORPUS = Passages([str(number) for number in range(400)], TEXTS)
 
 
 def test_dense_search_uses_a_gpu_that_has_room(monkeypatch: pytest.MonkeyPatch) -> None:

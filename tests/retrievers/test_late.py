@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from airgen.errors import ModelError
-from airgen.retrievers import Corpus, load_reranker
+from airgen.retrievers import Passages, load_reranker
 from airgen.retrievers.late.maxsim import LateInteraction, MaxSim, MultiVectorEncoder, maxsims
 
 
@@ -32,7 +32,7 @@ def test_retriever_and_reranker_agree_with_each_other_and_with_counting() -> Non
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(1, 12)))) for _ in range(200)]
     late = LateInteraction(OneHot())
-    late.index(Corpus([str(place) for place in range(200)], texts))
+    late.index(Passages([str(place) for place in range(200)], texts))
     queries = ["abc", "zzz", "q"]
     hits = late.search(queries, 10)
     reranker = MaxSim(OneHot())
@@ -49,7 +49,7 @@ def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     for tokens in (1, 5, 10_000):
         monkeypatch.setattr("airgen.retrievers.late.maxsim._TOKENS_AT_ONCE", tokens)
         late = LateInteraction(OneHot())
-        late.index(Corpus(list("12345"), texts))
+        late.index(Passages(list("12345"), texts))
         found.append(late.search(["abx"], 5).positions.tolist())
     assert found == [[[4, 0, 2, 1, 3]]] * 3
 
@@ -58,7 +58,7 @@ def test_bad_input() -> None:
     late = LateInteraction(OneHot())
     late.memory_bytes = 100
     with pytest.raises(ModelError, match="re-rank the hits of another retriever"):
-        late.index(Corpus(["a"], ["abcdef"]))
+        late.index(Passages(["a"], ["abcdef"]))
     reranker = MaxSim(OneHot())
     assert reranker.score([]).shape == (0,)
     reranker.model.token_vectors = lambda texts, kind: [np.full((1, 26), np.nan) for _ in texts]
@@ -66,7 +66,7 @@ def test_bad_input() -> None:
         MaxSim(reranker.model).score([("a", "b")])
 
 
-def test_multi_vector_models_of_sentence_transformers(tiny_bert: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_multi_vector_models_of_sentence_transformers(tiny_bert: Path, corpus: Passages, tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     if not hasattr(library, "MultiVectorEncoder"):
         pytest.skip("this sentence-transformers has no MultiVectorEncoder")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from airgen.errors import CorpusError, UsageError
-from airgen.retrievers import Corpus, Reranker, Retriever, load_embedder, load_reranker, load_retriever
+from airgen.retrievers import Passages, Reranker, Retriever, load_embedder, load_reranker, load_retriever
 from airgen.retrievers.dense.embedders import SentenceTransformersEmbedder
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder, OnnxEncoder
 from airgen.retrievers.dense.small_embedders import PackedE5, StaticEmbedder
@@ -62,9 +62,9 @@ def test_every_retriever_wants_a_corpus_first_and_passages_in_it(spec: object) -
     with pytest.raises(UsageError, match="there is no index"):
         made.search(["a"], 1)
     with pytest.raises(CorpusError, match="no passages"):
-        made.index(Corpus([], []))
+        made.index(Passages([], []))
     with pytest.raises(CorpusError, match="2 ids, 1 texts"):
-        made.index(Corpus(["a", "b"], ["a"]))
+        made.index(Passages(["a", "b"], ["a"]))
 
 
 def test_a_model_of_the_catalogue_is_run_as_it_was_trained() -> None:

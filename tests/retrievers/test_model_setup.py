@@ -10,7 +10,7 @@ from published_models import make_published, put_in_hub_cache
 import airgen
 from airgen.cli import main
 from airgen.evaluation.result_tables import model_lines, model_warnings
-from airgen.retrievers import Corpus, Hits, load_embedder, load_retriever
+from airgen.retrievers import Hits, Passages, load_embedder, load_retriever
 from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.model_facts import Cut, ModelSetup
 from airgen.retrievers.model_setup import count_cut, keep_setups, kept_setups, model_setups
@@ -57,7 +57,7 @@ def test_what_is_cut_is_counted_by_hand(short: Path) -> None:
 def test_counts_are_kept_with_the_encodings(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def counted() -> Cut | None:
         dense = Dense(str(short), cache=tmp_path)
-        corpus = Corpus([str(place) for place in range(len(TEXTS))], TEXTS)
+        corpus = Passages([str(place) for place in range(len(TEXTS))], TEXTS)
         dense.index(corpus)
         (setup,) = model_setups(dense, corpus, ["amber"], dense.search(["amber"], 2))
         return setup.passages
@@ -77,7 +77,7 @@ def test_a_cross_encoder_cuts_pairs(tiny_cross_encoder: Path, tmp_path: Path) ->
     system = load_retriever(
         {"kind": "rerank", "first": "bm25", "reranker": {"kind": "cross-encoder", "model": str(tmp_path / "short")}}
     )
-    corpus = Corpus(["a", "b"], texts)
+    corpus = Passages(["a", "b"], texts)
     system.index(corpus)
     hits = system.search(["energy", "cell"], 2)
     (setup,) = model_setups(system, corpus, ["energy", "cell"], hits)
@@ -141,7 +141,7 @@ def test_verbose_shows_a_line_for_each_model(
 
 
 def test_a_system_that_was_searched_without_hits(short: Path) -> None:
-    corpus = Corpus(["a"], ["amber"])
+    corpus = Passages(["a"], ["amber"])
     dense = Dense(str(short))
     dense.index(corpus)
     (setup,) = model_setups(dense, corpus, [], Hits.none(0, 1))

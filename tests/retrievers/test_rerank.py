@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.retrievers import Corpus, Hits, load_reranker
+from airgen.retrievers import Hits, Passages, load_reranker
 from airgen.retrievers.combine import RerankedRetriever
 from airgen.retrievers.component import watch
 from airgen.retrievers.dense.onnx_encoder import OnnxCrossEncoder
@@ -40,7 +40,7 @@ def pairs_of_many_lengths(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("budget", [1, 300, 100_000])
-def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpus, budget: int) -> None:
+def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Passages, budget: int) -> None:
     library = pytest.importorskip("sentence_transformers")
     pairs = pairs_of_many_lengths(corpus.texts)
     ours = CrossEncoder(str(tiny_cross_encoder), max_length=100, device="cpu")
@@ -51,7 +51,7 @@ def test_scores_are_those_of_the_library(tiny_cross_encoder: Path, corpus: Corpu
     assert ours.score([]).shape == (0,)
 
 
-def test_a_chain_of_modules_as_ettins_rerankers_have(tokenizer_folder: Path, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_chain_of_modules_as_ettins_rerankers_have(tokenizer_folder: Path, corpus: Passages, tmp_path: Path) -> None:
     """The five modules of cross-encoder/ettin-reranker-*-v1 (its published training script), small and random."""
     library = pytest.importorskip("sentence_transformers")
     from sentence_transformers.base.modules import Dense, Transformer
@@ -105,7 +105,7 @@ class First:
     def __init__(self, order: list[int]) -> None:
         self.order = order
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         pass
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -128,7 +128,7 @@ class Given:
     def __init__(self, scores: Mapping[str, float]) -> None:
         self.scores, self.fitted = scores, 0
 
-    def fit(self, corpus: Corpus) -> None:
+    def fit(self, corpus: Passages) -> None:
         self.fitted = len(corpus)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -138,7 +138,7 @@ class Given:
         return {}
 
 
-CORPUS = Corpus(list("abcdef"), list("ABCDEF"))
+CORPUS = Passages(list("abcdef"), list("ABCDEF"))
 
 
 def test_the_best_are_reordered_and_the_rest_follows() -> None:
@@ -195,7 +195,7 @@ def test_wrong_scores_are_errors(scores: list[float], words: str) -> None:
         reranked(First([0, 1]), Wrong({})).search(["x"], 2)
 
 
-def test_the_shipped_cross_encoder(minilm: str, corpus: Corpus) -> None:
+def test_the_shipped_cross_encoder(minilm: str, corpus: Passages) -> None:
     """The logits of the model by itself, one pair at a time, whatever stands beside the pair."""
     name = "ms-marco-minilm-l12-int8"
     if not models.fetched(name):

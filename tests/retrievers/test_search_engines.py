@@ -7,10 +7,10 @@ from http_double import answering
 
 from airgen.errors import ModelError, UsageError
 from airgen.net import http
-from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers import Passages, load_retriever
 
 TEXTS = [f"number{place} {'even' if place % 2 == 0 else 'odd'}" for place in range(2300)]
-CORPUS = Corpus([f"p{place}" for place in range(2300)], TEXTS)
+CORPUS = Passages([f"p{place}" for place in range(2300)], TEXTS)
 
 
 class Server:
@@ -85,8 +85,8 @@ def test_every_passage_is_indexed_once_and_found(server):
 def test_what_is_held_depends_on_the_passages_and_the_settings_of_the_index(server):
     for corpus, settings in (
         (CORPUS, {}),
-        (Corpus(CORPUS.ids, TEXTS[::-1]), {}),
-        (Corpus(CORPUS.ids, TEXTS, language="de"), {}),
+        (Passages(CORPUS.ids, TEXTS[::-1]), {}),
+        (Passages(CORPUS.ids, TEXTS, language="de"), {}),
         (CORPUS, {"index_settings": {"token_separators": ["-"]}}),
     ):
         engine(server, **settings).index(corpus)

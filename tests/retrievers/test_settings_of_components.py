@@ -14,7 +14,7 @@ import pytest
 
 from airgen.components.keys import canonical_json
 from airgen.components.registry import REGISTRY, resolve
-from airgen.retrievers import Corpus
+from airgen.retrievers import Passages
 from airgen.retrievers.protocols import show_corpus
 from airgen.settings.base import Mark
 from airgen.settings.spec import Part, part_fields
@@ -101,7 +101,7 @@ def other_part(held: Part, name: str) -> Any:
 
 def described(part: str, kind: str, settings: dict[str, Any], folder: Path) -> str:
     made = resolve(part, kind)(folder=folder, **settings)
-    show_corpus(made, Corpus(["a", "b"], ["one text", "another"]))
+    show_corpus(made, Passages(["a", "b"], ["one text", "another"]))
     return canonical_json(dict(made.describe()))
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airgen import models
 from airgen.errors import ModelError
-from airgen.retrievers import Corpus
+from airgen.retrievers import Passages
 from airgen.retrievers.sparse import EmbeddedSplade, Sparse, SparseEncoder, SparseReranker, impact_index, search_rows
 
 from .conftest import TEXTS
@@ -50,7 +50,7 @@ class Words:
 def test_retriever_and_reranker_agree() -> None:
     sparse, reranker = Sparse(Words()), SparseReranker(Words())
     texts = ["a bb", "a a", "ccc", ""]
-    sparse.index(Corpus(list("1234"), texts))
+    sparse.index(Passages(list("1234"), texts))
     hits = sparse.search(["a ccc"], 4)
     assert hits.positions.tolist() == [[1, 0, 2, -1]]
     assert hits.scores[0, :3].tolist() == [2, 1, 1]

@@ -20,7 +20,7 @@ from airgen.safety.guard import failure, guarded, guarded_rows, is_out_of_memory
 
 MODULE = '''
 import sys
-from airgen.retrievers import Component, Corpus, Hits
+from airgen.retrievers import Component, Passages, Hits
 
 
 class Odd(Exception):

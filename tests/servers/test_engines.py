@@ -16,7 +16,7 @@ from airgen.evaluation import EvaluationOptions, evaluate
 from airgen.evaluation.run import read_run
 from airgen.evaluation.systems import SystemSettings
 from airgen.net import http
-from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers import Passages, load_retriever
 
 MODEL = "wordllama-256"
 SETTINGS = {
@@ -29,7 +29,7 @@ WORDS = [
     f"{first}{second}" for first in ("ba", "ko", "mi", "tu", "re", "so") for second in ("lan", "dor", "nex", "pil")
 ]
 TEXTS = [f"{WORDS[at % 24]} {WORDS[at // 24 % 24]} {WORDS[at // 576 % 24]} passage{at}" for at in range(2300)]
-CORPUS = Corpus([f"p{at}" for at in range(2300)], TEXTS)
+CORPUS = Passages([f"p{at}" for at in range(2300)], TEXTS)
 
 pytestmark = [
     pytest.mark.servers,

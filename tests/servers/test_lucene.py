@@ -7,7 +7,7 @@ import pytest
 from real_servers import anserini
 
 from airgen.evaluation.run import read_run
-from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers import Passages, load_retriever
 
 pytestmark = pytest.mark.servers
 
@@ -43,7 +43,7 @@ def lucene(tmp_path):
 def test_bm25_has_lucenes_scores(lucene, k1, b):
     theirs = lucene(TEXTS, QUERIES, "-bm25", "-bm25.k1", k1, "-bm25.b", b)
     ours = load_retriever({"kind": "bm25", "k1": k1, "b": b, "lossy_lengths": True})
-    ours.index(Corpus([*TEXTS], [*TEXTS.values()]))
+    ours.index(Passages([*TEXTS], [*TEXTS.values()]))
     hits = ours.search([*QUERIES.values()], len(TEXTS))
     for key, places, scores in zip(QUERIES, hits.positions, hits.scores, strict=True):
         mine = {f"d{place}": float(score) for place, score in zip(places, scores, strict=True) if place >= 0}

@@ -19,7 +19,7 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import ModelError, UsageError
 from airgen.evaluation import EvaluationOptions as Options
 from airgen.evaluation import evaluate, load_systems
-from airgen.retrievers import Corpus, load_retriever
+from airgen.retrievers import Passages, load_retriever
 from airgen.retrievers.lexical.augment import Augmented, Augmenter, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.text.analysis import WordPieces, analyser
@@ -195,7 +195,7 @@ def test_the_words_of_a_query_and_their_tokens(bert: Path) -> None:
     beyond = read(["amber " * 10_000])[0]
     assert beyond.terms == [None, *["amber"] * 6, None] and len(beyond.rest) == 9_994
     # W starts from the word that the corpus has most often of those with the term.
-    corpus = Corpus(["a", "b"], ["Lanterns and lanterns, a lantern", "the harbour"])
+    corpus = Passages(["a", "b"], ["Lanterns and lanterns, a lantern", "the harbour"])
     tokenizer = load_base(str(bert)).tokenizer
     found = spelling(analyser("en"), corpus, ["lantern", "harbour"], tokenizer)
     tokens = [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in found]
@@ -313,7 +313,7 @@ def test_odd_queries(dataset: Path, bert: Path, tmp_path: Path, terms: Any) -> N
     lively(task(dataset, bert, terms=terms)).save(tmp_path)
     system = Augmented(tmp_path)
     for text in ("", "   ", "[SEP] [CLS]", "\ud800", "zzz 中文 \x00", "amber " * 500):
-        system.index(Corpus(["a", "b"], ["amber bridge", text]))
+        system.index(Passages(["a", "b"], ["amber bridge", text]))
         assert system.search([text], 2).positions.shape == (1, 2)
         assert not {term.term for term in system.explain(text)} & {"[SEP]", "[CLS]", "[UNK]", "[PAD]"}
 
@@ -384,7 +384,7 @@ def test_an_engine_that_takes_boosts_ranks_the_same(dataset: Path, bert: Path, t
     searcher = index.searcher()
     opened = BeirDataset.open(dataset)
     system = load_retriever({"kind": "augment", "path": str(tmp_path / "model")})
-    corpus = Corpus.from_passages(opened.passages(), "en")
+    corpus = Passages.of(opened.passages(), "en")
     system.index(corpus)
     lines = written.queries.read_text("utf-8").splitlines()
     assert len(lines) == written.asked > 3

@@ -18,9 +18,9 @@ from stand_in_gpu import stand_in_gpus
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.retrievers import load_retriever
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.expanded import DeepCT, Expanded, TermWeigher
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.sparse import Sparta, SpartaEncoder
 from airgen.training.data import load_training_set, read_corpus
 from airgen.training.kinds.sparse_family import QueryWriterRecipe, QueryWriterTask, impacts
@@ -45,13 +45,13 @@ PASSAGES = [BeirPassage("a", "cats purr"), BeirPassage("b", "dogs bark", "Pets")
 
 
 def test_an_expanded_passage_is_found_by_its_queries(tmp_path: Path) -> None:
-    corpus = Corpus(["a", "b"], ["cats purr", "dogs bark"])
+    corpus = Passages(["a", "b"], ["cats purr", "dogs bark"])
     system = Expanded({"a": ["feline sound", "a third"], "z": ["elsewhere"]}, queries=1)
     system.index(corpus)
     assert system.search(["feline"], 2).positions[0].tolist() == [0, -1] and system.expanded == 1
     assert system.search(["third"], 2).positions[0].tolist() == [-1, -1]
     plain = BM25()
-    plain.index(Corpus(["a", "b"], ["cats purr feline sound", "dogs bark"]))
+    plain.index(Passages(["a", "b"], ["cats purr feline sound", "dogs bark"]))
     assert np.array_equal(plain.search(["cats sound"], 2).scores, system.search(["cats sound"], 2).scores)
     other = Expanded({"a": ["feline sounds"]}, queries=1)
     assert other.describe()["expansions"] != system.describe()["expansions"]
@@ -202,7 +202,7 @@ def test_genq_from_a_corpus_in_one_command(bert: Path, dataset: Path, tmp_path: 
     assert len((tmp_path / "genq.queries.jsonl").read_text().splitlines()) == 8
     assert not json.loads(call(*asked, "--model", base))["trained_now"]  # it goes on: nothing is left to do
     system = load_retriever({"kind": "dense", "embedder": str(out)})
-    system.index(Corpus(["a", "b"], ["amber bridge", "candle desert"]))
+    system.index(Passages(["a", "b"], ["amber bridge", "candle desert"]))
     assert system.search(["amber"], 2).positions.shape == (1, 2)
     with pytest.raises(UsageError, match="exactly one of --model"):
         call(*asked)
@@ -216,8 +216,8 @@ class Weights(TermWeigher):
 def test_deepct_repeats_words_by_their_weight() -> None:
     system, plain = DeepCT(Weights("made"), scale=100), BM25()
     assert system.pseudo_document({"cat": 0.024, "dog": 0.026, "the": 0.004, "no": -0.5}) == "cat cat dog dog dog "
-    system.index(Corpus(["a", "b"], ["whale cat", "dog whale whale"]))
-    plain.index(Corpus(["a", "b"], ["whale " * 10 + "cat " * 6, "dog " * 6 + "whale " * 10]))
+    system.index(Passages(["a", "b"], ["whale cat", "dog whale whale"]))
+    plain.index(Passages(["a", "b"], ["whale " * 10 + "cat " * 6, "dog " * 6 + "whale " * 10]))
     found = [each.search(["whale", "cat dog"], 2).scores for each in (system, plain)]
     assert np.array_equal(*found)
 

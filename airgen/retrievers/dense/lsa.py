@@ -17,9 +17,9 @@ from airgen.components.registry import load_extra
 from airgen.compute.exact_arithmetic import log
 from airgen.retrievers.dense import exact_search as exact
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.index import Analysing
 from airgen.retrievers.model_output import unit_rows
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.safety.interruptible import interruptible
 from airgen.text.analysis import Encoder
 
@@ -59,7 +59,7 @@ class LSA(Analysing):
         arrays = (self._kept, self._idf, self._components, self._matrix)
         return sum(array.nbytes for array in arrays) if self._encoder else None
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Learn the components from the corpus, and project its passages. Raises MissingExtra or CorpusError."""
         non_empty(corpus)
         self._encoder = Encoder(self.fix_language(corpus.language))

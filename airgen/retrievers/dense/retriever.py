@@ -22,9 +22,9 @@ from airgen.retrievers.dense.exact_search import check_search, search, search_sh
 from airgen.retrievers.dense.gpu_search import GpuRows, gpu_for
 from airgen.retrievers.encoding_cache import EncodingStore, at_once, cache_root, count_reused, encoded, keys_of, root_of
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.model_facts import model_identity
 from airgen.retrievers.model_output import finite
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import Embedder
 from airgen.settings.base import FILE, SPEED, refuse
 from airgen.settings.spec import Part
@@ -126,7 +126,7 @@ class Dense(Component):
             return self._ann.bytes
         return None if self._matrix is None else self._matrix.nbytes + (0 if self._rows is None else self._rows.nbytes)
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Embed the passages that are not cached yet, and build the index. Raises CorpusError if the corpus is
         empty."""
         non_empty(corpus)
@@ -136,7 +136,7 @@ class Dense(Component):
         if spec is not None:
             self._ann = self._approximate(corpus, spec)
 
-    def _embed(self, corpus: Corpus) -> None:
+    def _embed(self, corpus: Passages) -> None:
         texts, dim = corpus.full_texts, self.embedder.dim
         root = root_of(self.embedder, cache_root(self))
         self._rows = self._file = self._there = None
@@ -184,7 +184,7 @@ class Dense(Component):
             )
         return finite(vectors, self.embedder.name)
 
-    def _approximate(self, corpus: Corpus, spec: AnnSpec) -> AnnIndex:
+    def _approximate(self, corpus: Passages, spec: AnnSpec) -> AnnIndex:
         """Return the index of this corpus, from the cache if possible."""
         assert self._matrix is not None
         root = root_of(self.embedder, cache_root(self))

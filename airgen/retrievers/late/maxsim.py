@@ -29,10 +29,10 @@ from airgen.retrievers.dense.embedders import LibraryModel, as_array
 from airgen.retrievers.dense.gpu_search import GpuLists, GpuTokens, gpu_for
 from airgen.retrievers.encoding_cache import CacheSettings, Memo, at_once, cache_root, encoded
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.late.compressed_index import BATCH, CompressedIndex, build_index, token_rows
 from airgen.retrievers.model_facts import model_identity
 from airgen.retrievers.model_output import checked_scores, finite
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import TextKind
 from airgen.retrievers.top_k import top_k
 from airgen.settings.base import SPEED
@@ -164,7 +164,7 @@ class LateInteraction(_WithTokens):
             return self._compressed.bytes
         return None if self._tokens is None else self._tokens.nbytes + self._starts.nbytes
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Encode every passage. Raises CorpusError if the corpus is empty, and ModelError if it is too large."""
         non_empty(corpus)
         if self.settings.index == "compressed":
@@ -186,7 +186,7 @@ class LateInteraction(_WithTokens):
         self._starts = np.concatenate(([0], np.cumsum(lengths)))
         self._tokens = np.concatenate(tokens)
 
-    def _on_disk(self, corpus: Corpus) -> CompressedIndex:
+    def _on_disk(self, corpus: Passages) -> CompressedIndex:
         """Return the compressed index of this corpus, from the cache if possible."""
         root = cache_root(self)
         if root is None:

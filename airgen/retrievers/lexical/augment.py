@@ -28,11 +28,11 @@ from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Array, bert
 from airgen.retrievers.dense.onnx_encoder import encode_batch, load_tokenizer, load_weights
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.index import LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, PresenceWeighting, Weighting
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import finite, unit_rows
+from airgen.retrievers.passages import Passages
 from airgen.settings.base import FILE
 from airgen.settings.needs import located
 from airgen.text.analysis import WordPieces, analyser
@@ -254,7 +254,7 @@ class Augmented(LexicalRetriever):
             trained["k1"] if chosen.k1 is None else chosen.k1, trained["b"] if chosen.b is None else chosen.b
         )
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Index the corpus by the model's terms, like BM25. Raises CorpusError if it is empty."""
         super().index(corpus)
         self.model.keep(self.vocabulary)

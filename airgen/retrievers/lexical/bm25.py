@@ -22,9 +22,9 @@ from pydantic import Field, field_validator
 
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
+from airgen.retrievers.passages import Passages
 from airgen.settings.spec import Part, Spec
 from airgen.text.analysis import Encoder
 
@@ -100,7 +100,7 @@ class BM25Reranker(Analysing):
         self._unseen, self._mean = 0.0, 1.0  # the idf of any other term, and the mean length in terms
         self._terms = lru_cache(_CACHED_TEXTS)(self._counted)
 
-    def fit(self, corpus: Corpus) -> BM25Reranker:
+    def fit(self, corpus: Passages) -> BM25Reranker:
         """Compute the document frequencies and mean length of a corpus, with title and text as one field."""
         encoder = Encoder(self.fix_language(corpus.language))
         documents, filled, total = np.zeros(0, np.int64), 0, 0
@@ -174,9 +174,9 @@ class RM3(Component):
 
     def set_up(self) -> None:
         self.name = f"{self.first.name}+rm3"
-        self._corpus: Corpus | None = None
+        self._corpus: Passages | None = None
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Index the corpus with the first stage, and keep the corpus to read the top passages."""
         self.first.index(corpus)
         self._corpus = corpus

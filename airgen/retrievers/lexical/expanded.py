@@ -26,9 +26,9 @@ from airgen.errors import DatasetError, ModelError, UsageError
 from airgen.retrievers.component import Component, SettingsWithModel
 from airgen.retrievers.dense.embedders import TorchModel, torch_facts, with_tokenizer
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.settings.base import FILE, SPEED
 from airgen.settings.needs import located
 from airgen.settings.spec import Part
@@ -57,7 +57,7 @@ class _Rewritten(Component):
     def set_up(self) -> None:
         self._bm25 = BM25(self.settings.k1, self.settings.b, analyser=self.settings.analyser, folder=self.folder)
 
-    def rewritten(self, corpus: Corpus) -> list[str]:
+    def rewritten(self, corpus: Passages) -> list[str]:
         """Return the text to index for each passage."""
         raise NotImplementedError
 
@@ -65,9 +65,9 @@ class _Rewritten(Component):
     def index_bytes(self) -> int | None:
         return self._bm25.index_bytes
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Index the texts from `rewritten`. Raises CorpusError if the corpus is empty."""
-        self._bm25.index(Corpus(corpus.ids, self.rewritten(non_empty(corpus)), (), corpus.language))
+        self._bm25.index(Passages(corpus.ids, self.rewritten(non_empty(corpus)), (), corpus.language))
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """Return the k best passages of each query. Raises UsageError if `index` has not been called."""
@@ -102,7 +102,7 @@ class Expanded(_Rewritten):
         self.expansions = {key: tuple(queries[: self.settings.queries]) for key, queries in expansions.items()}
         self.expanded = 0
 
-    def rewritten(self, corpus: Corpus) -> list[str]:
+    def rewritten(self, corpus: Passages) -> list[str]:
         """Append the queries to each passage."""
         self.expanded = sum(key in self.expansions for key in corpus.ids)
         if self.expansions and not self.expanded:
@@ -241,7 +241,7 @@ class DeepCT(_Rewritten):
         super().set_up()
         self.name = f"deepct {self.model.name}"
 
-    def rewritten(self, corpus: Corpus) -> list[str]:
+    def rewritten(self, corpus: Passages) -> list[str]:
         """Return the pseudo-document of each passage, with all words weighted."""
         texts: list[str] = []
         for batch in batched(corpus.full_texts, 256):

@@ -22,7 +22,6 @@ from airgen.compute.exact_arithmetic import LARGE, worth_compiling
 from airgen.errors import UsageError
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.indexed_corpus import Corpus, non_empty
 from airgen.retrievers.lexical.postings import (
     PostingsBuilder,
     PresenceWeighting,
@@ -31,6 +30,7 @@ from airgen.retrievers.lexical.postings import (
     search_postings,
 )
 from airgen.retrievers.model_facts import ModelFacts
+from airgen.retrievers.passages import Passages, non_empty
 from airgen.safety.interruptible import interruptible, thread_pool
 from airgen.text.analysis import Analyser, AnalyserSettings, Encoder
 from airgen.text.analysis import analyser as make_analyser
@@ -181,7 +181,7 @@ class LexicalRetriever(Analysing):
         """Return {term: id}, in order of first occurrence in the corpus."""
         return self._vocabulary
 
-    def index(self, corpus: Corpus) -> None:
+    def index(self, corpus: Passages) -> None:
         """Analyse and index the corpus, replacing any earlier index. Raises CorpusError if it is empty."""
         non_empty(corpus)
         encoder = Encoder(self.fix_language(corpus.language), self.compiled)

@@ -26,7 +26,7 @@ from airgen.evaluation.dataset_split import LINEAGE
 from airgen.llms.base import Llm, Request
 from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import last_block
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.safety.escaping import distinct_names, json_text
 from airgen.settings import load_pipeline
 from airgen.steps.ask import ask_about, ask_once_more
@@ -315,7 +315,7 @@ def _lengths(counts: Sequence[int]) -> WordCounts:
     return WordCounts(float(np.mean(counts)), median, low, high)
 
 
-def stems_of(corpus: Corpus, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
+def stems_of(corpus: Passages, wanted: Iterable[Iterable[str]]) -> dict[str, frozenset[str]]:
     """Return the content words of these passages by id, as stems; see `airgen.text.overlap`."""
     ids = {id_ for group in wanted for id_ in group}
     return {

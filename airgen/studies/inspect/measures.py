@@ -18,7 +18,7 @@ from airgen.evaluation.intervals import Interval, resampled_means
 from airgen.evaluation.measures import judged_hits, parse_measure, score
 from airgen.evaluation.run import Run
 from airgen.evaluation.significance import compare
-from airgen.retrievers.indexed_corpus import Corpus
+from airgen.retrievers.passages import Passages
 from airgen.studies.agree.rankings import Side, split_half
 from airgen.studies.contamination import match_queries, words_key
 from airgen.studies.diversity.measure import shared_stems, stems_of
@@ -199,7 +199,10 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _copied_words(
-    queries: Mapping[str, BeirQuery], positives: Mapping[str, Sequence[str]], places: Mapping[str, int], corpus: Corpus
+    queries: Mapping[str, BeirQuery],
+    positives: Mapping[str, Sequence[str]],
+    places: Mapping[str, int],
+    corpus: Passages,
 ) -> list[Finding]:
     shares = shared_stems(queries, positives, stems_of(corpus, positives.values()), corpus.language)
     if not shares:

@@ -32,10 +32,10 @@ from airgen.components.registry import load_extra
 from airgen.dataset.beir import BeirDataset
 from airgen.display.study import Shown
 from airgen.errors import UsageError
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.augment import SETTINGS, Augmented, QueryReader
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.lexical.index import LexicalRetriever
+from airgen.retrievers.passages import Passages
 from airgen.text.analysis import Analyser, WordPieces
 from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, draw, read_corpus
@@ -245,7 +245,7 @@ class AugmentTask(TrainingTask):
         return f"queries {first_three([self.data.examples[place].id for place in batch[1]])}"
 
 
-def spelling(terms: Analyser, corpus: Corpus, names: Sequence[str], tokenizer: Any) -> list[list[int]]:
+def spelling(terms: Analyser, corpus: Passages, names: Sequence[str], tokenizer: Any) -> list[list[int]]:
     """Return the token ids, with special tokens, of the corpus's most frequent word for each term.
 
     The word of a WordPiece term is the term itself.

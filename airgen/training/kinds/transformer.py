@@ -18,8 +18,8 @@ from airgen.components.keys import rng
 from airgen.components.registry import load_extra
 from airgen.errors import DatasetError, UsageError
 from airgen.retrievers.dense.embedders import loaded, quiet_transformers
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.model_facts import model_place
+from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
 from airgen.training.data import TrainingSet, draw
 from airgen.training.dataset_columns import Example, part_of
@@ -275,7 +275,7 @@ def separate(examples: Sequence[Example], batches: list[list[int]]) -> list[list
     return separated
 
 
-def _dev_corpus(data: TrainingSet, recipe: TransformerRecipe) -> Corpus:
+def _dev_corpus(data: TrainingSet, recipe: TransformerRecipe) -> Passages:
     """Return the positives of the dev queries and random passages, in corpus order."""
     corpus = data.corpus
     if not len(data.dev) or recipe.dev_passages is None or len(corpus) <= recipe.dev_passages:

@@ -24,8 +24,8 @@ from typing import IO, Any
 from airgen.components.keys import text_key
 from airgen.errors import CorpusError, DatasetError, UsageError
 from airgen.evaluation.breakdown import has_answer, token_line
-from airgen.retrievers.indexed_corpus import Corpus
 from airgen.retrievers.lexical.bm25 import BM25
+from airgen.retrievers.passages import Passages
 from airgen.storage.whole_files import whole_file
 from airgen.tables.open_table import open_table
 
@@ -234,7 +234,7 @@ def _label_by_answers(path: Path, splits: Mapping[str, list[DprQuestion]], depth
             titles.append(row["title"])
             texts.append(row["text"])
     system = BM25()
-    system.index(Corpus(ids, texts, titles if any(titles) else ()))
+    system.index(Passages(ids, texts, titles if any(titles) else ()))
     lines: dict[int, str] = {}
     hits = system.search([question.text for question in unlabelled], min(depth, len(ids)))
     for question, positions in zip(unlabelled, hits.positions.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The corpus for retrievers to index, in memory or read on demand."""
+"""The passages that retrievers index, in memory or read on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airgen.storage.sequences import Indexed
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
+class Passages:
     """The passages to search, as parallel sequences.
 
     Args:
@@ -31,7 +31,7 @@ class Corpus:
     metadata: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
-    def from_passages(cls, passages: Iterable[BeirPassage], language: str) -> Corpus:
+    def of(cls, passages: Iterable[BeirPassage], language: str) -> Passages:
         """Read passages of a BEIR dataset into memory. `titles` is empty if no passage has a title."""
         all_passages = list(passages)
         titles = [passage.title for passage in all_passages]
@@ -64,7 +64,7 @@ class Corpus:
 
 
 class _FullTexts(Indexed[str]):
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: Passages) -> None:
         self._corpus = corpus
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class _FullTexts(Indexed[str]):
         return self._corpus.full_text(place)
 
 
-def non_empty(corpus: Corpus) -> Corpus:
+def non_empty(corpus: Passages) -> Passages:
     """Return the corpus unchanged. Raises CorpusError if it is empty or its sequences differ in length."""
     if not len(corpus):
         raise CorpusError("the corpus has no passages")
