@@ -55,7 +55,7 @@ from airgen.text.token_counts import load_tokenizer
 PART_BYTES, _MAX_PART_DOCUMENTS = 1 << 20, 1024  # size of a part: bytes of files, or characters of documents
 MAX_PASSAGE = 4 * 1024 * 1024  # bytes of title and text of a QA document
 _MIN_PARALLEL_PARTS = 8  # a smaller corpus is cleaned before workers have started
-_RECOGNISED_PART_BYTES = 1 << 15  # size of a part if a model recognises names, which takes seconds
+_RECOGNISED_PART_BYTES = 1 << 13  # size of a part if a model recognises names, which takes a second for ten passages
 
 Part = Sequence[Raw | Document | Dropped]
 

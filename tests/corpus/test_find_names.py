@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -155,6 +156,32 @@ def test_the_model_reads_only_sentences_that_may_contain_a_name(monkeypatch: pyt
     names = "Tom Hargreaves wrote to " * 60 + "me."  # a sentence longer than a window is read in several
     assert len(list(recognisers.spans(names, "en"))) == 60
     assert len(read) == 4 and all(len(part) <= 480 for part in read)
+
+
+def test_a_sentence_that_sections_repeat_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tokens:
+        ids, offsets = [1, 2], [(0, 3), (4, 12)]
+
+    class Model:
+        read = 0
+
+        def run(self, names: list[str], inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            self.read += 1
+            return [np.array([[[0.0, 9.0], [0.0, 9.0]]])]
+
+    class Tokenizer:
+        def encode(self, text: str) -> Tokens:
+            return Tokens()
+
+    model = Model()
+    monkeypatch.setattr(recognisers, "_load_rampart", lambda: (model, Tokenizer(), [1]))
+    monkeypatch.setattr(models, "fetched", lambda _: True)
+    recognisers._token_probabilities.cache_clear()
+    try:
+        assert {recognisers.spans("Ada Lovelace", "en")[0] for _ in range(3)} == {(0, 12)}
+    finally:
+        recognisers._token_probabilities.cache_clear()
+    assert model.read == 1
 
 
 def test_names_are_recognised_on_all_cores_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ answers nothing. Names that are part of a term are therefore kept: `Parkinson's 
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from airgen import models
@@ -107,6 +107,7 @@ def _is_term(text: str, begin: int, end: int) -> bool:
 
 _WINDOW_CHARACTERS, _OVERLAP_CHARACTERS = 480, 64  # characters, as its authors run it
 _MAX_TOKENS = 512
+_KEPT_WINDOWS = 256  # because the sections of a page repeat its title, and the pages of a site some sentences
 _MIN_WORD_PROBABILITY = 0.5  # the minimum score for each word of a name
 _MIN_SINGLE_WORD_PROBABILITY = 0.95  # the minimum score for a name of a single word
 _WHOLE = re.compile(r"[^\W\d_](?:[\w’'-]*\w)?")
@@ -199,8 +200,9 @@ def _joins_words(text: str, *, initial: bool) -> bool:
     return text[:1] in (" ", "\u00a0") and len(text) < 16 and set(text.split()) <= _PARTICLES
 
 
-def _token_probabilities(text: str) -> Iterator[tuple[int, int, float]]:
-    """Yield each token of a window with the probability that it belongs to a name."""
+@lru_cache(_KEPT_WINDOWS)
+def _token_probabilities(text: str) -> list[tuple[int, int, float]]:
+    """Return each token of a window with the probability that it belongs to a name."""
     numpy = load_extra("numpy", _PURPOSE)
     session, tokenizer, names = _load_rampart()
     encoded = tokenizer.encode(text)
@@ -209,9 +211,8 @@ def _token_probabilities(text: str) -> Iterator[tuple[int, int, float]]:
     logits = session.run(["logits"], inputs)[0][0].astype(numpy.float64)
     odds = numpy.exp(logits - logits.max(axis=-1, keepdims=True))
     share = odds[:, names].sum(axis=-1) / odds.sum(axis=-1)
-    for (begin, end), value in zip(encoded.offsets, share.tolist(), strict=False):
-        if end > begin:
-            yield begin, end, value
+    offsets = zip(encoded.offsets, share.tolist(), strict=False)
+    return [(begin, end, value) for (begin, end), value in offsets if end > begin]
 
 
 @cache
