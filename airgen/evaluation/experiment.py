@@ -26,7 +26,7 @@ from airgen.errors import AirgenError, ModelError, SettingsError, UsageError
 from airgen.evaluation import breakdown
 from airgen.evaluation.dataset_split import PARENTS, DatasetSplit, labels_by_parent, run_by_parent
 from airgen.evaluation.intervals import bootstrap_interval
-from airgen.evaluation.measures import Scores, judged_hits, parse_measures, score
+from airgen.evaluation.measures import Scores, judged_hits, measures_code, parse_measures, score
 from airgen.evaluation.result import (
     NO_NEGATIVES,
     SEARCHED,
@@ -332,7 +332,9 @@ class _Experiment:
         """Run and score one system, reusing saved results."""
         paths, own_labels = Paths.of(self.target, system.name), self.made_labels.get(system.name, ())
         key = self._key(system)
-        scores_key = content_key([key, [str(measure) for measure in self.measures], self.rules, *self._scored_by])
+        scores_key = content_key(
+            [key, [str(measure) for measure in self.measures], self.rules, *self._scored_by, *self._measured_by]
+        )
         previous = self._kept(system, key)
         if previous is not None and previous.scores_key == scores_key and paths.scores.is_file():
             how, result = "kept", previous
@@ -392,9 +394,7 @@ class _Experiment:
         """Return the key of a run, which does not depend on times, the output folder, measures or speed settings."""
         task = self.task
         identity = system.identity(task.dataset.name, task.split, stamp_of)
-        code = identity.pop("code")
-        if not all(code.values()):
-            code["run"] = uuid4().hex  # code without a file cannot be identified, so such a system runs again each time
+        code = _identified(identity.pop("code"))
         key = self.keys[system.name] = content_key(
             {
                 **({"code": code} if code else {}),
@@ -417,6 +417,12 @@ class _Experiment:
             step.get("stage") for step in self.task.dataset.manifest.get("funnel") or () if isinstance(step, dict)
         ]
         return bool(stages) and OWN_QUERIES not in stages
+
+    @property
+    def _measured_by(self) -> list[object]:
+        """Return what identifies the code of the measures, if it is not airgen's."""
+        code = _identified(measures_code(self.measures))
+        return [{"measures": code}] if code else []
 
     @cached_property
     def _scored_by(self) -> list[object]:
@@ -521,6 +527,11 @@ def _read_again(result: Result) -> FinishedRun:
     return FinishedRun(
         read_own_run(result.paths.run), result.description, result.costs, result.notes, models=result.models
     )
+
+
+def _identified(code: dict[str, str]) -> dict[str, str]:
+    """Return code by its digests. Code without a file cannot be identified, so it is different each time."""
+    return code if all(code.values()) else {**code, "run": uuid4().hex}
 
 
 def _hub_models(system: SystemSettings) -> list[str]:

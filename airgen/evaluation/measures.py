@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.components.registry import closest, is_known, names, resolve
+from airgen.components.registry import closest, is_known, names, resolve, target_of
+from airgen.components.user_code import own_code
 from airgen.compute.exact_arithmetic import log2
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.run import Run
@@ -151,6 +152,17 @@ AIR_BENCH = tuple(
     for cutoff in (1, 3, 5, 10, 50, 100, 1000)
 )
 """All measures of AIR-Bench at all its cutoffs."""
+
+
+def measures_code(measures: Iterable[Measure]) -> dict[str, str]:
+    """Return {module:function: digest of its code} of the measures of installed packages, as `own_code` does.
+
+    Raises UsageError for a measure that cannot be imported.
+    """
+    foreign = [measure.name for measure in measures if measure.name not in _NAMES]
+    for name in foreign:
+        resolve("measure", name)  # only code that was imported is found in an installed package
+    return own_code([target_of("measure", name) for name in foreign])
 
 
 def score(
