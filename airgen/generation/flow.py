@@ -12,7 +12,7 @@ from typing import Any
 from airgen.components.registry import closest, resolve
 from airgen.components.user_code import own_code
 from airgen.errors import AirgenError, SettingsError
-from airgen.generation import needs, own_judgment, query, rewrite
+from airgen.generation import needs, own_judgment, query, rewrite, small_needs
 from airgen.generation.character import CHARACTER
 from airgen.generation.hard_negative import HARD_NEGATIVE
 from airgen.generation.reference_answer import REFERENCE_ANSWER
@@ -35,6 +35,16 @@ NEEDS: tuple[Step, ...] = (
 )
 """The steps of `generation.method: needs`. A need is judged once, by its query, whatever its wordings are."""
 
+SMALL_NEEDS: tuple[Step, ...] = (
+    CHARACTER,
+    SCENARIO,
+    small_needs.NEED,
+    query.STAGE,
+    small_needs.WORDINGS,
+    own_judgment.STAGE,
+)
+"""The same for a small model."""
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -55,7 +65,10 @@ class Flow:
         """
         if not pipeline.generates:
             return cls((), ())
-        candidates = list(NEEDS if pipeline.generation.method == "needs" else CANDIDATES)
+        generation = pipeline.generation
+        candidates = list(CANDIDATES)
+        if generation.method == "needs":
+            candidates = list(SMALL_NEEDS if generation.prompts == "small" else NEEDS)
         accepted = [HARD_NEGATIVE]
         if pipeline.generation.answers:
             accepted.append(REFERENCE_ANSWER)

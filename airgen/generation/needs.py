@@ -229,16 +229,23 @@ async def _other_wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem
                 problems[name] = Problem(
                     f"asks for something {meaning}" if meaning != "other" else "asks for something else"
                 )
+    return wording_rows({name: answer.texts[name] for name in offered}, problems, query, tools)
+
+
+def wording_rows(
+    texts: Mapping[str, str], problems: Mapping[str, Problem | None], query: Query, tools: Tools
+) -> list[Row]:
+    """Return the usable wordings of a query as rewrites, the others as drafts with their problems, and a skip if no
+    wording is usable."""
     rows: list[Row] = []
-    for name in offered:
-        place, text, problem = WORDINGS.index(name), answer.texts[name], problems[name]
+    for name, text in texts.items():
+        place, problem = WORDINGS.index(name), problems[name]
         if problem is None:
-            rows.append(make_row(Rewrite, WORDINGS_STEP.name, query.key, tools, place, text=text, style=name))
+            rows.append(make_row(Rewrite, "rewrite", query.key, tools, place, text=text, style=name))
         else:
-            reason = f"{name}: {problem.reason}"
-            rows.append(make_row(Candidate, WORDINGS_STEP.name, query.key, tools, place, text, reason, 0.0))
+            rows.append(make_row(Candidate, "rewrite", query.key, tools, place, text, f"{name}: {problem.reason}", 0.0))
     if not any(isinstance(row, Rewrite) for row in rows):
-        rows.append(skip(WORDINGS_STEP.name, query.key, tools, Problem("no other wording of the need is usable")))
+        rows.append(skip("rewrite", query.key, tools, Problem("no other wording of the need is usable")))
     return rows
 
 
@@ -308,7 +315,7 @@ def scripted(request: Request) -> str:
     return json.dumps({name: said[name] for name in properties}, ensure_ascii=False)
 
 
-def _show_need(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
+def show_need(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
     return ({}, []) if lineage.need is None else ({"need": lineage.need.text}, [("need", lineage.need.text)])
 
 
@@ -320,7 +327,7 @@ def _show_query(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
     return {"query": value}, [("asked for", f"{row.type}, {row.information}"), ("query", f"{row.text}  [{PLAIN}]")]
 
 
-def _show_wordings(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
+def show_wordings(lineage: Lineage) -> tuple[dict[str, Any], list[ShownLine]]:
     rows = [(row.text, row.style, "") for row in lineage.every(Rewrite)]
     rows += [(row.text, "", row.problem) for row in lineage.every(Candidate)]
     value = [{"text": text, "style": style, "problem": problem} for text, style, problem in rows]
@@ -368,7 +375,7 @@ NEED = Step(
     cost=Cost(default=(190, 1.1), small=(190, 1.1), pieces=lambda expected: expected.samples),
     stand_in=_stand_in,
     scripted=scripted,
-    show=_show_need,
+    show=show_need,
 )
 QUERY = Step(
     "query",
@@ -400,6 +407,6 @@ WORDINGS_STEP = Step(
     beside=(Candidate,),
     stand_in=_stand_in,
     scripted=scripted,
-    show=_show_wordings,
+    show=show_wordings,
     label="other wordings (only its query otherwise)",
 )

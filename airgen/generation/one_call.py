@@ -41,7 +41,7 @@ from airgen.text.query_form import as_keywords, asks, function_words
 
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LEAST_KEYWORDS = 3  # fewer words name a subject but not what is wanted
 _LEAST_SHARE = 0.5  # of a search's terms that are in its document, where the language is one that the model knows less
 _LEAST_STEM = 6  # letters
@@ -67,6 +67,7 @@ class Searches:
 
     character: str
     scenario: str
+    fact: str
     searches: tuple[Search, ...]
     attempts: int
 
@@ -123,7 +124,8 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     if isinstance(answer, Problem):
         return answer
     value, attempts = answer
-    return Searches(_line(value["character"]), _line(value["scenario"]), searches_of(value), attempts)
+    character, scenario, fact = (_line(value[name]) for name in ("character", "scenario", "fact"))
+    return Searches(character, scenario, fact, searches_of(value), attempts)
 
 
 def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> list[tuple[str, str, str]]:
@@ -195,7 +197,7 @@ def search_problem(
     new = [word for word in own if word not in known]
     instruction = next((word for word in new if word in instructions), None)
     strays = [word for word in new if word in examples]
-    numbers = [number for number in _NUMBER.findall(text) if number not in source]
+    numbers = [number for number in NUMBER.findall(text) if number not in source]
     role = set(folded_words(character, language)) - known - small
     return first_problem(
         Problem("has a word of the instructions", repr(instruction)) if instruction else None,

@@ -90,11 +90,11 @@ def real_queries(job: Job, store: Store, plan: Plan, display: Display | None = N
     if len(texts) < FEWEST:
         raise UsageError(f"generation.wording.like: {file} has {len(texts)} different queries, but {FEWEST} are needed")
     labels = _labels(path)
-    measured = (
-        _by_labels(store, plan, labels, path, pipeline.language)
-        if labels
-        else _by_rerankers(job, store, plan, texts, display or Display(job.directory / STATUS, None))
-    )
+    if labels:
+        measured = _by_labels(store, plan, labels, path, pipeline.language)
+    else:
+        shown = display or Display(job.directory / STATUS, None)
+        measured = list(overlaps_by_rerankers(job, store, plan, texts, shown).values())
     overlaps = [round(value.mean, 4) for value in measured if value is not None]
     if len(overlaps) < FEWEST:
         raise UsageError(
@@ -135,9 +135,14 @@ def _by_labels(
     ]
 
 
-def _by_rerankers(
+def overlaps_by_rerankers(
     job: Job, store: Store, plan: Plan, queries: Mapping[str, str], display: Display
-) -> list[Overlap | None]:
+) -> dict[str, Overlap | None]:
+    """Return the overlap of each query with the passages that the job's recall and re-rankers find for it.
+
+    Args:
+        queries: Texts by id. A query for which nothing is found is left out.
+    """
     pipeline = job.pipeline
     pool = Pool.of(store, plan, Accepted([], [], 0, False))
     corpus = pool.corpus(pipeline.language)
@@ -159,11 +164,11 @@ def _by_rerankers(
         whole = run_whole(step, whole)
     found = {query: answering(rows, pipeline.relevance) for query, rows in prelabels_of(whole).items()}
     texts = whole.texts({id_ for ids in found.values() for id_ in ids})
-    return [
-        overlap(text, [texts[id_] for id_ in ids], pipeline.language)
+    return {
+        query: overlap(text, [texts[id_] for id_ in ids], pipeline.language)
         for query, text in queries.items()
         if (ids := found.get(query, []))
-    ]
+    }
 
 
 def answering(rows: Sequence[Prelabel], relevance: str) -> list[str]:

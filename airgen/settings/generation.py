@@ -185,6 +185,7 @@ class GenerationSettings(Settings):
             name
             for name in ("lengths", "styles", "rewrites", "meaning")
             if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+            and (self.prompts != "small" or getattr(self, name))  # small prompts set no rewrites
         ]
         refuse(
             (
@@ -193,9 +194,13 @@ class GenerationSettings(Settings):
             ),
             (self.one_call and self.prompts != "small" and not needs, "one_call needs prompts: small or method: needs"),
             (
-                needs and (self.prompts == "small" or self.multi_hop or self.candidates > 1),
-                "method: needs has prompts of its own for large models, and one passage and one draft per query: "
-                "remove prompts: small, multi_hop and candidates, or set method: paper",
+                needs and (self.multi_hop or self.candidates > 1),
+                "method: needs has one passage and one draft per query: remove multi_hop and candidates, or set "
+                "method: paper",
+            ),
+            (
+                needs and self.prompts == "small" and not self.one_call,
+                "method: needs with prompts: small needs one_call: true, or set method: paper",
             ),
             (
                 needs and bool(papers),
@@ -206,7 +211,9 @@ class GenerationSettings(Settings):
                 "wording needs method: needs, which words each need several times",
             ),
             (
-                self.one_call and not needs and (self.examples or self.multi_hop or self.query_language),
+                self.one_call
+                and self.prompts == "small"
+                and (self.multi_hop or self.query_language or (self.examples and not needs)),
                 "one_call cannot write queries in the style of examples, over two passages or in another "
                 "language: remove examples, multi_hop and query_language, or one_call",
             ),

@@ -38,7 +38,7 @@ def human(base: np.ndarray, queries: int = 40) -> Side:
 @pytest.mark.parametrize(("base", "share", "good"), [(LEXICAL, 0.9, "terms"), (NEURAL, 0.2, "lay")])
 def test_the_wording_that_people_use_agrees_and_matching_finds_it(base: np.ndarray, share: float, good: str) -> None:
     people = human(base)
-    rows = {row.choice: row for row in agreements(worded(), people, np.full(40, share))}
+    rows = {row.choice: row for row in agreements(worded(), people, np.full(40, share), np.full(40, math.nan))}
     bad = "lay" if good == "terms" else "terms"
     assert rows[good].spearman.value == pytest.approx(1.0) and rows[bad].spearman.value == pytest.approx(-1.0)
     match = next(row for name, row in rows.items() if name.startswith("matched"))
@@ -62,7 +62,10 @@ def test_a_need_without_a_wording_has_its_query() -> None:
     )  # fmt: skip
     place = fewer.by_need["n1"]["plain"]
     assert np.array_equal(fewer.side("lay").scores[:, 1], fewer.scores[:, place])
-    counts = {row.choice: (row.queries, row.worded) for row in agreements(fewer, human(LEXICAL), np.full(2, 0.5))}
+    counts = {
+        row.choice: (row.queries, row.worded)
+        for row in agreements(fewer, human(LEXICAL), np.full(2, 0.5), np.full(2, 0.5))
+    }
     assert counts["plain"] == (2, 2) and counts["lay"] == (2, 1)
 
 

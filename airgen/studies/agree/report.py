@@ -146,6 +146,7 @@ class AgreementReport(Shown):
     wordings: Sequence[WordingAgreement] = ()
     classes: Sequence[WordingAgreement] = ()
     people_overlap: float = math.nan
+    estimated_overlap: float = math.nan
     notes: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -163,6 +164,7 @@ class AgreementReport(Shown):
             "wordings",
             "classes",
             "people_overlap",
+            "estimated_overlap",
             "notes",
         )
         values = {name: getattr(self, name) for name in names} | {
@@ -266,8 +268,9 @@ class AgreementReport(Shown):
         return [
             "## By wording",
             f"The overlap is the share of a query's content words that its passage has. That of people's queries is "
-            f"{_figure(self.people_overlap)}. Matched: of each need, the wording whose overlap is nearest to the mean "
-            "of a few human queries, compared with the others; the median and the middle 95 % of the draws.",
+            f"{_figure(self.people_overlap)}; without their labels, `airgen run --like` would estimate "
+            f"{_figure(self.estimated_overlap)}. Matched: of each need, the wording whose overlap is nearest to the "
+            "mean of a few human queries, compared with the others; the median and the middle 95 % of the draws.",
             Table(self.wordings, (*_WORDINGS[:2], _WORDED, *_WORDINGS[2:])),
             "By overlap, the wordings of all needs together:",
             Table(self.classes, _WORDINGS),

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from airgen.components.keys import text_key
 from airgen.corpus.settings import CleanSettings, CorpusSettings
 from airgen.dataset.beir import BeirDataset, read_qrels
 from airgen.dataset.content import OVERLAP, WORDING
@@ -32,6 +33,7 @@ from airgen.evaluation.wordings import wordings_of
 from airgen.job.export import export_dataset
 from airgen.job.job import Job
 from airgen.job.preflight import ensure_ready, rehearse
+from airgen.job.real_queries import overlaps_by_rerankers
 from airgen.job.run_job import run_job
 from airgen.retrievers import Retriever
 from airgen.retrievers.encoding_cache import shared_encodings
@@ -40,7 +42,7 @@ from airgen.steps.progress import Display
 from airgen.studies.agree import rankings
 from airgen.studies.agree.rankings import Side
 from airgen.studies.agree.report import AgreementReport, Variant
-from airgen.studies.agree.wordings import Worded, agreements, by_overlap
+from airgen.studies.agree.wordings import Worded, agreements, by_overlap, shares_of
 from airgen.studies.rank_correlation import refuse_few
 from airgen.text.overlap import overlap
 
@@ -138,6 +140,8 @@ def variant_labels(dataset: Path, kind: str) -> Labels:
 
 FEW = 30  # number of queries below which a ranking is mostly noise
 ONE_ANSWER = 1.5  # relevant passages per query below which most queries have one
+ESTIMATED = 30
+"""Number of human queries whose overlap is also estimated without labels, as re-ranking takes long."""
 BREADTH = 2.0  # ratio of positives per query on the two sides
 
 
@@ -188,6 +192,7 @@ class AgreementStudy:
         shared = made_labels(self.systems, makers)
         both = {"human": human, "generated": aligned}
         worded, shares = self._worded(human.names), self._people_overlaps(labels)
+        estimated = np.array([]) if worded is None else self._estimated_overlaps(labels)
         variants = [
             Variant(name, rankings.agree(human, side, weakened), _positives(labels_of, name == GAINS["soft"]))
             for name, (side, labels_of) in sides.items()
@@ -211,9 +216,10 @@ class AgreementStudy:
                 name: sides[name][0].by_name for name in (ABLATIONS["negatives"], ABLATIONS["control"]) if name in sides
             },
             circularity=rankings.circularity(gains, shared),
-            wordings=() if worded is None else agreements(worded, human, shares),
+            wordings=() if worded is None else agreements(worded, human, shares, estimated),
             classes=() if worded is None else by_overlap(worded, human),
-            people_overlap=float(np.nanmean(shares)) if not np.isnan(shares).all() else math.nan,
+            people_overlap=_mean(shares),
+            estimated_overlap=_mean(estimated),
             notes=[
                 *_notes(
                     job.pipeline.target, both, involved=bool(shared), collection=self.collection, dataset=job.dataset
@@ -309,6 +315,17 @@ class AgreementStudy:
             values.append(math.nan if measured is None else measured.mean)
         return np.array(values, np.float64)
 
+    def _estimated_overlaps(self, labels: Labels) -> NDArray[np.float64]:
+        """Return what `airgen run --like` would take for the overlap of some human queries, which does not see their
+        labels; NaN for the others."""
+        job = self.job
+        texts = BeirDataset.open(self.collection).queries(self.split)
+        drawn = sorted((query for query in labels if query in texts), key=text_key)[:ESTIMATED]
+        with job.open_store() as store:
+            plan = job.plan(store)
+            found = overlaps_by_rerankers(job, store, plan, {key: texts[key].text for key in drawn}, self.display)
+        return shares_of({key: value.mean for key, value in found.items() if value is not None}, list(labels))
+
     def _generated_sides(self) -> dict[str, tuple[Side, Labels]]:
         """Return all systems' scores and the labels by name: the finished job's dataset, its other labels and its
         ablations.
@@ -340,6 +357,12 @@ class AgreementStudy:
         return {
             name: (scored(runs, labels, self.measure), labels) for name, (labels, runs) in variants.items() if labels
         }
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """Return the mean of the known values, NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def _positives(labels: Labels, soft: bool = False) -> float:

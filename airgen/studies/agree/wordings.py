@@ -98,7 +98,7 @@ class WordingAgreement:
 
 
 def matched(
-    worded: Worded, human: Side, shares: NDArray[np.float64], draws: int = 100, size: int = TEN
+    worded: Worded, human: Side, shares: NDArray[np.float64], how: str = "", draws: int = 100, size: int = TEN
 ) -> WordingAgreement:
     """Match the mean overlap of ten human queries, drawn repeatedly, and compare with the ranking by the others.
 
@@ -106,6 +106,7 @@ def matched(
         worded: The generated side.
         human: The human side.
         shares: The overlap of each human query with the passages that answer it, NaN if unknown.
+        how: Words that say where the overlaps come from, for the table.
         draws: Number of draws.
         size: Human queries per draw.
 
@@ -123,20 +124,29 @@ def matched(
         others = np.delete(human.scores, drawn, axis=1).mean(axis=1)
         rhos.append(float(spearman(others, worded.at(places).means)))
         overlaps.append(worded.overlap(places))
-    name = f"matched to the mean of {size} human queries ({draws} draws)"
+    name = f"matched to the mean of {size} human queries{how} ({draws} draws)"
     interval = Interval.of(float(np.median(rhos)), np.array(rhos))
     return WordingAgreement(name, len(worded.by_need), float(np.mean(overlaps)), interval)
 
 
-def agreements(worded: Worded, human: Side, shares: NDArray[np.float64]) -> list[WordingAgreement]:
-    """Return the agreement of each wording alone, and of wordings matched to ten human queries."""
+def agreements(
+    worded: Worded, human: Side, shares: NDArray[np.float64], estimated: NDArray[np.float64]
+) -> list[WordingAgreement]:
+    """Return the agreement of each wording alone, and of wordings matched to ten human queries.
+
+    Args:
+        worded: The generated side.
+        human: The human side.
+        shares: The overlap of each human query by its labels, NaN if unknown.
+        estimated: The same without labels, as it is estimated for a log.
+    """
     rows = []
     for name in (name for name in WORDINGS if name in worded.wordings):
         places = [of.get(name, of[WORDINGS[0]]) for of in worded.by_need.values()]
         side = worded.at(places)
         own = sum(name in of for of in worded.by_need.values())
         rows.append(WordingAgreement(name, side.queries, worded.overlap(places), correlate(human, side), own))
-    return [*rows, matched(worded, human, shares)]
+    return [*rows, matched(worded, human, shares), matched(worded, human, estimated, " without their labels")]
 
 
 def by_overlap(worded: Worded, human: Side) -> list[WordingAgreement]:
