@@ -110,8 +110,27 @@ def number_of(text: str) -> int:
     return int(text.partition("specimen ")[2].split()[0])
 
 
-def test_it_needs_the_one_call() -> None:
-    generation = {"method": "needs", "prompts": "small"}
-    values = {"name": "a", "task": "qa", "corpus": "b", "target": 1, "llm": {"backend": "scripted"}}
-    with pytest.raises(ValueError, match="one_call: true"):
-        Pipeline.model_validate({**values, "generation": generation})
+NEEDS_OF_A_LARGE_MODEL = {"method": "needs", "one_call": True, "types": {"question": 3, "keywords": 1}}
+
+
+@pytest.mark.parametrize(
+    ("language", "more", "method"),
+    [
+        ("en", {}, "needs"),
+        ("en", {"wording": {"overlap": 0.4}}, "needs"),
+        ("de", {}, "paper"),
+        ("it", {"wording": {"overlap": 0.4}}, "paper"),
+        ("en", {"multi_hop": 0.5}, "paper"),
+    ],
+)
+def test_settings_for_a_large_model_suit_a_small_one_too(language: str, more: dict[str, Any], method: str) -> None:
+    pipeline = Pipeline.model_validate(
+        {
+            "name": "a", "task": "qa", "corpus": "b", "target": 1, "language": language,
+            "llm": {"backend": "scripted", "model": "tiny-1.5b"}, "generation": {**NEEDS_OF_A_LARGE_MODEL, **more},
+        }
+    )  # fmt: skip
+    generation = pipeline.generation
+    assert (generation.method, generation.prompts) == (method, "small")
+    assert generation.types != NEEDS_OF_A_LARGE_MODEL["types"]
+    assert generation.wording.overlap == (0.4 if method == "needs" and "wording" in more else None)

@@ -48,7 +48,7 @@ def test_a_ratio_draws_by_key_and_keeps_to_what_there_is() -> None:
         ({"wording": {"lay": 1}}, "wording needs method: needs"),
         ({"method": "needs", "rewrites": 1}, "rewrites: belongs to method: paper"),
         ({"method": "needs", "styles": {"formal": 1}, "lengths": {"lt5": 1}}, "lengths, styles: belongs"),
-        ({"method": "needs", "prompts": "small"}, "prompts of its own for large models"),
+        ({"method": "needs", "prompts": "small"}, "needs one_call: true"),
         ({"method": "needs", "candidates": 3}, "one draft per query"),
         ({"one_call": True}, "one_call needs prompts: small or method: needs"),
     ],
