@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airgen.components.keys import row_key
-from airgen.control.judgment import OWN, current, own_labels, pairs_of
+from airgen.control.judgment import current, own_labels, pairs_of
 from airgen.control.prelabel import prelabels_of
-from airgen.control.query_set import Control
+from airgen.control.query_set import OWN, Control
 from airgen.control.table2 import decide
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import RowBatch, WholeStep, all_parents

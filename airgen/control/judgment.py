@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 
 from airgen.components.keys import row_key, text_key
 from airgen.control.prelabel import prelabels_of
-from airgen.control.query_set import Control
+from airgen.control.query_set import OWN, Control
 from airgen.control.table2 import BROUGHT, Pair, median_ranks, pairs_to_judge, ranked
 from airgen.evaluation.document_level import PageLookup
 from airgen.steps.ask import health_of
@@ -16,9 +16,6 @@ from airgen.steps.loops import pending_of, walk_each
 from airgen.steps.step import Problem, Step, Tools
 from airgen.storage.records import HardNegative, Judgment, Query, Row, Skip
 from airgen.storage.store import Store
-
-OWN = "own_query"
-"""The plan's name for the user's own queries and their labels, only in a pipeline with `queries`."""
 
 GROUP = 1000  # pairs whose documents are read from the work database at once
 

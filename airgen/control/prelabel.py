@@ -3,7 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -136,11 +136,11 @@ def _step(place: int, spec: Spec) -> WholeStep:
         }
 
     def parts(work: QuerySet, reranker: Any) -> dict[str, Any]:
-        return {"recall": work.plan["recall"], **identity(work, reranker)}
+        return {"recall": work.plan["recall"], **identity(work, reranker), **work.unread_parts}
 
     def pieces(work: QuerySet, keys: Collection[str]) -> int:
         recalls = work.rows("recall", Recall)
-        return sum(len(recalls[key].ids) for key in keys)
+        return sum(len(recalls[key].ids) for key in keys if key not in work.unread)
 
     def score(work: QuerySet, reranker: Any) -> Iterator[RowBatch]:
         # Weights of words depend on the whole corpus; any other score depends only on its pair.
@@ -148,6 +148,10 @@ def _step(place: int, spec: Spec) -> WholeStep:
         scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
         show_corpus(reranker, work.corpus)
         recalls = work.rows("recall", Recall)
+        if nothing := [replace(recalls[key], ids=[], scores=[]) for key in work.pending if key in work.unread]:
+            empty = Unscored.of(nothing, work.queries, str)
+            yield RowBatch(empty.rows(np.zeros(0, np.float32), reranker.name, place, work.fingerprint, scorer), done=0)
+        read_keys = [key for key in work.pending if key not in work.unread]
         waiting: deque[Unscored] = deque()  # their pairs are being scored
         read = False
 
@@ -160,7 +164,7 @@ def _step(place: int, spec: Spec) -> WholeStep:
 
         def pairs() -> Iterator[list[tuple[str, str]]]:
             for batch in batched(
-                [recalls[key] for key in work.pending], at_once(reranker, PAIRS), lambda recall: len(recall.ids)
+                [recalls[key] for key in read_keys], at_once(reranker, PAIRS), lambda recall: len(recall.ids)
             ):
                 keys = [recall.parent for recall in batch]
                 earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])

@@ -5,6 +5,7 @@ The results of quality control depend on the whole corpus, so its digest is part
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,8 +17,11 @@ from airgen.steps.kept_scores import KeptScores
 from airgen.steps.progress import Display
 from airgen.steps.step import Tools, Whole
 from airgen.steps.text_pool import Pool
-from airgen.storage.records import flat_text, prompt_text
+from airgen.storage.records import Judgment, flat_text, prompt_text
 from airgen.storage.store import Store
+
+OWN = "own_query"
+"""The plan's name for the user's own queries and their labels, only in a pipeline with `queries`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,16 @@ class QuerySet(Whole):
         step."""
         return {id_: prompt_text(*row) for id_, row in self.texts(ids).items()}
 
+    @property
+    def unread(self) -> Collection[str]:
+        """Return the keys of the queries whose labels do not depend on re-rankers, so that they read nothing."""
+        return frozenset()
+
+    @property
+    def unread_parts(self) -> dict[str, Any]:
+        """Return the settings on which `unread` depends."""
+        return {}
+
     def rows(self, step: str, kind: type[Any]) -> dict[str, Any]:
         """Return the rows of a finished step by query key, for steps with one row per query."""
         return {row.parent: row for row in self.store.rows_of(kind, self.plan[step], self.queries)}
@@ -107,6 +121,26 @@ class Control(QuerySet):
             accepted=accepted,
             **rest,
         )
+
+    @cached_property
+    def unread(self) -> Collection[str]:
+        """Return the user's own queries without a known relevant passage, if votes decide, which then say nothing.
+
+        The label of a document is that of its passage which the re-rankers rank highest, so they read its query.
+        """
+        if not self.unread_parts:
+            return frozenset()
+        rows = self.store.rows_of(Judgment, self.plan[OWN], self.queries)
+        passages = self.store.passages_named(self.plan["corpus"], {row.id for row in rows}, "t.key")
+        cut = self.settings.judge.relevant_from
+        return self.queries.keys() - {row.parent for row in rows if row.level >= cut or row.id not in passages}
+
+    @property
+    def unread_parts(self) -> dict[str, Any]:
+        """Return the settings on which `unread` depends."""
+        if OWN not in self.plan or not self.settings.votes_decide:
+            return {}
+        return {"labels": self.plan[OWN], "relevant_from": self.settings.judge.relevant_from}
 
     def texts(self, ids: Collection[str]) -> dict[str, tuple[str, str]]:
         """Return titles and texts by id, read from the work database."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from airgen.control.judgment import OWN
+from airgen.control.query_set import OWN
 from airgen.dataset.card import BROUGHT_LABELS, OWN_QUERIES
 from airgen.dataset.content import FunnelStep
 from airgen.dataset.manifest import Manifest

@@ -23,7 +23,7 @@ from typing import Any
 
 from airgen import __version__
 from airgen.components.keys import fingerprint
-from airgen.control.judgment import OWN
+from airgen.control.query_set import OWN
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.settings import CorpusSettings
 from airgen.dataset.manifest import MANIFEST, load_manifest

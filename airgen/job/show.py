@@ -12,8 +12,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airgen.control.judgment import OWN, current
+from airgen.control.judgment import current
 from airgen.control.mined_negative import MINED_NAME
+from airgen.control.query_set import OWN
 from airgen.control.table2 import votes
 from airgen.display.study import Column, Plain, Study, Table, columns
 from airgen.errors import SettingsError, StoreError, UsageError

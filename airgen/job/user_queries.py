@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from airgen.components.keys import file_sha256, rng, row_key, text_key
-from airgen.control.judgment import OWN
+from airgen.control.query_set import OWN
 from airgen.control.table2 import BROUGHT
 from airgen.corpus.cleaning.filters import CleanResult, Item, has_list, judge_offensive, normalise_line
 from airgen.corpus.settings import CorpusSettings

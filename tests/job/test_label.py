@@ -17,6 +17,7 @@ from job_maker import CORPUS, COUNTED, changed, job_of, make_corpus, run_quietly
 from report_reader import choices, column, lives, read_report
 
 from airgen.audit.labels import audited_items
+from airgen.control.query_set import Control
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.human_labels import NOTE, PersonsLabel, pair_mark, write_labels
 from airgen.dataset.manifest import load_manifest
@@ -28,6 +29,7 @@ from airgen.job.label_pipeline import label_pipeline
 from airgen.job.user_queries import read_labels
 from airgen.job.user_query_files import Line, read_queries
 from airgen.report.report import make_report
+from airgen.retrievers.lexical.bm25 import BM25Reranker
 from airgen.settings import LabelFile, QueriesSettings, load_pipeline
 
 LOG = """query,count
@@ -388,6 +390,29 @@ def test_labels_of_pages_decide_votes(go: Go, chunked: Path) -> None:
     votes = {"queries.labels": [{"file": "pages.csv"}], "control.judge": {"kind": "votes"}}
     found = labelled(go(votes))["bridges are measured near the coast"]
     assert any(label and id_.startswith("doc-000#chunk=") for id_, label in found.items())
+
+
+def test_voters_read_only_queries_with_a_known_passage(go: Go, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    score = BM25Reranker.score
+    monkeypatch.setattr(
+        BM25Reranker, "score", lambda self, pairs: read.extend(query for query, _ in pairs) or score(self, pairs)
+    )
+    bridges, yeast, violins = (line.split(",")[0] for line in LABELS.splitlines()[1:])
+    labels = f"query,docid,rating\n{bridges},doc-000,1\n{violins},doc-003,0\n"
+    (home / "l.csv").write_text(labels)
+    votes = {"queries.labels": [{"file": "l.csv"}], "control.judge": {"kind": "votes"}}
+    few = data_files(go(votes).dataset)
+    assert set(read) == {bridges}
+    (home / "l.csv").write_text(f"{labels}{yeast},doc-014,1\n")
+    read.clear()
+    more = data_files(go(votes).dataset)
+    assert set(read) == {yeast}  # the other one's scores are those of before
+    monkeypatch.setattr(Control, "unread", frozenset())
+    assert data_files(go(votes, runs="all").dataset) == more
+    assert set(read) > {bridges, yeast, violins}
+    (home / "l.csv").write_text(labels)
+    assert data_files(go(votes, runs="few").dataset) == few
 
 
 def test_labels_name_documents_by_their_address(go: Go, home: Path) -> None:
