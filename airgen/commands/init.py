@@ -92,7 +92,7 @@ def init(
     out = Path(out)
     address = documents if re.match(r"https?://", documents) else ""
     if not address and not Path(documents).exists():
-        raise CorpusError(f"{documents}: no such file or folder")
+        raise CorpusError(f"{documents}: no such file or folder", code="no_file", where=documents)
     files = ("corpus.yaml", "pipeline.yaml", "systems.yaml")
     there = [out / file for file in files if (out / file).exists()]
     if there and not force:

@@ -195,6 +195,12 @@ def closest(name: str, known: list[str]) -> str:
     return meant(name, known) or (f" (known: {', '.join(sorted(known)[:_LISTED])}{more})" if known else "")
 
 
+def unknown_name(what: str, name: str, known: Iterable[str], given: str = "") -> UsageError:
+    """Return the error for a name that is not among those known, which is part of what was `given`."""
+    hint = closest(name, names := list(known))
+    return UsageError(f"unknown {what} {given or name!r}{hint}", code="unknown_name", where=what, names=names)
+
+
 def names(kind: str) -> list[str]:
     """Return the names of a kind, airgen's own and those of installed packages, sorted."""
     return sorted({*REGISTRY[kind], *installed(kind)})
@@ -238,7 +244,7 @@ def resolve(kind: str, name: str, folder: Path | None = None) -> Any:
     """
     table, name = REGISTRY[kind], target_of(kind, name)
     if name not in table and ":" not in name:
-        raise UsageError(f"unknown {kind} {name!r}{closest(name, names(kind))}")
+        raise unknown_name(kind, name, names(kind))
     module, _, attribute = table.get(name, name).partition(":")
     outside = [] if name in table else [str(place.resolve()) for place in (folder, Path()) if place is not None]
     sys.path[:0] = outside

@@ -282,7 +282,8 @@ def _find(name: str | Path, folder: Path | None) -> tuple[Path, str]:
             ) from error
         if member := _family(str(name), folder):
             return member
-        raise CorpusError(f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}") from error
+        words = f"no corpus is named {str(name)!r}{closest(str(name), manifest_names())}"
+        raise CorpusError(words, code="unknown_name", names=manifest_names()) from error
     if not path.is_file():
         raise CorpusError(f"corpus: {path}: no such file; `airgen init FOLDER` writes such a YAML")
     return path, ""

@@ -314,7 +314,8 @@ class BeirDataset:
                 f"systems with "
                 f"`airgen evaluate {self.path} --split {split}` and submit their runs with `airgen publish submit`"
             )
-        raise DatasetError(f"{self.path}: no split {split!r}{closest(split, self.splits)}")
+        words = f"{self.path}: no split {split!r}{closest(split, self.splits)}"
+        raise DatasetError(words, code="unknown_name", where=self.path, names=self.splits)
 
     def where_labels_are(self, split: str) -> str | None:
         """Explain how to get missing AIR-Bench labels; None if they exist or for another layout."""

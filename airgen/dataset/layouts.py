@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgen.components.registry import closest
+from airgen.components.registry import unknown_name
 from airgen.dataset.air_bench import labels_repository
 from airgen.dataset.beir import BeirDataset, objects, read_qrels
 from airgen.dataset.card import air_bench_cards, air_bench_group
 from airgen.dataset.manifest import Manifest, load_manifest
 from airgen.display.study import Shown
-from airgen.errors import DatasetError, UsageError
+from airgen.errors import DatasetError
 from airgen.safety.escaping import csv_lines
 from airgen.storage.records import flat_text
 from airgen.storage.whole_files import building, encode_row, keep_copy, whole_file, write_text
@@ -34,7 +34,7 @@ def export_layouts(datasets: Mapping[str, Path], layout: str, out: Path) -> list
     `layout.json` last.
     """
     if layout not in LAYOUTS:
-        raise UsageError(f"unknown layout {layout!r}{closest(layout, list(LAYOUTS))}")
+        raise unknown_name("layout", layout, LAYOUTS)
     manifests = {name: load_manifest(path) for name, path in sorted(datasets.items())}
     with building(out, marker="layout.json") as directory:
         for name, manifest in manifests.items():
@@ -178,7 +178,7 @@ def convert(
         index, fields: The index and the fields that Elasticsearch searches.
     """
     if kind not in FORMATS:
-        raise UsageError(f"no format {kind!r}{closest(kind, list(FORMATS))}; known: {', '.join(FORMATS)}")
+        raise unknown_name("format", kind, FORMATS)
     if not variant:
         labels = dataset.qrels(split).labels
     elif (path := dataset.path / f"qrels-{variant}" / f"{split}.tsv").is_file():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from airgen.components.registry import closest, is_known, names, resolve, target_of
+from airgen.components.registry import closest, is_known, names, resolve, target_of, unknown_name
 from airgen.components.user_code import own_code
 from airgen.compute.exact_arithmetic import log2
 from airgen.errors import DatasetError, UsageError
@@ -129,7 +129,7 @@ def parse_measure(text: str) -> Measure:
     foreign = match is not None and name is None and is_known("measure", match[1])
     if match is None or (name is None and not foreign):
         word = re.split(r"[@(]", text.strip())[0]
-        raise UsageError(f"unknown measure {text!r}{closest(word, [*_NAMES, *names('measure')])}")
+        raise unknown_name("measure", word, [*_NAMES, *names("measure")], given=text)
     name, cutoff = name or match[1], int(match[3]) if match[3] else None
     if cutoff == 0 or (cutoff is None and name not in _OPEN and not foreign):
         raise UsageError(f"measure {text!r} needs a cutoff of 1 or more, as in {name}@10")

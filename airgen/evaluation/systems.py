@@ -410,7 +410,8 @@ def chosen_systems(systems: Sequence[SystemSettings], only: Sequence[str] | None
         return list(systems)
     by_name = {system.name: system for system in systems}
     if unknown := next((name for name in only if name not in by_name), None):
-        raise UsageError(f"no system {unknown!r} in the file{closest(unknown, list(by_name))}")
+        words = f"no system {unknown!r} in the file{closest(unknown, list(by_name))}"
+        raise UsageError(words, code="unknown_name", where="systems", names=by_name)
     wanted = set(only)
     for system in reversed(systems):  # systems that build on others come after them
         if system.name in wanted:

@@ -150,7 +150,7 @@ def check_job(
         try:
             probe_models(job, probed.append, budget_usd=budget, every=True)
         except AirgenError as error:
-            problems += str(error).splitlines()
+            problems += error.problems
     elif probe:
         problems.append("no model was probed because of the problems above: solve them, then probe again")
     problems += unusable(job)
@@ -166,7 +166,7 @@ def check_job(
         estimated = estimate(job, published.tokens if published else None, budget, passages)
         problems += estimated.problems
     except AirgenError as error:  # the corpus cannot be read, or its cleaning lacks a package
-        problems += [line for line in str(error).splitlines() if line not in problems]
+        problems += [line for line in error.problems if line not in problems]
     local: list[LocalWork] = []
     unmeasured: list[str] = []
     if estimated is not None and (published or not measure):

@@ -126,9 +126,7 @@ def check_suite(path: Path, runs: Path, *, budget_usd: float | None = None) -> S
             if published or readable:
                 priced = estimate(job, published.tokens if published else None)
         except AirgenError as error:  # it is on the Hub, which cannot be reached, and nothing is published from it
-            suite_estimate.problems.update(
-                line for line in str(error).splitlines() if line not in suite_estimate.problems
-            )
+            suite_estimate.problems.update(line for line in error.problems if line not in suite_estimate.problems)
         suite_estimate.warnings.update([*(priced.warnings if priced else []), *advice(job)])
         pairs = pairs_per_voter(
             pipeline,

@@ -16,7 +16,7 @@ from airgen.control.judgment import CHECKED
 from airgen.corpus import CorpusSettings, prepare
 from airgen.corpus.settings import Task
 from airgen.display.study import Column, Table, columns
-from airgen.errors import CorpusError, StoreError
+from airgen.errors import CorpusError, SettingProblem, StoreError
 from airgen.job.job import Job
 from airgen.job.try_prompts import stand_ins
 from airgen.job.user_queries import answers_of_ids, queries_of
@@ -221,15 +221,22 @@ def estimate(
     estimated = Estimate(stages, samples, warnings, head=head, concurrency=concurrency)
     if few is not None:
         estimated.problems.append(
-            f"target: {pipeline.target:,} queries are requested, but the corpus has only {few:,} passages: add "
-            f"documents, "
-            "lower the target, or raise generation.queries_per_passage"
+            SettingProblem(
+                f"{pipeline.target:,} queries are requested, but the corpus has only {few:,} passages: add documents, "
+                "lower the target, or raise generation.queries_per_passage",
+                code="few_passages",
+                setting="target",
+            )
         )
     budget = pipeline.llm.budget_usd if budget_usd is None else budget_usd
     if budget is not None and estimated.usd is not None and estimated.usd > budget:
         estimated.problems.append(
-            f"llm.budget_usd: the job will cost about {dollars(estimated.usd)}, more than its budget of "
-            f"{dollars(budget)}: raise the budget, or lower the target"
+            SettingProblem(
+                f"the job will cost about {dollars(estimated.usd)}, more than its budget of {dollars(budget)}: raise "
+                "the budget, or lower the target",
+                code="low_budget",
+                setting="llm.budget_usd",
+            )
         )
     return estimated
 

@@ -344,7 +344,7 @@ def match_queries(job: Job, file: str) -> Job:
             "in several ways"
         )
     if file and not Path(file).expanduser().exists():
-        raise UsageError(f"--like {file}: no such file")
+        raise UsageError(f"--like {file}: no such file", code="no_file", where=file)
     saved = job.directory / LIKE
     if file:
         write_json(saved, {"like": str(Path(file).expanduser().resolve())})

@@ -57,7 +57,7 @@ def label_pipeline(
     if not isinstance(value, dict):
         raise SettingsError([f"{base}: contains no pipeline"])
     if not queries.exists():
-        raise DatasetError(f"{queries}: no such file")
+        raise DatasetError(f"{queries}: no such file", code="no_file", where=queries)
     folder = beside(base)
     name = name or name_of(queries)
     # A dataset repeats queries on purpose, but a log does not.

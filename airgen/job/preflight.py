@@ -62,7 +62,7 @@ def preflight(
         try:
             work()
         except AirgenError as error:
-            problems.extend(str(error).splitlines())
+            problems.extend(error.problems)
 
     pipeline, control = job.pipeline, job.pipeline.control
     problems += missing(job.corpus, pipeline.task)

@@ -88,7 +88,8 @@ def read_labels(
         elif rating in found.means:
             level = settings.levels[min(settings.levels, key=lambda label: (abs(label - rating), label))]
         else:
-            raise DatasetError(f"{where}: the label {rating:g} is not in queries.labels.levels (it has {known})")
+            words = f"{where}: the label {rating:g} is not in queries.labels.levels (it has {known})"
+            raise DatasetError(words, code="unknown_rating", where=where, names=[f"{rating:g}"])
         yield Label(query, document, level, where)
 
 
@@ -421,7 +422,10 @@ def _labels(
                 shown = f"{one_line(repr(example), 80)} ({place})"
                 raise DatasetError(
                     f"{path}: {len(labels):,} of {count:,} labels are of {kind}: {shown} is not in {where}; "
-                    + _advice(store, plan, reason, example, pages, skips=file.unknown == "skip")
+                    + _advice(store, plan, reason, example, pages, skips=file.unknown == "skip"),
+                    code=reason.replace(" ", "_"),
+                    where=place,
+                    names=dict.fromkeys(name for name, _ in labels),
                 )
             if labels:
                 say(f"labels of {path.name}: {len(labels):,} of {count:,} left out: {reason}")

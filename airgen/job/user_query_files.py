@@ -147,7 +147,7 @@ def files_behind(settings: QueriesSettings, folder: Path) -> list[Path]:
     files += [folder / Path(labels.file).expanduser() for labels in settings.labels]
     for path in files:
         if not path.is_file():
-            raise DatasetError(f"queries: {path}: no such file")
+            raise DatasetError(f"queries: {path}: no such file", code="no_file", where=path)
     return files
 
 
@@ -215,7 +215,10 @@ def _kept_columns(settings: QueriesSettings, table: UserTable, columns: Sequence
         if unknown := [name for name in settings.metadata if name not in names]:
             known = ", ".join(names) or "none"
             raise UsageError(
-                f"{table.name}: queries.metadata: {unknown[0]!r} is not one of its other columns ({known})"
+                f"{table.name}: queries.metadata: {unknown[0]!r} is not one of its other columns ({known})",
+                code="unknown_column",
+                where=table.name,
+                names=names,
             )
         return settings.metadata
     few = []

@@ -197,7 +197,7 @@ class Backend:
         return cls()
 
     @classmethod
-    def missing(cls, settings: Any) -> list[str]:
+    def missing(cls, settings: Any) -> Sequence[str]:
         """Return a line for each missing requirement of these settings, for `airgen check`."""
         return []
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from airgen.errors import LlmError
+from airgen.errors import LlmError, SettingProblem
 from airgen.llms.accepted_parameters import (
     Concession,
     Dialect,
@@ -165,11 +165,12 @@ class OpenAIBackend(LearningBackend):
         return BatchBackend(settings.server(), folder, answer_key=key, dialect=settings.dialect())
 
     @classmethod
-    def missing(cls, settings: OpenAISettings) -> list[str]:
+    def missing(cls, settings: OpenAISettings) -> Sequence[str]:
         """Return a line for a missing endpoint or environment variable."""
         if settings.base_url is None and settings.api_key_env is None:
-            return ["llm: neither base_url nor api_key_env is given: name the endpoint, or the key's variable"]
-        return [f"llm.{line}" for line in unset_variables(settings)]
+            words = "neither base_url nor api_key_env is given: name the endpoint, or the key's variable"
+            return [SettingProblem(words, code="missing", setting="llm")]
+        return [line.changed(setting=f"llm.{line.setting}") for line in unset_variables(settings)]
 
     @classmethod
     def price(cls, settings: OpenAISettings) -> Price | None:

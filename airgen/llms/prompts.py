@@ -184,7 +184,8 @@ class PromptSet:
         try:
             source, filename, _ = self._environment.loader.get_source(self._environment, f"{name}.j2")  # type: ignore[union-attr]
         except jinja2.TemplateNotFound:
-            raise PromptError(f"no prompt {name!r}{closest(name, self.names())}") from None
+            known = self.names()
+            raise PromptError(f"no prompt {name!r}{closest(name, known)}", code="unknown_name", names=known) from None
         front = _FRONT_MATTER.match(source)
         if front is None:
             raise PromptError(f"{filename}: no front matter between two lines of ---")

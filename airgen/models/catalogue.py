@@ -122,7 +122,8 @@ def entry(name: str) -> ModelEntry:
     """Return one model. Raises ModelError for an unknown name, with the closest one."""
     known = catalogue()
     if name not in known:
-        raise ModelError(f"unknown model {name!r}{closest(name, [*known, *GROUPS])}")
+        names = [*known, *GROUPS]
+        raise ModelError(f"unknown model {name!r}{closest(name, names)}", code="unknown_name", names=names)
     return known[name]
 
 

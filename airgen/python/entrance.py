@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 import airgen
-from airgen.errors import AirgenError, SettingsError, disk_error
+from airgen.errors import AirgenError, SettingProblem, SettingsError, disk_error
 from airgen.safety.interruptible import stoppable
 from airgen.storage.yaml_text import read_yaml
 
@@ -50,12 +50,14 @@ _OPTIONS = {"runs": "work", "name": "work", "target": "n"}
 _JOBS = ("generate", "label", "estimate")
 """The functions whose arguments are the settings of a pipeline."""
 
+RECIPE = "airgen.generate"
+"""What the settings of a pipeline that is made from arguments are called in messages, whichever function it is."""
+
 _PATH = r"(?P<path>(?:llm|queries|generation|control|export|evaluate|compute)(?:\.\w+)+)"
 _SETTING = re.compile(
     rf"(?<![\w./'\"-]){_PATH}(?![/-])|(?<![\w.'\"])(?P<name>[a-z_]+)(?=: \{{[a-z_]+: )|"
     r"(?<=\bset )(?P<set>[a-z_]+)(?=: [\w-])|(?<=\bwrite )(?P<write>[a-z_]+)(?=: [\w-])"
 )
-_FIRST = re.compile(r"^(airgen\.\w+: )?(target|name): ", re.MULTILINE)
 _SCALAR = re.compile(r": ([\w-]+)")
 _FLOW = re.compile(r"\{[a-z_]+: [^{}]*\}")
 _PIPELINE = re.compile(r"; in a pipeline, [^)]*")  # where a YAML file has what an option of the shell sets
@@ -117,6 +119,11 @@ def in_python(text: str, called: str, options: dict[str, Any]) -> str:
     >>> in_python("llm.budget_usd: raise it, and run the same command again", "generate", {})
     'budget: raise it, and make the same call again'
     """
+    if isinstance(text, SettingProblem):
+        where, setting = text.where, text.setting
+        if called in _JOBS and where in ("", RECIPE):  # of an argument rather than of a file
+            where, setting = where and f"airgen.{called}", _name_of(setting)
+        return text.changed(words=in_python(text.words, called, options), where=where, setting=setting)
     for phrase, words in _PHRASES.items():
         text = text.replace(phrase, words)
     text = _PIPELINE.sub("", text)
@@ -125,8 +132,6 @@ def in_python(text: str, called: str, options: dict[str, Any]) -> str:
     text = _COMMAND.sub(_call, text)
     text = _OPTION.sub(lambda match: _keyword(match, options), text)
     if called in _JOBS:
-        text = text.replace("airgen.generate: ", f"airgen.{called}: ")
-        text = _FIRST.sub(lambda match: f"{match[1] or ''}{_ARGUMENTS[match[2]]}: ", text)
         text = "".join(_with_arguments(text))
     return text
 
@@ -224,6 +229,11 @@ def _value(text: str, match: re.Match[str]) -> tuple[Any, int]:
     if asked and (scalar := _SCALAR.match(text, place)):
         return scalar[1], scalar.end()
     return None, place
+
+
+def _name_of(setting: str) -> str:
+    """Return the argument that holds a setting of a pipeline; anything else stays as it is."""
+    return _argument(setting, None) if setting.partition(".")[0] in _sections() else setting
 
 
 def _argument(path: str, value: Any) -> str:

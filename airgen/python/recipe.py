@@ -24,6 +24,7 @@ from airgen.job.starter import name_of as name_of_folder
 from airgen.models import catalogue
 from airgen.python.convert_systems import systems_of
 from airgen.python.corpus import Corpus, corpus_of
+from airgen.python.entrance import RECIPE
 from airgen.settings import Pipeline
 from airgen.settings.base import merged, validate
 from airgen.settings.control import NONE, VOTES
@@ -152,7 +153,7 @@ def make_recipe(
     values = merged(values, {key: plain_settings(value) for key, value in own.items()})
     if task_of(values) == "long-doc":
         values["generation"] = {**(values.get("generation") or {}), "hard_negatives": [0, 0]}
-    validate(values, Pipeline, "airgen.generate", folder=folder.resolve())
+    validate(values, Pipeline, RECIPE, folder=folder.resolve())
     return JobRecipe(values=values, corpus=source, work=folder, profile=profile, files=extra)
 
 

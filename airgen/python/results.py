@@ -150,7 +150,8 @@ class Results(Rows[Result]):
         if isinstance(key, str):
             result = next((result for result in self if result.name == key), None)
             if result is None:
-                raise UsageError(f"no system {key!r}{closest(key, [result.name for result in self])}")
+                known = [result.name for result in self]
+                raise UsageError(f"no system {key!r}{closest(key, known)}", code="unknown_name", names=known)
             return result
         return self._of(super().__getitem__(key)) if isinstance(key, slice) else super().__getitem__(key)
 

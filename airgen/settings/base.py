@@ -31,7 +31,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import no_info_wrap_validator_function
 
 from airgen.components.registry import closest
-from airgen.errors import SettingsError
+from airgen.errors import SettingProblem, SettingsError
 from airgen.storage.paths import data_dir
 from airgen.storage.yaml_text import read_yaml
 
@@ -147,10 +147,10 @@ def moved(error: ValidationError, to: Any, known: list[str] | None = None) -> Va
     """
     lines = []
     for item in error.errors():
-        kind, words = item["type"], item["msg"]
+        kind, words, names = item["type"], item["msg"], item.get("ctx", {}).get("names", ())
         if known is not None and kind == "extra_forbidden" and len(item["loc"]) == 1:
-            kind, words = "unknown_key", f"unknown key{closest(str(item['loc'][0]), known)}"
-        custom = PydanticCustomError(kind, "{message}", {"message": words})
+            kind, words, names = "unknown_key", f"unknown key{closest(str(item['loc'][0]), known)}", known
+        custom = PydanticCustomError(kind, "{message}", {"message": words, "names": names})
         lines.append(InitErrorDetails(type=custom, loc=to(item["loc"]), input=item["input"]))
     return ValidationError.from_exception_data(error.title, lines)
 
@@ -225,7 +225,8 @@ def find_yaml(kind: str, name: str | Path, folder: Path | None = None) -> Path:
     folders = (*(place / kind for place in places), data_dir(kind))
     known = {file.stem for place in folders for file in place.glob("*.yaml")}
     hint = closest(path.name, sorted(known))
-    raise SettingsError([f"there is no file and no built-in {kind.removesuffix('s')} named {str(name)!r}{hint}"])
+    words = f"there is no file and no built-in {kind.removesuffix('s')} named {str(name)!r}{hint}"
+    raise SettingsError([SettingProblem(words, code="unknown_name", names=sorted(known))])
 
 
 def load_yaml(path: Path, model: type[M]) -> M:
@@ -244,7 +245,7 @@ def yaml_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise SettingsError([f"{path}: no such file"]) from None
+        raise SettingsError([SettingProblem("no such file", code="no_file", where=str(path))]) from None
     except IsADirectoryError:
         raise SettingsError([f"{path}: is a directory, but a YAML file is needed"]) from None
     except UnicodeDecodeError as error:
@@ -288,12 +289,16 @@ def validate(
         raise SettingsError([_problem(name, node, dict(item)) for item in error.errors()]) from None
 
 
-def _problem(name: str, node: yaml.Node | None, error: dict[str, Any]) -> str:
+def _problem(name: str, node: yaml.Node | None, error: dict[str, Any]) -> SettingProblem:
     location = tuple(part for part in error["loc"] if not _is_union_tag(part))
     line = _line(node, location)
-    where = f"{name}:{line}" if line else name
-    path = ".".join(str(part) for part in location) or "the file"
-    return f"{where}: {path}: {message(error)}"
+    return SettingProblem(
+        message(error),
+        code=error["type"],
+        where=f"{name}:{line}" if line else name,
+        setting=".".join(str(part) for part in location) or "the file",
+        names=error.get("ctx", {}).get("names", ()),
+    )
 
 
 def _is_union_tag(part: object) -> bool:

@@ -17,7 +17,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from airgen.errors import SettingsError
+from airgen.errors import SettingProblem, SettingsError
 from airgen.settings.base import KEY, SPEED, Settings, marked
 from airgen.settings.llm import hidden, looks_like_a_key, secret, variable_name
 
@@ -28,15 +28,18 @@ _SECRET_NAME = re.compile(r"key|token|auth|secret|cookie|password", re.IGNORECAS
 _OURS = {"content-length", "content-type", "host", "transfer-encoding", "connection"}
 
 
-def unset_variables(settings: Settings) -> list[str]:
+def unset_variables(settings: Settings) -> list[SettingProblem]:
     """Return a line for each environment variable that a field marked KEY names and that is not set."""
-    unset = []
+    unset = list[SettingProblem]()
     for name, _ in marked(type(settings), "key"):
         value = getattr(settings, name)
         texts = value.values() if isinstance(value, Mapping) else [f"${{{value}}}"] if value else []
         variables = [variable for text in texts for variable in VARIABLE.findall(text)]
         missing = [variable for variable in variables if not secret(variable)]
-        unset += [f"{name}: the environment variable {variable} is not set" for variable in missing]
+        unset += [
+            SettingProblem(f"the environment variable {variable} is not set", code="unset_variable", setting=name)
+            for variable in missing
+        ]
     return unset
 
 

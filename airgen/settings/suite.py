@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from airgen.components.registry import closest
-from airgen.errors import SettingsError
+from airgen.errors import SettingProblem, SettingsError
 from airgen.settings.base import Language, Settings, find_yaml, load_yaml, merged, read_mapping
 
 NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
@@ -166,5 +166,6 @@ def pipeline_values(path: Path, key: str) -> dict[str, Any]:
     """Return the settings of the pipeline SUITE.yaml#KEY. Raises SettingsError."""
     suite = load_yaml(path, Suite)
     if key not in suite.datasets:
-        raise SettingsError([f"{path}: no dataset is named {key!r}{closest(key, sorted(suite.datasets))}"])
+        words = f"no dataset is named {key!r}{closest(key, known := sorted(suite.datasets))}"
+        raise SettingsError([SettingProblem(words, code="unknown_name", where=str(path), names=known)])
     return suite.values(key)

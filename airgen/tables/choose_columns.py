@@ -234,7 +234,8 @@ def choose(
         if name := (named or {}).get(role, ""):
             if name not in known:
                 hint = meant(name, known) or f" (it has {list_columns(known)})"
-                raise UsageError(f"{where}: there is no column {name!r}{hint}")
+                words = f"{where}: there is no column {name!r}{hint}"
+                raise UsageError(words, code="unknown_column", where=where, names=known)
             chosen[role] = by_name[name]
     for role, spec in roles.items():
         if role in chosen:
@@ -250,7 +251,8 @@ def choose(
         if best is not None:
             chosen[role] = best
         elif spec.needed:
-            raise UsageError(f"{where}: which column is {spec.what}? It has {list_columns(known)}: name one of them")
+            words = f"{where}: which column is {spec.what}? It has {list_columns(known)}: name one of them"
+            raise UsageError(words, code="unclear_column", where=where, names=known)
     return Choice({role: chosen[role].name if role in chosen else None for role in roles}, known)
 
 

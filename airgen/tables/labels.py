@@ -83,7 +83,10 @@ class RatedPairs:
         raise DatasetError(
             f"{self.name}: the ratings in {self.column!r} {problem}: say which is the lowest that means relevant "
             "(--relevant-from N; in a pipeline, relevant_from in queries.labels), or write 1 for relevant documents "
-            "and 0 for others"
+            "and 0 for others",
+            code="unclear_scale",
+            where=self.name,
+            names=[self.column],
         )
 
 
@@ -178,7 +181,10 @@ def rating_of(value: Any, where: str) -> float | None:
     if number is None:
         raise DatasetError(
             f"{where}: the rating {one_line(repr(value), 60)} is not a number, nor a word such as yes, no, relevant or "
-            "not relevant: write numbers, 0 for not relevant"
+            "not relevant: write numbers, 0 for not relevant",
+            code="unknown_rating",
+            where=where,
+            names=[str(value)],
         )
     return number
 
@@ -221,7 +227,10 @@ def _rating_columns(table: UserTable, free: Sequence[TableColumn]) -> list[Table
         raise DatasetError(
             f"{table.name}: {listed} may hold ratings: call the column of the ratings `rating`, name it "
             f"(--rating-column; in a pipeline, rating_column), or remove {others}; without ratings, every row would "
-            "count as relevant"
+            "count as relevant",
+            code="unread_ratings",
+            where=table.name,
+            names=[column.name for column in candidates],
         )
     return []
 

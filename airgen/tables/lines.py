@@ -34,7 +34,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 if line and not line.isspace():
                     yield number, line
     except FileNotFoundError as error:
-        raise DatasetError(f"{path}: no such file") from error
+        raise DatasetError(f"{path}: no such file", code="no_file", where=path) from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path}: not UTF-8 ({error.reason} at byte {error.start} of a line)") from error
     except OSError as error:

@@ -289,7 +289,10 @@ def _refuse_unread(row: Mapping[str, Any], used: Sequence[str], where: str) -> N
         if name not in used and not is_named(name, *NO_RATINGS) and may_be_rating([value]):
             raise DatasetError(
                 f"{where}: the column {one_line(name, 60)!r} may hold labels: call it score, or remove it; without "
-                "labels, every row would count as relevant"
+                "labels, every row would count as relevant",
+                code="unread_ratings",
+                where=where,
+                names=[name],
             )
 
 

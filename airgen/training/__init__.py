@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airgen.components.registry import closest
+from airgen.components.registry import unknown_name
 from airgen.errors import TrainingError, UsageError
 from airgen.safety.guard import guarded
 
@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[str, str]] = {
 def task_class(kind: str) -> type[TrainingTask]:
     """Return the task of a kind. Raises UsageError for an unknown kind, and MissingExtra for a missing package."""
     if kind not in KINDS:
-        raise UsageError(f"unknown kind of training {kind!r}{closest(kind, list(KINDS))}")
+        raise unknown_name("kind of training", kind, KINDS)
     module, _, name = KINDS[kind][1].partition(":")
     task: type[TrainingTask] = getattr(importlib.import_module(f"airgen.training.kinds.{module}"), name)
     return task

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from refusals import refused
 
 from airgen.corpus.readers.html import HtmlReader, html_blocks
 from airgen.corpus.readers.json_records import BeirReader, DatasetsReader, JsonLinesReader, JsonReader
@@ -163,7 +164,7 @@ def test_parquet_and_csv_agree_and_read_only_what_is_mapped(tmp_path: Path) -> N
     with pytest.raises(CorpusError, match="Permission"):
         query = "id IN (SELECT body FROM read_parquet('/elsewhere/other.parquet'))"
         read(ParquetReader, tmp_path, path="t.parquet", fields=fields, where=query)
-    with pytest.raises(CorpusError, match="no column 'wrong'"):
+    with refused(CorpusError, "unknown_column", where="t.parquet"):
         read(ParquetReader, tmp_path, path="t.parquet", fields={"text": "wrong"})
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(CorpusError, match=r"bad\.parquet"):
@@ -207,7 +208,7 @@ def test_a_table_in_another_encoding(tmp_path: Path, encoding: str) -> None:
             ("7", "Größe der Tür"), ("8", "x" * 20), ("9", "„schön“ für €5")
         ]  # fmt: skip
         assert {row.source for row in found} == {"a.csv"}
-    with pytest.raises(CorpusError, match=rf"^{tmp_path}/a\.csv: no column 'Number'"):  # the file, not a copy
+    with refused(CorpusError, "unknown_column", "Text", where=tmp_path / "a.csv"):  # the file, not a copy
         read(CsvReader, tmp_path, path="a.csv", fields={"id": "Number", "text": "Text"})
     with pytest.raises(CorpusError, match="is not an encoding"):
         read(CsvReader, tmp_path, path="a.csv", fields=fields, encoding="cp12520")

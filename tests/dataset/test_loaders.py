@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from dataset_maker import INFO, make_content
+from refusals import refused
 
 from airgen.dataset.beir import BeirDataset
 from airgen.dataset.content import CorpusRow, QrelRow, QueryRow
@@ -193,7 +194,7 @@ def test_air_benchmark_runs_a_whole_suite(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_layouts_are_whole_or_not_there(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="did you mean 'air-bench'"):
+    with refused(UsageError, "unknown_name", "air-bench", where="layout"):
         export_layouts({"": dataset}, "airbench", tmp_path / "x")
     (dataset / "corpus.jsonl").write_text('{"_id": "a", "text": "x"}\nnot json\n')
     with pytest.raises(DatasetError, match="not JSON"):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from prompt_reader import ATTACKS, PROMPTS, VALUES, as_read
+from refusals import refused
 
 from airgen.errors import PromptError
 from airgen.llms.base import Request
@@ -158,7 +159,7 @@ def test_a_counted_list_has_as_many_items_as_the_prompt_asks_for() -> None:
 
 
 def test_an_unknown_prompt_gets_the_closest_name() -> None:
-    with pytest.raises(PromptError, match=r"no prompt 'qery' \(did you mean 'query'\?\)"):
+    with refused(PromptError, "unknown_name", "query"):
         PROMPTS.get("qery")
 
 

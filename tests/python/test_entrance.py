@@ -1,5 +1,6 @@
 """What a caller in Python reads: arguments and functions in place of a file's keys and the shell's words."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,13 @@ import pytest
 from rows_maker import LEXICAL, corpus, rows
 
 import airgen
-from airgen.errors import AirgenError, LlmError, SettingsError, UsageError
+from airgen.errors import AirgenError, LlmError, SettingProblem, SettingsError, UsageError
 from airgen.python.entrance import in_python, shell_words
 
 OPTIONS: dict[str, Any] = {"retry_failed": False, "work": None, "budget": None}
 WORDED = {
     "llm.api_key_env: the variable K is not set": "llm={'api_key_env': ...}: the variable K is not set",
     "llm.budget_usd: raise the budget, or lower the target": "budget: raise the budget, or lower n",
-    "target: 50 queries are requested": "n: 50 queries are requested",
-    "airgen.generate: control.judge.kind: unknown": "airgen.label: judge={'kind': ...}: unknown",
     "control.rerankers.0: needs torch": "rerankers[0]: needs torch",
     "write judge: {kind: yes-no, threshold: 0.5}": "write judge={'kind': 'yes-no', 'threshold': 0.5}",
     "write it in the pipeline as llm.prices: {'m': {input: 0.0}}": "give it as llm={'prices': {'m': {'input': 0.0}}}",
@@ -41,6 +40,25 @@ AS_THEY_ARE = [
 def test_a_message_names_what_python_has(text: str) -> None:
     assert in_python(text, "label", OPTIONS) == WORDED[text]
     assert in_python(WORDED[text], "label", OPTIONS) == WORDED[text]
+
+
+PROBLEMS = {
+    ("", "target"): "n: it is 0",
+    ("", "llm.budget_usd"): "budget: it is 0",
+    ("airgen.generate", "control.judge.kind"): "airgen.label: judge={'kind': ...}: it is 0",
+    ("airgen.generate", "the file"): "airgen.label: the file: it is 0",
+    ("corpus.yaml:3", "name"): "corpus.yaml:3: name: it is 0",
+    ("pipeline.yaml:3", "control.judge.kind"): "pipeline.yaml:3: control.judge.kind: it is 0",
+}
+
+
+@pytest.mark.parametrize(("where", "setting"), PROBLEMS)
+def test_a_problem_names_the_argument_unless_a_file_has_the_setting(where: str, setting: str) -> None:
+    error = SettingsError([SettingProblem("it is 0", code="zero", where=where, setting=setting, names=["one"])])
+    error.reword(lambda text: in_python(text, "label", OPTIONS))
+    assert str(error) == PROBLEMS[where, setting] and (error.code, error.names) == ("zero", ("one",))
+    (problem,) = pickle.loads(pickle.dumps(error)).problems  # as it comes from a worker
+    assert (problem, problem.setting) == (str(error), error.problems[0].setting)
 
 
 @pytest.mark.parametrize("text", AS_THEY_ARE)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from airgen.corpus.readers.reader import Place
 from airgen.corpus.readers.tabular import Fields, row_document
@@ -155,7 +156,7 @@ def test_a_row_with_a_question_of_its_own_is_no_conversation(tmp_path: Path) -> 
 def test_answers_and_ids_are_no_queries(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps({"prompt_id": "ab", "outputs": {"text_out": "It is the thermal switch."}}) + "\n")
-    with pytest.raises(UsageError, match="which column is the query's text"):
+    with refused(UsageError, "unclear_column", where="log.jsonl"):
         read_queries(QueriesSettings(file="log.jsonl"), path, "en")
     tree = {"message_tree_id": "x", "prompt": {"text": ASKED, "role": "prompter", "replies": [
         {"text": ANSWERED, "role": "assistant"}]}}  # fmt: skip

@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from airgen.errors import AirgenError, DatasetError
 from airgen.job.user_queries import read_labels
@@ -116,22 +117,24 @@ def test_words_for_yes_and_no(tmp_path: Path, kind: str, form: str) -> None:
         assert pairs(FORMS[form](rows, tmp_path)) == [("q", "d0", 1), ("q", "d1", 0)]
 
 
-REFUSED: dict[str, tuple[Rows, str]] = {
-    "words of degree": ([{"relevance": "partially relevant"}, {"relevance": "relevant"}], "the rating 'partially rel"),
-    "letters of shops": ([{"label": "E"}, {"label": "I"}], "the rating 'E' is not a number"),
-    "a flag beside others": ([{"note": "x", "fits": True}, {"note": "y", "fits": False}], "'fits' may hold ratings"),
-    "small numbers": ([{"note": "x", "level": 1}, {"note": "y", "level": 3}], "'level' may hold ratings"),
-    "two columns": ([{"a": 0, "b": 1}, {"a": 1, "b": 0}], "'a', 'b' may hold ratings"),
-    "good and bad": ([{"mark": "good"}, {"mark": "bad"}], "'mark' may hold ratings"),
-    "stars": ([{"stars": 1}, {"stars": 3}], "'stars' go from 1 to 3"),
-    "grades from 1 to 5": ([{"rating": 1}, {"rating": 5}], "'rating' go from 1 to 5"),
-    "one star": ([{"stars": 1}, {"stars": 1}], "'stars' go from 1 to 1"),
-    "ratings from 1 to 3": ([{"rating": 1}, {"rating": 3}], "'rating' go from 1 to 3"),
-    "verdicts of their own": ([{"kind": word} for word in ("hit", "miss", "miss", "hit")], "'kind' may hold ratings"),
-    "a list that nobody answered": ([{"annotations": []}, {"annotations": []}], "'annotations' may hold ratings"),
-    "annotations without a choice": ([{"annotations": [{"result": []}]}], "'annotations' may hold ratings"),
-    "remarks": ([{"remark": "fine"}, {"remark": "not relevant at all"}], "'remark' may hold ratings"),
-    "probabilities": ([{"score": 0.2}, {"score": 0.9}], "'score' go only up to 0.9"),
+REFUSED: dict[str, tuple[Rows, str, str]] = {
+    "words of degree": (
+        [{"relevance": "partially relevant"}, {"relevance": "relevant"}], "unknown_rating", "partially relevant",
+    ),
+    "letters of shops": ([{"label": "E"}, {"label": "I"}], "unknown_rating", "E"),
+    "a flag beside others": ([{"note": "x", "fits": True}, {"note": "y", "fits": False}], "unread_ratings", "fits"),
+    "small numbers": ([{"note": "x", "level": 1}, {"note": "y", "level": 3}], "unread_ratings", "level"),
+    "two columns": ([{"a": 0, "b": 1}, {"a": 1, "b": 0}], "unread_ratings", "a"),
+    "good and bad": ([{"mark": "good"}, {"mark": "bad"}], "unread_ratings", "mark"),
+    "stars": ([{"stars": 1}, {"stars": 3}], "unclear_scale", "stars"),
+    "grades from 1 to 5": ([{"rating": 1}, {"rating": 5}], "unclear_scale", "rating"),
+    "one star": ([{"stars": 1}, {"stars": 1}], "unclear_scale", "stars"),
+    "ratings from 1 to 3": ([{"rating": 1}, {"rating": 3}], "unclear_scale", "rating"),
+    "verdicts of their own": ([{"kind": word} for word in ("hit", "miss", "miss", "hit")], "unread_ratings", "kind"),
+    "a list that nobody answered": ([{"annotations": []}, {"annotations": []}], "unread_ratings", "annotations"),
+    "annotations without a choice": ([{"annotations": [{"result": []}]}], "unread_ratings", "annotations"),
+    "remarks": ([{"remark": "fine"}, {"remark": "not relevant at all"}], "unread_ratings", "remark"),
+    "probabilities": ([{"score": 0.2}, {"score": 0.9}], "unclear_scale", "score"),
 }  # fmt: skip
 
 
@@ -139,14 +142,28 @@ REFUSED: dict[str, tuple[Rows, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_ratings_that_are_not_understood_are_refused(tmp_path: Path, case: str, form: str) -> None:
     rows = [{"qid": "q", "docid": f"d{n}", **row} for n, row in enumerate(REFUSED[case][0])]
-    with pytest.raises(DatasetError, match=REFUSED[case][1]) as error:
+    with refused(DatasetError, *REFUSED[case][1:]):
         rated_pairs(FORMS[form](rows, tmp_path)).check_scale()
-    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([{"label": "E"}], "labels: row 1: the rating 'E' is not a number, nor a word such as yes, no,"),
+        ([{"a": 0, "b": 1}, {"a": 1, "b": 0}], "labels: 'a', 'b' may hold ratings: call the column of the ratings"),
+        ([{"stars": 1}, {"stars": 3}], "labels: the ratings in 'stars' go from 1 to 3, and it is not clear which"),
+        ([{"score": 0.2}, {"score": 0.9}], "labels: the ratings in 'score' go only up to 0.9, but documents are"),
+    ],
+)
+def test_a_refusal_of_ratings_is_one_line(values: Rows, words: str) -> None:
+    with pytest.raises(DatasetError) as error:
+        rated_pairs([{"qid": "q", "docid": f"d{n}", **row} for n, row in enumerate(values)]).check_scale()
+    assert str(error.value).startswith(words) and "\n" not in str(error.value)
 
 
 def test_a_scale_that_the_settings_explain_is_read(tmp_path: Path) -> None:
     path = _csv([{"qid": "q", "docid": f"d{n}", "stars": n} for n in (1, 3, 4)], tmp_path)
-    with pytest.raises(DatasetError, match="stars"):
+    with refused(DatasetError, "unclear_scale", "stars"):
         list(read_labels(LabelFile(file=path.name), path, "en"))
     assert [one.level for one in read_labels(LabelFile(file=path.name, relevant_from=3), path, "en")] == [0, 3, 3]
     assert [one.level for one in read_labels(LabelFile(file=path.name, levels={1: 0, 3: 1, 4: 2}), path, "en")] == [

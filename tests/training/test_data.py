@@ -11,6 +11,7 @@ import pytest
 from beir_folder import write_beir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from airgen.components.keys import content_key, key_of_pieces
 from airgen.errors import DatasetError, SettingsError, UsageError
@@ -194,7 +195,7 @@ def test_single_settings_from_the_command_line(tmp_path: Path) -> None:
     assert plain.query_prefix == ""  # the default is E5's
     with pytest.raises(UsageError, match="NAME=VALUE"):
         made("l1")
-    with pytest.raises(SettingsError, match="unknown key"):
+    with refused(SettingsError, "unknown_key"):
         made("l2=1")
     for value in ("&a [*a]", ".nan", "nan", "1e999", "2026-13-01"):
         with pytest.raises(SettingsError) as caught:

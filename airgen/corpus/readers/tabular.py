@@ -120,7 +120,10 @@ def check_columns(named: Iterable[str], known: Collection[str], where: object) -
             suggestion = meant(name, sorted(known)) if len(known) < 1000 else ""
             hint = suggestion or f" (it has {shorten_columns(sorted(known))})"
             raise CorpusError(
-                f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata{_or_delimiter(known)}"
+                f"{where}: no column {name!r}{hint}; set reader.fields or reader.metadata{_or_delimiter(known)}",
+                code="unknown_column",
+                where=where,
+                names=known,
             )
 
 
@@ -141,7 +144,8 @@ def check_text_columns(settings: RowSettings, known: Collection[str], where: obj
     roots = {column.split(".")[0] if column not in known else column for column in texts}
     if not roots & set(known):
         names, others = ", ".join(map(repr, texts)), shorten_columns(sorted(known))
-        raise CorpusError(f"{where}: no column {names} (it has {others}); set reader.fields.text{_or_delimiter(known)}")
+        words = f"{where}: no column {names} (it has {others}); set reader.fields.text{_or_delimiter(known)}"
+        raise CorpusError(words, code="unknown_column", where=where, names=known)
     return roots
 
 

@@ -21,8 +21,7 @@ from functools import partial
 import regex
 
 from airgen.components.keys import rng
-from airgen.components.registry import closest
-from airgen.errors import UsageError
+from airgen.components.registry import unknown_name
 from airgen.storage.records import SURROGATE
 from airgen.text.words import count_words
 from airgen.training.dataset_columns import KeyCounts, StoredTexts, key_of
@@ -128,7 +127,7 @@ class PairMiner:
         exclude: Iterable[str] = (),
     ) -> None:
         if unknown := next((kind for kind in kinds if kind not in KINDS), None):
-            raise UsageError(f"unknown kind of pair {unknown!r}{closest(unknown, list(KINDS))}")
+            raise unknown_name("kind of pair", unknown, KINDS)
         self.kinds = tuple(kind for kind in KINDS if kind in kinds)
         self.counts: Counter[tuple[str, str]] = Counter()
         self._language, self._settings = language, settings

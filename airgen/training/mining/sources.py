@@ -127,7 +127,8 @@ def _dump_of(source: str) -> tuple[str, str] | None:
     if not sign or len(kind) < 2 or Path(source).exists():  # C: is a drive
         return None
     if not is_known("dump", kind):
-        raise UsageError(f"{source}: unknown format of dumps {kind!r}{closest(kind, names('dump'))}")
+        words = f"{source}: unknown format of dumps {kind!r}{closest(kind, names('dump'))}"
+        raise UsageError(words, code="unknown_name", where=source, names=names("dump"))
     return kind, path
 
 
@@ -142,7 +143,7 @@ def _dump_files(sources: Sequence[str]) -> dict[str, list[Path]]:
             starts = [place] if place.exists() else root.glob(str(place.relative_to(root)))
             inside = (path for start in starts for path in (start.rglob("*") if start.is_dir() else [start]))
             if not (paths := sorted(path for path in inside if path.is_file())):
-                raise UsageError(f"{source}: no such file")
+                raise UsageError(f"{source}: no such file", code="no_file", where=source)
             files.setdefault(kind, []).extend(paths)
     return {kind: list(dict.fromkeys(paths)) for kind, paths in files.items()}
 
