@@ -17,7 +17,7 @@ from airgen.steps.kept_scores import KeptScores
 from airgen.steps.progress import Display
 from airgen.steps.step import Tools, Whole
 from airgen.steps.text_pool import Pool
-from airgen.storage.records import Judgment, flat_text, prompt_text
+from airgen.storage.records import Judgment, Recall, flat_text, prompt_text
 from airgen.storage.store import Store
 
 OWN = "own_query"
@@ -124,7 +124,8 @@ class Control(QuerySet):
 
     @cached_property
     def unread(self) -> Collection[str]:
-        """Return the user's own queries without a known relevant passage, if votes decide, which then say nothing.
+        """Return the user's own queries of which no known relevant passage was recalled, if votes decide, which then
+        say nothing.
 
         The label of a document is that of its passage which the re-rankers rank highest, so they read its query.
         """
@@ -132,8 +133,9 @@ class Control(QuerySet):
             return frozenset()
         rows = self.store.rows_of(Judgment, self.plan[OWN], self.queries)
         passages = self.store.passages_named(self.plan["corpus"], {row.id for row in rows}, "t.key")
-        cut = self.settings.judge.relevant_from
-        return self.queries.keys() - {row.parent for row in rows if row.level >= cut or row.id not in passages}
+        cut, recalls = self.settings.judge.relevant_from, self.rows("recall", Recall)
+        compared = {row.parent for row in rows if row.level >= cut and row.id in recalls[row.parent].ids}
+        return self.queries.keys() - compared - {row.parent for row in rows if row.id not in passages}
 
     @property
     def unread_parts(self) -> dict[str, Any]:

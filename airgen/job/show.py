@@ -130,6 +130,7 @@ class _Control:
         negatives, mined = lineage.hard_negatives, self.mined.get(key, [])
         prelabels = self.prelabels.get(key, ())
         counts = votes(prelabels, self.job.pipeline.control.thresholds, {row.id for row in negatives})
+        voters = sum(bool(row.ids) for row in prelabels)  # that have read the passages of this query
         recalled = {id_: rank for rank, id_ in enumerate(self.recalls.get(key, ()), 1)}
         decisions = {row.id: row for row in self.decisions.get(key, ())}
         kinds = {source.id: "own document" for source in lineage.sources} | {row.id: "mined" for row in mined}
@@ -145,7 +146,7 @@ class _Control:
                     "kind": kinds.get(id_, "other"),
                     "title": self.titles.get(id_, ""),
                     "recall": recalled.get(id_),
-                    "votes": f"{counts.get(id_, 0)}/{len(prelabels)}",
+                    "votes": f"{counts.get(id_, 0)}/{voters}",
                     "level": judgment.level if judgment else None,
                     "probability": judgment.probability if judgment else None,
                     "words": judgment.reason if judgment else None,

@@ -393,19 +393,21 @@ def test_labels_of_pages_decide_votes(go: Go, chunked: Path) -> None:
     assert any(label and id_.startswith("doc-000#chunk=") for id_, label in found.items())
 
 
-def test_voters_read_only_queries_with_a_known_passage(go: Go, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_voters_read_only_queries_with_a_known_passage_that_is_recalled(
+    go: Go, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     score = BM25Reranker.score
     monkeypatch.setattr(
         BM25Reranker, "score", lambda self, pairs: read.extend(query for query, _ in pairs) or score(self, pairs)
     )
     bridges, yeast, violins = (line.split(",")[0] for line in LABELS.splitlines()[1:])
-    labels = f"query,docid,rating\n{bridges},doc-000,1\n{violins},doc-003,0\n"
+    labels = f"query,docid,rating\n{bridges},doc-015,1\n{violins},doc-003,0\n{violins},doc-019,1\n"
     (home / "l.csv").write_text(labels)
-    votes = {"queries.labels": [{"file": "l.csv"}], "control.judge": {"kind": "votes"}}
+    votes = {"queries.labels": [{"file": "l.csv"}], "control.judge": {"kind": "votes"}, "control.recall.top_k": 8}
     few = data_files(go(votes).dataset)
     assert set(read) == {bridges}
-    (home / "l.csv").write_text(f"{labels}{yeast},doc-014,1\n")
+    (home / "l.csv").write_text(f"{labels}{yeast},doc-016,1\n")
     read.clear()
     more = data_files(go(votes).dataset)
     assert set(read) == {yeast}  # the other one's scores are those of before
