@@ -106,10 +106,10 @@ class ModelEntry:
 @cache
 def catalogue() -> Mapping[str, ModelEntry]:
     """Return every model by name, in the order of the file."""
-    from airgen.storage.yaml_text import read_yaml
+    import yaml
 
     text = files("airgen.models").joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    value, _ = read_yaml(text, "catalogue.yaml")
+    value = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # no user's text, which needs limits
     entries = {}
     for name, raw in value.items():
         parts = {"registry": tuple(RegistrySource(**source) for source in raw["registry"])}
