@@ -60,10 +60,8 @@ SMALL: Mapping[str, Any] = {
 }
 
 
-_FOR_LARGE = ("one_call", "types")
-"""The settings that `method: needs` has for large models, which small models have of their own."""
-_OF_NEEDS = ("method", "wording")
-_REWORDED = ("en",)  # languages in which a small model words its query in several ways; its examples are in them
+_OF_NEEDS = ("method", "one_call", "types", "wording")
+"""The settings of `method: needs`, whose prompts small models cannot follow: they keep their own prompts."""
 
 
 def size_of(llm: Any) -> tuple[Size, str]:
@@ -116,13 +114,9 @@ def derived(pipeline: dict[str, Any]) -> dict[str, Any]:
         return pipeline
     generation, control = pipeline.get("generation") or {}, pipeline.get("control") or {}
     if isinstance(generation, dict) and "prompts" not in generation and not pipeline.get("queries"):
-        needs = generation.get("method") == "needs"
-        other = any(generation.get(name) for name in ("multi_hop", "query_language"))
-        reworded = needs and not other and pipeline.get("language") in _REWORDED
-        if needs:
-            left_out = _FOR_LARGE if reworded else (*_FOR_LARGE, *_OF_NEEDS)
-            generation = {name: value for name, value in generation.items() if name not in left_out}
-        alone = not other and (reworded or not generation.get("examples"))
+        if generation.get("method") == "needs":  # as `airgen init` writes it for large models
+            generation = {name: value for name, value in generation.items() if name not in _OF_NEEDS}
+        alone = not any(generation.get(name) for name in ("examples", "multi_hop", "query_language"))
         at_once = generation.get("one_call", alone and pipeline.get("language") in ONE_CALL_LANGUAGES)
         types = dict(ONE_CALL_TYPES.get(str(pipeline.get("language")), ONE_CALL_TYPES["en"]))
         own = {**ONE_CALL, "types": types} if at_once else dict(SMALL)

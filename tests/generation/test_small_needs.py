@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from beir_folder import read_rows
 from job_maker import LEXICAL, Run
 
@@ -110,27 +109,14 @@ def number_of(text: str) -> int:
     return int(text.partition("specimen ")[2].split()[0])
 
 
-NEEDS_OF_A_LARGE_MODEL = {"method": "needs", "one_call": True, "types": {"question": 3, "keywords": 1}}
-
-
-@pytest.mark.parametrize(
-    ("language", "more", "method"),
-    [
-        ("en", {}, "needs"),
-        ("en", {"wording": {"overlap": 0.4}}, "needs"),
-        ("de", {}, "paper"),
-        ("it", {"wording": {"overlap": 0.4}}, "paper"),
-        ("en", {"multi_hop": 0.5}, "paper"),
-    ],
-)
-def test_settings_for_a_large_model_suit_a_small_one_too(language: str, more: dict[str, Any], method: str) -> None:
-    pipeline = Pipeline.model_validate(
-        {
-            "name": "a", "task": "qa", "corpus": "b", "target": 1, "language": language,
-            "llm": {"backend": "scripted", "model": "tiny-1.5b"}, "generation": {**NEEDS_OF_A_LARGE_MODEL, **more},
-        }
-    )  # fmt: skip
-    generation = pipeline.generation
-    assert (generation.method, generation.prompts) == (method, "small")
-    assert generation.types != NEEDS_OF_A_LARGE_MODEL["types"]
-    assert generation.wording.overlap == (0.4 if method == "needs" and "wording" in more else None)
+def test_a_small_model_words_queries_several_ways_only_if_its_prompts_are_named() -> None:
+    """Settings that `airgen init` writes for a large model give a small one its own method."""
+    llm = {"backend": "scripted", "model": "tiny-1.5b"}
+    values = {"name": "a", "task": "qa", "corpus": "b", "target": 1, "language": "en", "llm": llm}
+    for_large = {"method": "needs", "one_call": True, "types": {"question": 3, "keywords": 1}}
+    named = {**for_large, "prompts": "small", "rewrites": 0, "hard_negatives": [0, 0], "wording": {"overlap": 0.4}}
+    methods = [
+        Pipeline.model_validate({**values, "generation": generation}).generation.method
+        for generation in (for_large, named)
+    ]
+    assert methods == ["paper", "needs"]
