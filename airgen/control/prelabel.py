@@ -127,6 +127,19 @@ def prelabels_of(work: QuerySet) -> dict[str, list[Prelabel]]:
     return {key: [rows[key] for rows in by_step] for key in work.queries}
 
 
+def _earlier(work: QuerySet, keys: Sequence[str], scorer: str) -> list[Prelabel]:
+    """Return the rows of a scorer for some queries, and those for earlier queries with the same texts: with other
+    settings of generation, a query has another key, but a re-ranker reads only its text."""
+    by_text: dict[str, list[str]] = {}
+    for key in keys:
+        by_text.setdefault(work.queries[key], []).append(key)
+    same_text = "SELECT key, text FROM {} WHERE text IN (SELECT unnest($1))"
+    made = " UNION ALL ".join(same_text.format(table) for table in ("query", "rewrite"))
+    texts = dict(work.store.query(made, [list(by_text)])) | {key: work.queries[key] for key in keys}
+    rows = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [list(texts), scorer])
+    return [replace(row, parent=key) for row in rows for key in by_text[texts[row.parent]]]
+
+
 def _step(place: int, spec: Spec) -> WholeStep:
     def identity(work: QuerySet, reranker: Any) -> dict[str, Any]:
         return {
@@ -166,8 +179,7 @@ def _step(place: int, spec: Spec) -> WholeStep:
             for batch in batched(
                 [recalls[key] for key in read_keys], at_once(reranker, PAIRS), lambda recall: len(recall.ids)
             ):
-                keys = [recall.parent for recall in batch]
-                earlier = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [keys, scorer])
+                earlier = _earlier(work, [recall.parent for recall in batch], scorer)
                 texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
                 kept = partial(work.kept.find, place)
                 waiting.append(Unscored.of(batch, work.queries, texts, scorer=scorer, earlier=earlier, kept=kept))

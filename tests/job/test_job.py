@@ -258,6 +258,25 @@ def test_one_more_reranker_or_document_costs_only_itself(
     assert scored(lambda: run("runs", narrower), monkeypatch) == {}
 
 
+def test_the_same_queries_from_other_settings_are_not_read_again(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {**FEW, **MODELS, "[bm25, dense, all-minilm-l6-v2-int8]": "[bm25, dense]"}
+
+    def keys_and_texts() -> dict[str, str]:
+        job = Job(folder / "job.yaml", folder / "runs")
+        with job.open_store(read_only=True) as store:
+            return {lineage.final.key: lineage.final.text for lineage in job.accepted(store).lineages}
+
+    run("runs", few)
+    before = keys_and_texts()
+    again = {**few, "target: 6": "target: 6\ngeneration: {unasked: keep}"}
+    counts = scored(lambda: run("runs", again), monkeypatch)
+    after = keys_and_texts()
+    assert sorted(after.values()) == sorted(before.values()) and not after.keys() & before.keys()
+    assert counts == {}
+
+
 def test_a_backend_of_one_call_at_a_time_gets_no_more_samples_than_are_missing(
     run: Run, done: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
