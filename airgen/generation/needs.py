@@ -203,15 +203,10 @@ async def _other_wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem
         answer = await _ask(lineage, tools, WORDINGS_PROMPT, WORDINGS_STEP.name, given)
     if isinstance(answer, Problem):
         return answer
-    problems: dict[str, Problem | None] = {}
-    seen = {query.text.casefold()}
-    offered = [name for name in OTHERS if answer.texts[name]]  # the model may leave out what nobody would say so
-    for name in offered:
-        text = answer.texts[name]
-        problems[name] = wording_problem(text, lineage, tools.pipeline, lineage.one(Character).text)
-        if problems[name] is None and text.casefold() in seen:
-            problems[name] = Problem("repeats another wording")
-        seen.add(text.casefold())
+    # The model may leave out what nobody would say so.
+    offered = {name: answer.texts[name] for name in OTHERS if answer.texts[name]}
+    character = lineage.one(Character).text
+    problems = wording_problems(offered, query, lambda text: wording_problem(text, lineage, tools.pipeline, character))
     usable = [name for name in offered if problems[name] is None]
     if usable:
         names = [PLAIN, *usable]
@@ -229,7 +224,19 @@ async def _other_wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem
                 problems[name] = Problem(
                     f"asks for something {meaning}" if meaning != "other" else "asks for something else"
                 )
-    return wording_rows({name: answer.texts[name] for name in offered}, problems, query, tools)
+    return wording_rows(offered, problems, query, tools)
+
+
+def wording_problems(
+    texts: Mapping[str, str], query: Query, problem_of: Callable[[str], Problem | None]
+) -> dict[str, Problem | None]:
+    """Return the problem of each wording by name, or None: that of `problem_of`, or that it repeats another one."""
+    problems, seen = dict[str, Problem | None](), {query.text.casefold()}
+    for name, text in texts.items():
+        repeated = Problem("repeats another wording") if text.casefold() in seen else None
+        problems[name] = first_problem(problem_of(text), repeated)
+        seen.add(text.casefold())
+    return problems
 
 
 def wording_rows(

@@ -23,7 +23,8 @@ from airgen.steps.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.storage.records import Passage, Query, Rewrite, Row
 
 
-def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+def found_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
+    """Return what `not_found` depends on."""
     return {"votes": None if pipeline.control.judge.members else round_trip_parts(pipeline)}
 
 
@@ -57,12 +58,12 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
                 attempts=attempts,
             )
         )
-    if rows and (lost := await _lost(lineage, tools, text)):
+    if rows and (lost := await not_found(lineage, tools, text)):
         return replace(lost, answer=text)
     return rows or refusal
 
 
-async def _lost(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
+async def not_found(lineage: Lineage, tools: Tools, text: str) -> Problem | None:
     """Reject a rewrite that does not retrieve its document if votes are the labels; the original query may retrieve
     it."""
     if tools.pipeline.control.judge.members or tools.find is None:
@@ -147,7 +148,7 @@ STAGE = Step(
     Rewrite,
     version=5,
     work=_work,
-    parts=_parts,
+    parts=found_parts,
     ends=False,
     settings=("styles", "rewrites", "max_copied_words", "meaning", "prompts", "max_overlap", "max_title_overlap"),
     prompt=lambda pipeline: "rewrite",

@@ -13,19 +13,23 @@ The model cannot say whether a wording asks for exactly the need. Instead, a wor
 and, if votes are the labels, retrieve the document, as the query must.
 """
 
-import json
 from typing import Any
 
 from airgen.generation import one_call
-from airgen.generation.needs import show_need, show_wordings, wording_problem, wording_rows
-from airgen.llms.base import Request
+from airgen.generation.needs import (
+    scripted,
+    show_need,
+    show_wordings,
+    wording_problem,
+    wording_problems,
+    wording_rows,
+)
+from airgen.generation.rewrite import found_parts, not_found
 from airgen.llms.prompts import PromptSet
-from airgen.llms.scripted import last_block
 from airgen.settings import Pipeline
 from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Cost, Problem, Step, Tools, make_row
-from airgen.steps.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.storage.records import Candidate, Character, Need, Passage, Query, Rewrite, Row, Scenario
 
 PROMPT = "wordings"
@@ -53,16 +57,9 @@ async def _wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     keywords = [search.text for search in first.searches if search.kind == "keywords" and search.problem is None]
     if keywords and query.type != "keywords":
         texts = {TERMS: keywords[0], **texts}
-    problems: dict[str, Problem | None] = {}
-    seen = {query.text.casefold()}
-    for name, text in texts.items():
-        problems[name] = _problem(text, lineage, tools.pipeline)
-        if text.casefold() in seen:
-            problems[name] = Problem("repeats another wording")
-        if problems[name] is None and tools.find is not None and not tools.pipeline.control.judge.members:
-            (lead,) = await tools.find(lineage, [text], DEPTH)
-            problems[name] = None if lead >= 0 else Problem(NOT_FIRST)
-        seen.add(text.casefold())
+    problems = wording_problems(texts, query, lambda text: _problem(text, lineage, tools.pipeline))
+    for name in (name for name in texts if problems[name] is None):
+        problems[name] = await not_found(lineage, tools, texts[name])
     return wording_rows(texts, problems, query, tools)
 
 
@@ -79,21 +76,11 @@ def _parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
 
 
 def _also_found(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
-    return {
-        **_parts(pipeline, prompts),
-        "votes": None if pipeline.control.judge.members else round_trip_parts(pipeline),
-    }
+    return {**_parts(pipeline, prompts), **found_parts(pipeline, prompts)}
 
 
 def _stand_in(pipeline: Pipeline, passage: Passage) -> dict[str, Any]:
     return {"query": passage.title or " ".join(passage.text.split()[:8])}
-
-
-def _scripted(request: Request) -> str:
-    words = last_block(request).split()
-    return json.dumps(
-        {LAY: " ".join(["what", "about", *words[:3]]), DESCRIBED: " ".join(["things", "like", *words[:1]])}
-    )
 
 
 NEED = Step(
@@ -119,7 +106,7 @@ WORDINGS = Step(
     cost=Cost(default=(45, 1.0), small=(45, 1.0), pieces=lambda expected: expected.queries),
     beside=(Candidate,),
     stand_in=_stand_in,
-    scripted=_scripted,
+    scripted=scripted,
     show=show_wordings,
     label="other wordings (only its query otherwise)",
 )
