@@ -134,8 +134,8 @@ def _earlier(work: QuerySet, keys: Sequence[str], scorer: str) -> list[Prelabel]
     for key in keys:
         by_text.setdefault(work.queries[key], []).append(key)
     same_text = "SELECT key, text FROM {} WHERE text IN (SELECT unnest($1))"
-    made = " UNION ALL ".join(same_text.format(table) for table in ("query", "rewrite"))
-    texts = dict(work.store.query(made, [list(by_text)])) | {key: work.queries[key] for key in keys}
+    queries = " UNION ALL ".join(same_text.format(table) for table in ("query", "rewrite"))
+    texts = dict(work.store.query(queries, [list(by_text)])) | {key: work.queries[key] for key in keys}
     rows = work.store.rows(Prelabel, "t.parent IN (SELECT unnest(?)) AND t.scorer = ?", [list(texts), scorer])
     return [replace(row, parent=key) for row in rows for key in by_text[texts[row.parent]]]
 

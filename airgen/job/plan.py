@@ -29,5 +29,5 @@ from airgen.steps.step import Step, WholeStep
 
 def steps_of(pipeline: Pipeline, flow: Flow) -> tuple[Step | WholeStep, ...]:
     """Return all steps of a pipeline in the order in which a query goes through them. `flow` are those of 2.3."""
-    made = flow.every if pipeline.generates else (OWN_QUERIES,)
-    return (CORPUS, *made, *control_steps(pipeline))
+    query_steps = flow.every if pipeline.generates else (OWN_QUERIES,)
+    return (CORPUS, *query_steps, *control_steps(pipeline))
