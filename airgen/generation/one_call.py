@@ -37,7 +37,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
 from airgen.text.near_duplicates import borrowed, folded_words
-from airgen.text.query_form import as_keywords, asks, function_words
+from airgen.text.query_form import as_keywords, asks, function_words, one_line
 
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
@@ -94,14 +94,14 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     longest = {name: form.get("maxLength", math.inf) for name, form in output["properties"].items()}
 
     def searches_of(value: Any) -> tuple[Search, ...]:
-        character, scenario = _line(value["character"]), _line(value["scenario"])
+        character, scenario = one_line(value["character"]), one_line(value["scenario"])
 
         def problem_of(kind: str, name: str, text: str) -> Problem | None:
             if len(value[name]) >= longest[name] - 1:
                 return Problem("is cut off", "use fewer words")  # cut off by the grammar
             return search_problem(
                 kind, text, lineage=lineage, tools=tools, values=values, character=character, scenario=scenario
-            ) or unanswered(kind, text, _line(value["fact"]), pipeline.query_language)
+            ) or unanswered(kind, text, one_line(value["fact"]), pipeline.query_language)
 
         drafts = drafts_of(value, order, pipeline.query_language)
         return tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
@@ -124,7 +124,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     if isinstance(answer, Problem):
         return answer
     value, attempts = answer
-    character, scenario, fact = (_line(value[name]) for name in ("character", "scenario", "fact"))
+    character, scenario, fact = (one_line(value[name]) for name in ("character", "scenario", "fact"))
     return Searches(character, scenario, fact, searches_of(value), attempts)
 
 
@@ -135,9 +135,9 @@ def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> 
     """
     drafts = list[tuple[str, str, str]]()
     for kind in order:
-        drafts.append((kind, kind, _line(value[kind])))
+        drafts.append((kind, kind, one_line(value[kind])))
         if kind == "keywords" and "question" in value:
-            drafts.append((kind, "question", as_keywords(_line(value["question"]), language)))
+            drafts.append((kind, "question", as_keywords(one_line(value["question"]), language)))
     first: dict[str, tuple[str, str, str]] = {}
     for draft in drafts:
         if draft[2]:
@@ -288,10 +288,6 @@ def _own_words(prompts: PromptSet, name: str, language: str) -> tuple[frozenset[
 
     instructions = content([first.content, last.content])
     return instructions, content([message.content for message in shown]) - instructions
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def scripted(request: Request) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from airgen.components.keys import rng, row_key
 from airgen.generation import one_call
 from airgen.generation.attributes import INFORMATION_TEXT, TYPE_TEXT, drawn_truth, length_text, query_attributes
-from airgen.generation.drafts import best_of, draw_drafts, one_line
+from airgen.generation.drafts import best_of, draw_drafts
 from airgen.generation.query_checks import names_character, off_subject, query_problem
 from airgen.generation.query_examples import Model, draw_examples, repeats_example, unlike_model
 from airgen.generation.query_pattern import form_pattern, words_pattern
@@ -24,6 +24,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, skip, stage_prompt
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH, round_trip_parts
 from airgen.storage.records import Candidate, Character, Passage, Query, Row, Scenario
+from airgen.text.query_form import one_line
 
 TWO_PASSAGES = "query_two_passages"
 
@@ -171,7 +172,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         result = await draw(None)
         if isinstance(result, Problem):
             return [*rows, skip("query", parent, tools, result)]
-        text, attempts = one_line(result[0]), result[1]
+        text, attempts = one_line(result[0]["query"]), result[1]
     information = attributes["information_class"]
     if model:
         length, kind, information = model.length, model.form, ""

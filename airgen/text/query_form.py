@@ -16,6 +16,7 @@ from airgen.text.analysis.languages import STOPWORDS
 from airgen.text.words import count_words, words
 
 _MARKS = ("?", "\uff1f", "\u061f")
+_JSON_BRACKETS = {"}": "{", "]": "["}
 # Words that make a question wherever they come first; `_VERBS` are verbs that do so when they come first.
 _ASKING = {
     "en": "what what's whats how how's why who who's whom whose when where where's which",
@@ -80,6 +81,20 @@ def _word_set(table: str, language: str) -> frozenset[str]:
 def has_question_mark(text: str) -> bool:
     """Return whether a text ends with a question mark."""
     return text.rstrip(" \"'”’»)").endswith(_MARKS)
+
+
+def one_line(text: str) -> str:
+    """Return what a model wrote on one line, with single spaces.
+
+    A closing bracket at its end that nothing opens goes, as a small model ends its JSON inside of a string.
+
+    >>> one_line("visceral amyloidosis  treatment}")
+    'visceral amyloidosis treatment'
+    """
+    line = " ".join(text.split())
+    while line and (opening := _JSON_BRACKETS.get(line[-1])) and line.count(line[-1]) > line.count(opening):
+        line = line[:-1].rstrip()
+    return line
 
 
 def asks(text: str, language: str) -> bool | None:

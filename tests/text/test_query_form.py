@@ -2,7 +2,7 @@
 
 import pytest
 
-from airgen.text.query_form import as_keywords, asks, asks_somewhere, in_first_person, is_keywords
+from airgen.text.query_form import as_keywords, asks, asks_somewhere, in_first_person, is_keywords, one_line
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,17 @@ def test_keywords_and_first_person() -> None:
 )
 def test_keywords_of_a_question(question: str, language: str, keywords: str) -> None:
     assert as_keywords(question, language) == keywords
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (" visceral \n amyloidosis  treatment}", "visceral amyloidosis treatment"),
+        ("how do bees make honey ]}", "how do bees make honey"),
+        ("what does {0} in a format string mean, as in {1}", "what does {0} in a format string mean, as in {1}"),
+        ("numpy slice a[1:2]", "numpy slice a[1:2]"),
+        ("}", ""),
+    ],
+)
+def test_a_line_without_the_end_of_the_models_json(text: str, line: str) -> None:
+    assert one_line(text) == line
