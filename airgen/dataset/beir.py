@@ -163,7 +163,9 @@ class BeirDataset:
             if isinstance(size, int) and path.is_file() and (present := path.stat().st_size) < size:
                 raise DatasetError(
                     f"{path}: has {present:,} of the {size:,} bytes that manifest.json says: copy it again, or delete "
-                    "manifest.json if you shortened it"
+                    "manifest.json if you shortened it",
+                    code="incomplete_file",
+                    where=path,
                 )
 
     def file(self, name: str) -> Path:

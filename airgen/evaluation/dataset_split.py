@@ -250,7 +250,9 @@ class DatasetSplit:
         if len(missing) == len(relevant):
             raise DatasetError(
                 f"{self.dataset.path}: no relevant passage {scope}, so every score would be 0: the labels belong "
-                f"to a different dataset or version ({self.ids.advice})"
+                f"to a different dataset or version ({self.ids.advice})",
+                code="unknown_passages",
+                where=self.dataset.path,
             )
         return (
             f"{self.dataset.name}: {len(missing):,} of {len(relevant):,} relevant passages of the {self.split} qrels, "

@@ -145,7 +145,9 @@ def _run(system: SystemSettings, context: RunContext) -> FinishedRun:
 
         finished = _outside(ask, context, system, single=lambda text: ask({some_id: text}))
         if service.unknown and not len(finished.run.passages):
-            raise DatasetError(f"{service.unknown}, and neither is any other hit: {service.advice}")
+            raise DatasetError(
+                f"{service.unknown}, and neither is any other hit: {service.advice}", code="unknown_passages"
+            )
         return finished
     if isinstance(options, FunctionSystem):
         return _own(load_function(system.kind, options.settings, system.folder), context, system)

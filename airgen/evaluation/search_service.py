@@ -152,7 +152,7 @@ class SearchService:
         if most is not None and most < k * self._options.oversample:
             counts[MOST_HITS] = most
         if self.unknown and self._options.unknown_ids == "error":
-            raise DatasetError(f"{self.unknown}: {self.advice}")
+            raise DatasetError(f"{self.unknown}: {self.advice}", code="unknown_passages")
         return results, +(counts + irregular)
 
     @property
@@ -182,7 +182,7 @@ class SearchService:
             if options.has_pages:
                 items = self._further_pages(items, text, k * options.oversample, wanted, where)
         except HttpFailure as failure:
-            raise DatasetError(f"{where}: the service {failure}") from None
+            raise DatasetError(f"{where}: the service {failure}", code=failure.code, where=where) from None
         except _NoHits as missing:
             return missing
         hits = []

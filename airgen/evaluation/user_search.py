@@ -138,7 +138,9 @@ class OwnSearch:
         if self.returned.unknown and not most:
             raise DatasetError(
                 f"{self.where}: none of its {counts['unknown_passages']:,} hits, such as "
-                f"{self.returned.unknown[1][:100]!r}, is in the dataset: {self.returned.advice}"
+                f"{self.returned.unknown[1][:100]!r}, is in the dataset: {self.returned.advice}",
+                code="unknown_passages",
+                where=self.where,
             )
         if most and most < min(k, len(self.corpus)):
             counts[MOST_HITS] = most

@@ -189,7 +189,11 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
             about = {}
         names = sorted(name for name, entry in about.items() if entry["type"] == "file")
         if not names:
-            raise FetchError(f"{url}: no such object: check the bucket, the name and the keys in the environment")
+            raise FetchError(
+                f"{url}: no such object: check the bucket, the name and the keys in the environment",
+                code="no_object",
+                where=url,
+            )
         if len(names) > MOST_OBJECTS:
             raise FetchError(f"{path}: {len(names):,} objects match, more than {MOST_OBJECTS:,}: narrow the pattern")
         with locked(folder / ".lock"):
@@ -210,7 +214,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                         _copy_bounded(source, out, MAX_BYTES, f"{url}: {name} has more than")
                     if not one_request and _state(store, name) != before:
                         raise FetchError(
-                            f"{url}: {name} was replaced while it was being read: run the same command again"
+                            f"{url}: {name} was replaced while it was being read: run the same command again",
+                            code="replaced",
+                            where=url,
                         )
                     (folder / ".partial").replace(files[place])
                 tick(done := done + files[place].stat().st_size)
@@ -225,8 +231,9 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
         hint = "; the partial download is kept: run the same command again to continue" if done else ""
+        words = f"{url}: {'the store does not respond' if slow else error_words(error)}{advice}{hint}"
         raise FetchError(
-            f"{url}: {'the store does not respond' if slow else error_words(error)}{advice}{hint}"
+            words, code="timeout" if slow else "no_permission" if advice else "store", where=url
         ) from error
     return files
 

@@ -407,11 +407,20 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 class HttpFailure(Exception):
-    """A request without a usable response. `status` is 0 if there was no response."""
+    """A request without a usable response.
 
-    def __init__(self, reason: str, status: int = 0, after: float | None = None, may_pass: bool = False) -> None:
+    Attributes:
+        code: `http_STATUS` for an error status, or else `unreachable`, `timeout`, `too_large` or `not_json`.
+        status: The HTTP status, or 0 if there was no error status.
+        after: How many seconds the server asks to wait.
+        may_pass: Whether another try may succeed.
+    """
+
+    def __init__(
+        self, reason: str, code: str, *, status: int = 0, after: float | None = None, may_pass: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.status, self.after, self.may_pass = status, after or 0.0, may_pass
+        self.code, self.status, self.after, self.may_pass = code, status, after or 0.0, may_pass
 
 
 _starting = threading.Lock()
@@ -533,7 +542,7 @@ class JsonClient:
             )
         except HttpFailure as failure:
             tries = f" (tried {number} times)" if number > 1 else ""
-            raise HttpFailure(f"{failure}{tries}", failure.status) from None
+            raise HttpFailure(f"{failure}{tries}", failure.code, status=failure.status) from None
 
     async def _once(self, send: Callable[[], Awaitable[Received]], lines: bool) -> Any:
         try:
@@ -543,25 +552,34 @@ class JsonClient:
         except TimeoutError:
             raise HttpFailure(
                 f"returned no response within {self._timeout:g} s: it may be overloaded, or the timeout too short",
+                "timeout",
                 may_pass=True,
             ) from None
         except TransportError as error:
             if error.kind == "way":
-                raise HttpFailure(f"cannot be reached: {error}") from None
+                raise HttpFailure(f"cannot be reached: {error}", "unreachable") from None
             if error.kind == "large":
-                raise HttpFailure(f"returned a response of more than {_LARGEST_ANSWER_BYTES >> 20} MB") from None
+                limit = f"{_LARGEST_ANSWER_BYTES >> 20} MB"
+                raise HttpFailure(f"returned a response of more than {limit}", "too_large") from None
             raise HttpFailure(
-                f"cannot be reached ({str(error)[:300]}): is the service running?", may_pass=True
+                f"cannot be reached ({str(error)[:300]}): is the service running?", "unreachable", may_pass=True
             ) from None
         secrets = self._client.secrets
         if not 200 <= status < 300:
             passing = status == 429 or status >= 500
             words = printable(raw, 300, secrets)
-            raise HttpFailure(f"answered {status}: {words}", status, retry_after(headers, raw), passing)
+            raise HttpFailure(
+                f"answered {status}: {words}",
+                f"http_{status}",
+                status=status,
+                after=retry_after(headers, raw),
+                may_pass=passing,
+            )
         try:
             value = [json.loads(line) for line in raw.splitlines()] if lines else json.loads(raw)
         except (ValueError, RecursionError):
-            raise HttpFailure(f"returned a response that is not JSON: {printable(raw, 120, secrets)!r}") from None
+            words = f"returned a response that is not JSON: {printable(raw, 120, secrets)!r}"
+            raise HttpFailure(words, "not_json") from None
         known = self._client.long_secrets
         return masked_value(value, known) if holds_secret(raw, known) else value
 

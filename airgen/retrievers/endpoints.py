@@ -177,7 +177,7 @@ class HttpEmbedder(_Endpoint):
         try:
             return self._client.ask_by(send)
         except HttpFailure as failure:
-            raise ModelError(f"{self._url} {failure}{smaller(failure)}") from None
+            raise ModelError(f"{self._url} {failure}{smaller(failure)}", code=failure.code, where=self._url) from None
 
     def _encoded(self, texts: list[str], kind: TextKind) -> NDArray[np.float32]:
         answer = self._asked(texts, kind)
@@ -379,7 +379,7 @@ class HttpReranker(_Endpoint):
             except HttpFailure as failure:
                 other = _missing_field(str(failure)) if failure.status in (400, 422) and form == "documents" else ""
                 if not other:
-                    raise ModelError(f"{url} {failure}{smaller(failure)}") from None
+                    raise ModelError(f"{url} {failure}{smaller(failure)}", code=failure.code, where=url) from None
                 self._form = other
 
     def describe(self) -> Mapping[str, object]:

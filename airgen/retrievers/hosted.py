@@ -92,7 +92,7 @@ class HostedEmbedder(HttpEmbedder):
         try:
             return self._client.ask(self._url, self.request(texts, kind))
         except HttpFailure as failure:
-            raise ModelError(f"{self._url} {failure}{smaller(failure)}") from None
+            raise ModelError(f"{self._url} {failure}{smaller(failure)}", code=failure.code, where=self._url) from None
 
     def request(self, texts: list[str], kind: TextKind) -> dict[str, Any]:
         """Return the body of a request."""

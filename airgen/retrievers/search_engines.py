@@ -41,6 +41,8 @@ _POLL_SECONDS = 0.1  # seconds between two polls of a server that is still worki
 _PAGE_HITS = 250  # the maximum that Typesense returns per page
 _RECALL_DEPTH = 10  # nearest passages per query that `ann_recall` looks for
 _GONE = ": if its index was deleted, run again to index the passages"
+NO_INDEX = "no_index"
+"""The code of a ModelError of a server that no longer has the index."""
 
 ScoredPlaces = list[tuple[int, float]]
 """(position in the corpus, score) of each hit, best first."""
@@ -87,7 +89,10 @@ class SearchEngine(Remote):
         except HttpFailure as failure:
             if failure.status == 404 and missing is not None:
                 return missing
-            raise ModelError(f"{self.engine}: {self._url}{path} {failure}{_GONE * (failure.status == 404)}") from None
+            gone = failure.status == 404
+            code = NO_INDEX if gone else failure.code
+            words = f"{self.engine}: {self._url}{path} {failure}{_GONE * gone}"
+            raise ModelError(words, code=code, where=self._url) from None
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
@@ -98,7 +103,9 @@ class SearchEngine(Remote):
             words = f"{type(error).__name__} {str(error)[:100]}"
             raise ModelError(
                 f"{self.engine}: {self._url} responded in an unknown format ({words}): check that it is "
-                f"{self.engine}, in a version that airgen supports"
+                f"{self.engine}, in a version that airgen supports",
+                code="unknown_format",
+                where=self._url,
             ) from error
 
     def index(self, corpus: Passages) -> None:
@@ -391,8 +398,9 @@ class Typesense(SearchEngine):
         results: ScoredPlaces = []
         for page in self._call("POST", "/multi_search", {"searches": pages})["results"]:
             if "error" in page:
-                gone = _GONE * (page.get("code") == 404)
-                raise ModelError(f"{self.engine}: {self._url}: {self._index}: {str(page['error'])[:300]}{gone}")
+                gone = page.get("code") == 404
+                words = f"{self.engine}: {self._url}: {self._index}: {str(page['error'])[:300]}{_GONE * gone}"
+                raise ModelError(words, code=NO_INDEX if gone else "search", where=self._url)
             results += [(int(hit["document"]["id"]), -float(len(results) + at)) for at, hit in enumerate(page["hits"])]
         return results
 

@@ -19,6 +19,7 @@ from command_line import call
 from dataset_maker import make_content
 from job_maker import CORPUS, PIPELINE, make_corpus
 from real_servers import S3_KEY, started
+from refusals import refused
 
 from airgen import models
 from airgen.corpus.fetch import fetch, is_fetched
@@ -109,10 +110,11 @@ class Cutting:
                 one.shutdown(socket.SHUT_RDWR)
 
 
-def one_line(settings: CorpusSettings, words: str) -> None:
-    """Fetching fails with these words, in one line without the secret, and no reader sees anything of it."""
-    with pytest.raises(FetchError, match=words) as caught:
+def one_line(settings: CorpusSettings, code: str) -> None:
+    """Fetching fails for this reason, in one line without the secret, and no reader sees anything of it."""
+    with pytest.raises(FetchError) as caught:
         fetch(settings)
+    assert caught.value.code == code, caught.value
     assert "\n" not in str(caught.value) and S3_KEY[1] not in str(caught.value)
     assert not is_fetched(settings)
 
@@ -188,10 +190,7 @@ def test_a_lost_connection(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     settings = corpus("s3://corpora/*.bin")
     with Cutting(store.port, 700_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        one_line(
-            settings,
-            r"^s3://corpora/\*\.bin: .*; the partial download is kept: run the same command again to continue$",
-        )
+        one_line(settings, "store")
         assert proxy.cut >= 2
     opened: list[str] = []
     with monkeypatch.context() as patch, Cutting(store.port, 700_000, most=2) as proxy:
@@ -223,7 +222,7 @@ def test_an_object_that_is_replaced_while_it_is_read(store: Store, monkeypatch: 
             return bytes(self.source.read(size))
 
     monkeypatch.setattr(downloads, "_copy_bounded", lambda source, *more: real(Replaced(source), *more))
-    one_line(settings, "large.bin")
+    one_line(settings, "replaced")
     assert (fetch(settings) / "large.bin").read_bytes() == second
 
 
@@ -232,29 +231,29 @@ def test_a_store_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(fsspec.config.conf, "s3", options)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        one_line(corpus("s3://corpora/a.jsonl"), "(?i)timeout|does not (answer|respond)")
+        one_line(corpus("s3://corpora/a.jsonl"), "timeout")
 
 
 @pytest.mark.parametrize("url", ["s3://corpora/a.jsonl", "s3://corpora/*.jsonl"])
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "code"),
     [
-        ({}, "no such object: check the bucket"),
-        ({"bucket": "nobody-has-it"}, "no such object: check the bucket"),
-        ({"AWS_SECRET_ACCESS_KEY": "another"}, "(Forbidden|signature).*: check the keys in the environment$"),
-        ({"AWS_ACCESS_KEY_ID": "nobody"}, "(Forbidden|(?i:access key)).*: check the keys in the environment$"),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "Unable to locate credentials"),
-        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "Could not connect to the endpoint"),
+        ({}, "no_object"),
+        ({"bucket": "nobody-has-it"}, "no_object"),
+        ({"AWS_SECRET_ACCESS_KEY": "another"}, "no_permission"),
+        ({"AWS_ACCESS_KEY_ID": "nobody"}, "no_permission"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "store"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "store"),
     ],
 )
-def test_one_line(store: Store, url: str, wrong: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_line(store: Store, url: str, wrong: dict[str, str], code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if store.name == "moto" and len(wrong) == 1 and "KEY" in next(iter(wrong)):
         pytest.skip("moto takes every key")
-    if "object" not in words:
+    if code != "no_object":
         store.client.pipe("corpora/a.jsonl", b"{}\n")
     for name, value in wrong.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
-    one_line(corpus(url.replace("corpora", wrong.get("bucket", "corpora"))), words)
+    one_line(corpus(url.replace("corpora", wrong.get("bucket", "corpora"))), code)
 
 
 def test_a_dataset_that_was_half_copied(store: Store, tmp_path: Path) -> None:
@@ -266,5 +265,5 @@ def test_a_dataset_that_was_half_copied(store: Store, tmp_path: Path) -> None:
         data = (tmp_path / name / "corpus.jsonl").read_bytes()[:most]
         (tmp_path / name / "corpus.jsonl").write_bytes(data[: data.rfind(b"\n") + 1])
     assert verify(tmp_path / "whole") == [] and BeirDataset.open(tmp_path / "whole")
-    with pytest.raises(DatasetError, match=r"corpus\.jsonl: has [\d,]+ of the [\d,]+ bytes that manifest\.json says"):
+    with refused(DatasetError, "incomplete_file", where="corpus.jsonl"):
         BeirDataset.open(tmp_path / "half")

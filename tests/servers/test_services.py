@@ -12,6 +12,7 @@ import pytest
 from http_double import Quiet, serving
 from little_dataset import PASSAGES
 from real_servers import started
+from refusals import refused
 
 from airgen import models
 from airgen.errors import DatasetError
@@ -160,7 +161,7 @@ def test_pgvector_finds_what_exact_search_finds(service, database, dataset, tmp_
 def test_ids_of_another_index_are_an_error(service, dataset, tmp_path):
     wanted = {"body": {"text": "{query}", "size": "{k}"}, "hits_path": "rows", "id_pattern": "#(.+)"}
     url = f"http://127.0.0.1:{service.server_port}/search"
-    with pytest.raises(DatasetError, match=r"the id '\d', which is not in the dataset .*: its ids look like 'p1'"):
+    with refused(DatasetError, "unknown_passages"):
         evaluate(dataset, [system(url, **wanted)], tmp_path / "out")
 
 
@@ -196,5 +197,6 @@ def test_chroma(chroma, dataset, tmp_path, vectors):
     gone = system(
         str(chroma.base_url) + "/collections/no-such/query", body={"query_texts": "{query}"}, retries=0, concurrency=1
     )
-    with pytest.raises(DatasetError, match=r"\(q1\): the service answered 4\d\d"):
+    with pytest.raises(DatasetError) as caught:
         evaluate(dataset, [gone], tmp_path / "out")
+    assert caught.value.code.startswith("http_4") and "(q1)" in caught.value.where
