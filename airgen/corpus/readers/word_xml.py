@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from airgen.corpus.readers.html import html_page
+from airgen.corpus.readers.packed_xml import local
 from airgen.corpus.readers.reader import Unusable
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -55,7 +56,7 @@ class WordFile:
                     if b"<!ENTITY" in data or "<!ENTITY".encode("utf-16-le") in data:
                         raise Unusable("damaged document", f"{name} declares entities")
                     root = ElementTree.fromstring(data)
-                    if root.tag in _CHARTS or (root.tag.startswith((_W, _STRICT)) and _local(root) not in _SETTINGS):
+                    if root.tag in _CHARTS or (root.tag.startswith((_W, _STRICT)) and local(root) not in _SETTINGS):
                         self._trees[name] = root
                 elif name.startswith("word/embeddings/") or name.lower().endswith((".rtf", ".mht", ".mhtml", ".docx")):
                     self._pieces.append(("file inside the document", name))
@@ -64,7 +65,7 @@ class WordFile:
                     page = html_page(text) if "<" in text else None
                     self._pieces.append(("file inside the document", page.text if page else text))
         for name, root in self._trees.items():
-            if _local(root) in _MAIN and self._mend(root):
+            if local(root) in _MAIN and self._mend(root):
                 self._mended.add(name)
 
     def readable(self) -> bytes:
@@ -87,7 +88,7 @@ class WordFile:
         whole = "".join(map(_letters, texts))
         missed = 0
         for root in self._trees.values():
-            reason = "" if _local(root) in _MAIN else _BESIDE.get(_local(root), _OTHER)
+            reason = "" if local(root) in _MAIN else _BESIDE.get(local(root), _OTHER)
             lost = [text for text in _paragraphs(root) if (key := _letters(text)) and (reason or key not in keys)]
             if not reason:
                 missed += len(lost)
@@ -137,7 +138,7 @@ class WordFile:
             self._note("options of a form field", "\n".join(choices))
         elif tag == f"{_W}drawing":
             for node in child.iter():
-                if _local(node) == "docPr":
+                if local(node) == "docPr":
                     self._note(
                         "alternative text of a picture", " ".join(filter(None, (node.get("title"), node.get("descr"))))
                     )
@@ -162,15 +163,10 @@ _KNOWN = _NO_TEXT | frozenset(f"{_W}{name}" for name in (
 ))  # fmt: skip
 
 
-def _local(element: Element) -> str:
-    """Return the name of an element without its namespace."""
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
-
-
 def _words(element: Element) -> Iterator[str]:
     """Yield the words of an element, including deleted ones."""
     for node in element.iter():
-        if node.tag in _TEXTS or _local(node) == "delText":
+        if node.tag in _TEXTS or local(node) == "delText":
             yield node.text or ""
 
 
@@ -206,25 +202,25 @@ def _equation(element: Element) -> str:
 def _paragraphs(root: Element) -> Iterator[str]:
     """Yield the words of each paragraph, and of each text in a drawing or chart outside paragraphs."""
     for paragraph in root.iter():
-        if _local(paragraph) != "p":
+        if local(paragraph) != "p":
             continue
         words = []
         stack: list[Element] = [paragraph]
         while stack:
             node = stack.pop()
-            if node is not paragraph and _local(node) == "p":
+            if node is not paragraph and local(node) == "p":
                 continue  # a separate paragraph for a text box
             if node.tag in (f"{_W}del", f"{_W}moveFrom"):
                 continue
-            if _local(node) == "t":
+            if local(node) == "t":
                 words.append(node.text or "")
-            elif _local(node) in ("tab", "br", "cr"):
+            elif local(node) in ("tab", "br", "cr"):
                 words.append(" ")
             stack += reversed(node)
         yield "".join(words)
     for cache in root.iter():
-        if _local(cache) == "strCache":
-            yield "\n".join(node.text or "" for node in cache.iter() if _local(node) == "v")
+        if local(cache) == "strCache":
+            yield "\n".join(node.text or "" for node in cache.iter() if local(node) == "v")
 
 
 def _letters(text: str) -> str:
