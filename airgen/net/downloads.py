@@ -12,6 +12,7 @@ the environment.
 
 import bz2
 import contextlib
+import errno
 import fnmatch
 import gzip
 import io
@@ -179,7 +180,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
     """
     fsspec = load_extra("fsspec", f"the corpus at {url[:200]}")
     files: dict[str, Path] = {}
-    done = 0
+    done, name = 0, ""
     try:
         # Without what an earlier call in this process kept about the store: listings, sizes, keys.
         store, path = fsspec.core.url_to_fs(url, skip_instance_cache=True)
@@ -213,11 +214,7 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
                     with store.open(name, "rb") as source, (folder / ".partial").open("wb") as out:
                         _copy_bounded(source, out, MAX_BYTES, f"{url}: {name} has more than")
                     if not one_request and _state(store, name) != before:
-                        raise FetchError(
-                            f"{url}: {name} was replaced while it was being read: run the same command again",
-                            code="replaced",
-                            where=url,
-                        )
+                        raise _replaced(url, name)
                     (folder / ".partial").replace(files[place])
                 tick(done := done + files[place].stat().st_size)
     except ImportError as error:  # fsspec names the package of a store
@@ -227,6 +224,8 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
     except AirgenError:
         raise
     except Exception as error:  # stores have no common base class for their errors
+        if isinstance(error, OSError) and error.errno == errno.EBUSY:  # s3fs saw another version in a later request
+            raise _replaced(url, name) from error
         # s3fs mishandles a timeout, and hides it behind an IndexError.
         slow = isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError)
         advice = ": check the keys in the environment" if isinstance(error, PermissionError) and not error.errno else ""
@@ -236,6 +235,11 @@ def from_store(url: str, folder: Path, *, tick: Tick = _nobody) -> dict[str, Pat
             words, code="timeout" if slow else "no_permission" if advice else "store", where=url
         ) from error
     return files
+
+
+def _replaced(url: str, name: str) -> FetchError:
+    words = f"{url}: {name or 'an object'} was replaced while it was being read: run the same command again"
+    return FetchError(words, code="replaced", where=url)
 
 
 def _state(store: Any, name: str) -> str:
