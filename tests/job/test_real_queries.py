@@ -11,7 +11,7 @@ from refusals import refused
 from airgen.errors import UsageError
 from airgen.job import Job
 from airgen.job.job import match_queries
-from airgen.job.real_queries import FILE, best_passage, real_queries
+from airgen.job.real_queries import FILE, answering, best_passage, real_queries
 from airgen.storage.records import Prelabel
 
 JOB = LEXICAL
@@ -86,8 +86,11 @@ def test_too_few_queries_or_another_method(run: Run, folder: Path) -> None:
 
 def test_the_best_passage_is_the_one_that_re_rankers_put_first_together() -> None:
     def row(*scores: float) -> Prelabel:
-        return Prelabel("", "", "", 0, "m", ["a", "b", "c"], list(scores))
+        return Prelabel("", "", "", 0, "m", ["a", "b", "c", "d", "e"][: len(scores)], list(scores))
 
     assert best_passage([row(3, 2, 1), row(2, 3, 1), row(2, 3, 1)]) == "b"
     assert best_passage([row(3, 2, 1), row(2, 3, 1)]) == "a"  # a tie: the first re-ranker decides
     assert best_passage([]) is None
+    rows = [row(9, 8.9, 0, 0, 0), row(9, 8.9, 0, 0, 0)]
+    assert answering(rows, "answer") == ["a"] and answering(rows, "subject") == ["a", "b"]
+    assert answering([], "subject") == []
