@@ -255,7 +255,7 @@ def test_a_running_job_is_followed(folder: Path, tmp_path: Path, browse: Any) ->
             before = page.locator("dl.facts").inner_text()
             browse.until(page, lambda: page.locator("dl.facts").inner_text() != before)
             job.kill()
-            page.get_by_text(f"process {job.pid} is gone").wait_for()
+            page.get_by_text(f"process {job.pid} ended without giving a reason").wait_for()
             assert violations(page) == []
             page.get_by_role("button", name="Reload").wait_for()
             # The same command goes on; at its end there is a whole report.
