@@ -103,13 +103,13 @@ CHANGES: dict[str, dict[str, Any]] = {
 VALUES = {path: value for fields in CHANGES.values() for path, value in fields.items()}
 STAGES = {path: stage for stage, fields in CHANGES.items() for path in fields}
 # What quality control and the export do is run for every field; of generation, a field for each stage, and those that
-# have rows of their own.
+# have rows of their own. A job that goes on with another `export.secret` is refused (tests/job/test_ids.py).
 ALONE = ("judgment", "recall", "prelabel:1", "decision", "mined_negative", "dataset", "wording")
 CONTROL = [path for stage in ALONE[:-2] for path in CHANGES[stage]]
 COMPARED = ["control.judge.kind", "target", "control.rerankers", "control.thresholds.other", "generation.negatives"]
 COMPARED += ["task", "corpus", "generation.multi_hop", "generation.scenarios", "generation.rewrites"]
 COMPARED += ["generation.candidates", "generation.answers", "queries"]
-NIGHTLY = ["seed", "export.secret", "language", "generation.characters", "generation.examples", "generation.meaning"]
+NIGHTLY = ["seed", "language", "generation.characters", "generation.examples", "generation.meaning"]
 NIGHTLY += ["generation.hard_negatives", "generation.stages", *CHANGES["dataset"]]
 NIGHTLY += [path for path in CONTROL if path not in COMPARED]
 # A field that has an effect only beside another: what goes with it, in both jobs.
