@@ -10,6 +10,7 @@ latest passes. If encodings are saved on disk (`cache`, or the folder of a job),
 other components need, so that a second system with the same model encodes nothing.
 """
 
+import inspect
 import json
 import sys
 import threading
@@ -394,6 +395,9 @@ class FlagEmbedder(FlagModel):
                 f"{self.name} is not a name that FlagEmbedding knows: set `model_class` and `pooling`, or `kind: "
                 f"sentence-transformers`"
             )
+        else:  # without a format, the library would join the instruction and the query without a space
+            made = inspect.signature(_classes()[chosen.model_class]).parameters["query_instruction_format"]
+            settings["query_instruction_format"] = made.default
         card = known_prompts(self.name)
         if chosen.instruction is None and card is not None and card.query:  # which includes the format
             settings |= {"query_instruction_for_retrieval": card.query, "query_instruction_format": "{}{}"}
@@ -413,6 +417,8 @@ class FlagEmbedder(FlagModel):
         model = self.model
         with _quietly():
             vectors = (model.encode_queries if kind == "query" else model.encode_corpus)(list(texts))
+        if isinstance(vectors, dict):  # of a bge-m3, which has further outputs
+            vectors = vectors["dense_vecs"]
         return unit_rows(finite(np.asarray(vectors, np.float32).reshape(len(texts), -1), self.name))
 
     def describe(self) -> Mapping[str, object]:
@@ -422,10 +428,15 @@ class FlagEmbedder(FlagModel):
         return {**self.described("flag-embedding", *names), "sha256": self._hash, **self.precision}
 
 
+def _classes() -> dict[str, type]:
+    """Return the library's embedder classes by their names."""
+    mapping = load_extra("FlagEmbedding.inference.embedder.model_mapping", "FlagEmbedding").EMBEDDER_CLASS_MAPPING
+    return {str(name.value): kind for name, kind in mapping.items()}
+
+
 def _class_name(kind: type) -> str:
     """Return the library's own name for an embedder class."""
-    mapping = load_extra("FlagEmbedding.inference.embedder.model_mapping", "FlagEmbedding").EMBEDDER_CLASS_MAPPING
-    return next(str(name.value) for name, known in mapping.items() if known is kind)
+    return next(name for name, known in _classes().items() if known is kind)
 
 
 RerankerClass = Literal["encoder-only-base", "decoder-only-base", "decoder-only-layerwise"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paper_models import make_paper_model
 
 from airgen.components.registry import load_extra
 from airgen.errors import AirgenError, ModelError, UsageError
@@ -178,6 +179,24 @@ def test_an_embedder_of_the_library_with_its_instruction(m3: Path) -> None:
         np.testing.assert_allclose(embedder.encode(TEXTS, kind), wanted, atol=1e-6)
     with pytest.raises(ModelError, match="not a name that FlagEmbedding knows: set `model_class`"):
         FlagEmbedder(str(m3)).encode(["a"], "query")
+
+
+def test_bge_m3_by_the_kind_of_the_other_embedders(m3: Path, direct: dict[str, Any], tmp_path: Path) -> None:
+    folder = shutil.copytree(m3, tmp_path / "bge-m3")  # the name by which the library knows it
+    vectors = load_embedder({"kind": "flag-embedding", "model": str(folder)}).encode(TEXTS, "passage")
+    np.testing.assert_allclose(vectors, direct["dense_vecs"], atol=1e-6)
+
+
+def test_an_instruction_has_the_format_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = make_paper_model("BAAI/bge-en-icl-e5data")  # which the library does not know by name
+    own = {"kind": "flag-embedding", "model_class": "decoder-only-icl", "pooling": "last_token"}
+    embedder = load_embedder({**own, "model": str(folder), "instruction": "Retrieve answers"})
+    library = flag.FlagICLModel(
+        str(folder), use_fp16=False, devices="cpu", query_instruction_for_retrieval="Retrieve answers"
+    )
+    assert isinstance(embedder, FlagEmbedder) and embedder.prompt("query") == "<instruct>Retrieve answers\n<query>"
+    np.testing.assert_allclose(embedder.encode(QUERIES, "query"), library.encode_queries(QUERIES), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
