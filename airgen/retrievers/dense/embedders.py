@@ -281,8 +281,11 @@ class LibraryModel(TorchModel):
         if model_kwargs:
             options["model_kwargs"] = model_kwargs
         if own_model and self.settings.tokenizer_kwargs:
-            options["tokenizer_kwargs"] = self.settings.tokenizer_kwargs
+            options["processor_kwargs"] = self.settings.tokenizer_kwargs
         model = loaded(role, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **options)
+        tokenizer = getattr(model, "tokenizer", None)
+        if getattr(tokenizer, "pad_token", "") is None:  # as Llama 2's; the attention mask leaves padding out
+            tokenizer.pad_token = tokenizer.eos_token
         if own_model and (adapter := self.settings.adapter) is not None:
             load_extra("peft", f"the adapter {adapter!r}")
             loaded(
