@@ -33,6 +33,7 @@ from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
+from airgen.settings.needs import located
 from airgen.storage.paths import fetched_collection
 from airgen.storage.sequences import batched
 from airgen.training.dataset_columns import DatasetColumns, Example, Examples, Joined
@@ -372,30 +373,31 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
     return np.concatenate(parts)
 
 
-def weighted_dataset(text: str) -> TrainingData:
+def weighted_dataset(text: str, folder: Path | None = None) -> TrainingData:
     """Parse the dataset, weight and teacher in `data/nli=0.3,teacher=none`. The default weight is 1.
 
-    A name that is not a folder refers to a fetched collection. Raises UsageError for an invalid weight.
+    A name that is not a folder refers to a fetched collection. Paths start at `folder`, the folder of a YAML file.
+    Raises UsageError for an invalid weight.
     """
-    text, also, teacher = (text, "", "") if Path(text).exists() else text.partition(",teacher=")
+    text, also, teacher = (text, "", "") if located(text, folder).exists() else text.partition(",teacher=")
     if also and not teacher:
         raise UsageError(f"--on {text},teacher=: name a re-ranker or a file of scores, or write teacher=none")
     own_teacher = teacher if also else None
     path, sign, number = text.rpartition("=")
-    if not sign or Path(text).exists():
-        return TrainingData(_place(text), teacher=own_teacher)
+    if not sign or located(text, folder).exists():
+        return TrainingData(_place(text, folder), teacher=own_teacher)
     try:
         weight = float(number)
     except ValueError:
         weight = -1.0
     if not (path and 0 < weight <= 1000):
         raise UsageError(f"--on {text}: give DATASET=WEIGHT with a weight above 0, such as {path or 'data/nli'}=0.3")
-    return TrainingData(_place(path), weight, own_teacher)
+    return TrainingData(_place(path, folder), weight, own_teacher)
 
 
-def _place(name: str) -> Path:
-    path = Path(name)
-    return path if path.exists() else fetched_collection(path) or path
+def _place(name: str, folder: Path | None) -> Path:
+    path = located(name, folder)
+    return path if path.exists() else fetched_collection(name) or path
 
 
 def mixed(sets: Sequence[TrainingSet], weights: Sequence[float]) -> TrainingSet:

@@ -1,6 +1,7 @@
 """Systems that train a model or generate queries before they search, for BEIR's systems without a public checkpoint.
 
     {kind: trained, train: deepct, dataset: msmarco, base: bert-base-uncased}     trained once, then searched everywhere
+    {kind: trained, train: encoder, dataset: [msmarco, "nli=1,teacher=none"], base: MODEL}      on several datasets
     {kind: genq, writer: MODEL, base: MODEL}             an encoder adapted to each corpus by written queries (GenQ)
     {kind: doct5query, writer: MODEL, queries: 40}       BM25 over the passages and the queries that MODEL writes
 
@@ -33,13 +34,14 @@ from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import MODEL, SPEED, answer_settings
 from airgen.settings.needs import located
-from airgen.storage.paths import cache_dir, fetched_collection, locked, sibling
+from airgen.storage.paths import cache_dir, locked, sibling
 from airgen.storage.records import flat_text
 from airgen.training import task_class, train
+from airgen.training.data import weighted_dataset
 from airgen.training.mining.expansion import Seq2Seq, expand
 from airgen.training.mining.pairs import MinedPair, SourcePassage
 from airgen.training.mining.sources import write_pairs
-from airgen.training.recipe import TrainingRequest
+from airgen.training.recipe import TrainingData, TrainingRequest
 from airgen.training.task import read_card
 
 _PASSAGE_TOKENS, _QUERY_TOKENS = 180, 12  # for the estimate: close to the means of BEIR's datasets
@@ -123,7 +125,7 @@ class _Made(Component):
 
 
 class TrainedSystem(_Made):
-    """A system that is trained on a dataset once."""
+    """A system that is trained once, on one dataset or several."""
 
     name = "trained"
 
@@ -132,7 +134,8 @@ class TrainedSystem(_Made):
 
         Attributes:
             train: The kind of `airgen train` whose model is the system.
-            dataset: A dataset in BEIR format, or a fetched one.
+            dataset: A dataset in BEIR format, or a fetched one, or several; each may have a weight and a teacher, as in
+                `airgen train encoder --on nli=0.3,teacher=none`.
             recipe: Name or file of its recipe. Default: as for `airgen train`.
             set: Settings to override in its recipe.
             millions: Millions of parameters of the base model, to estimate the cost.
@@ -140,7 +143,7 @@ class TrainedSystem(_Made):
 
         packages: ClassVar[tuple[str, ...]] = ("torch", "transformers")
         train: Literal["augment", "encoder", "cross-encoder", "splade", "deepct", "sparta", "colbert"]
-        dataset: str
+        dataset: str | Annotated[list[str], Field(min_length=1)]
         base: Annotated[str, MODEL]
         split: str = "train"
         recipe: str | None = None
@@ -153,30 +156,39 @@ class TrainedSystem(_Made):
             """Return the recipe's file or name."""
             return None if self.recipe is None else Path(self.recipe)
 
+        def datasets(self, folder: Path | None) -> tuple[TrainingData, ...]:
+            """Return the datasets to train on. Raises UsageError for an invalid weight."""
+            names = [self.dataset] if isinstance(self.dataset, str) else self.dataset
+            return tuple(weighted_dataset(name, folder) for name in names)
+
         def missing(self, folder: Path | None) -> list[str]:
-            """Return a line if the training dataset is missing."""
-            if _dataset_place(self.dataset, folder) is not None:
-                return []
+            """Return a line for each training dataset that is missing."""
             return [
-                f"{self.train} is trained on {self.dataset}, which is not here: airgen fetch beir --only {self.dataset}"
-                " (or airgen show collections open-qa)"
+                f"{self.train} is trained on {path.name}, which is not here: airgen fetch beir --only {path.name}"
+                " (or airgen show collections open-qa, or e5-data)"
+                for path, _, _ in self.datasets(folder)
+                if not path.is_dir()
             ]
 
         def makes_first(self, passages: int, folder: Path | None) -> str:
             """Describe what is trained, and how long this takes."""
-            place = _dataset_place(self.dataset, folder)
-            if place is None or read_card(_home() / _model_name(self, place)) is not None:
+            data = self.datasets(folder)
+            if self.missing(folder) or read_card(_home() / _model_name(self, data)) is not None:
                 return ""
-            request = TrainingRequest(place, self.base, Path(), recipe=self.recipe_file, changes=_assignments(self.set))
+            request = TrainingRequest(data, self.base, Path(), recipe=self.recipe_file, changes=_assignments(self.set))
             recipe: Any = request.recipe_of(task_class(self.train).RECIPE)
-            queries = len({query for query, _, _ in BeirDataset.open(place).label_rows(self.split)})
+            queries = sum(
+                round(weight * len({query for query, _, _ in BeirDataset.open(path).label_rows(self.split)}))
+                for path, weight, _ in data
+            )
             steps = max(1, queries // recipe.batch_size) * recipe.epochs
             steps = min(steps, recipe.max_steps or steps)
             texts = steps * recipe.batch_size * (1 + recipe.hard_negatives)
             tokens = texts * min(_PASSAGE_TOKENS, getattr(recipe, "max_length", _PASSAGE_TOKENS))
             time = hours(_size(self.base, folder, self.millions), tokens, 6)
             return (
-                f"trains {self.train} from {self.base} on {queries:,} queries of {self.dataset}, at most {steps:,} "
+                f"trains {self.train} from {self.base} on {queries:,} queries of "
+                f"{' and '.join(path.name for path, _, _ in data)}, at most {steps:,} "
                 f"steps of {recipe.batch_size}{time}; kept for all datasets"
             )
 
@@ -185,13 +197,13 @@ class TrainedSystem(_Made):
     def make(self, corpus: Passages) -> Retriever:
         """Train the system, unless it is already trained."""
         chosen = self.settings
-        place = _dataset_place(chosen.dataset, self.folder)
-        if place is None:
-            raise UsageError(chosen.missing(self.folder)[0])
-        home = _home() / _model_name(chosen, place)
+        if missing := chosen.missing(self.folder):
+            raise UsageError(missing[0])
+        data = chosen.datasets(self.folder)
+        home = _home() / _model_name(chosen, data)
         card = _train(
             chosen.train,
-            place,
+            data,
             chosen.base,
             home,
             recipe=chosen.recipe_file,
@@ -203,14 +215,14 @@ class TrainedSystem(_Made):
         return load_retriever(_spec_of(card, home))
 
 
-def _dataset_place(on: str, folder: Path | None) -> Path | None:
-    place = located(on, folder)
-    return place if place.is_dir() else fetched_collection(on)
-
-
-def _model_name(settings: TrainedSystem.Settings, place: Path) -> str:
-    stamp = [[path.name, path.stat().st_size] for path in sorted(place.glob("*")) if path.is_file()]
-    return f"{settings.train}-{content_key([answer_settings(settings), stamp])[:16]}"
+def _model_name(settings: TrainedSystem.Settings, data: Iterable[TrainingData]) -> str:
+    stamps = [
+        [path.name, path.stat().st_size]
+        for dataset, _, _ in data
+        for path in sorted(dataset.glob("*"))
+        if path.is_file()
+    ]
+    return f"{settings.train}-{content_key([answer_settings(settings), stamps])[:16]}"
 
 
 def _spec_of(card: Mapping[str, Any], home: Path) -> dict[str, Any]:
@@ -227,7 +239,7 @@ def _assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _train(
     kind: str,
-    on: Path,
+    on: Path | tuple[TrainingData, ...],
     base: str,
     home: Path,
     *,

@@ -140,7 +140,7 @@ def test_shipped_pipelines_are_valid(path: Path) -> None:
         assert load_suite(path).pipelines
         with pytest.raises(SettingsError, match=rf"is a suite: name one of its datasets, {path.name}#DATASET"):
             load_pipeline(path)
-    elif path.stem in ("beir", "open-qa"):
+    elif path.stem in ("beir", "e5-data", "open-qa"):
         assert load_collections(path).name == path.stem
     elif not path.name.startswith(("systems", "train", "augment", "finetune")):  # systems, and recipes of trainings
         assert load_pipeline(path).name == path.stem
