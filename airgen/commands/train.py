@@ -373,7 +373,7 @@ def train_filter(
 def train_dpr(
     questions: Annotated[
         Sequence[str],
-        arg("SPLIT=FILE", "Files of DPR or EntityQuestions, such as train=nq-train.json test=nq-test.csv."),
+        arg("SPLIT=FILE", "Files of DPR, or folders of EntityQuestions, such as train=nq-train.json test=nq-test.csv."),
     ],
     out: Annotated[Place, opt("New folder for the dataset, in BEIR format.")],
     passages: Annotated[

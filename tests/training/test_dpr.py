@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from beir_folder import read_rows
 from command_line import call
 
 from airgen.dataset.beir import BeirDataset
@@ -43,6 +44,24 @@ def files(tmp_path: Path) -> Path:
     )
     (tmp_path / "P19.dev.json").write_text(json.dumps([{"question": "where is bread baked", "answers": ["orby"]}]))
     return tmp_path
+
+
+def test_a_folder_of_files_for_each_split(tmp_path: Path) -> None:
+    """EntityQuestions has a file for each relation."""
+    folder = tmp_path / "dataset" / "test"
+    folder.mkdir(parents=True)
+    for relation, question in (("P19", "where is old tom"), ("P106", "who bakes")):
+        row = {"question": question, "answers": ["Orby"]}
+        (folder / f"{relation}.test.json").write_text(json.dumps([row]))
+    (folder / "notes.txt").write_text("of no question")
+    passages = tmp_path / "psgs.tsv"
+    passages.write_text("id\ttext\ttitle\n" + "".join(f"{key}\t{text}\t{title}\n" for key, text, title in PASSAGES[2:]))
+    dpr.convert_dpr({"test": folder}, tmp_path / "out", passages=passages)
+    queries = read_rows(tmp_path / "out" / "queries.jsonl")
+    assert [query["text"] for query in queries] == ["who bakes", "where is old tom"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(AirgenError, match="empty: has no JSON file of questions"):
+        dpr.convert_dpr({"test": tmp_path / "empty"}, tmp_path / "none", passages=passages)
 
 
 def test_one_command_makes_a_dataset_that_can_be_trained_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

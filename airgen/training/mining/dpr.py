@@ -5,8 +5,9 @@
                           passages=Path("psgs_w100.tsv"))
 
 Three formats are supported: passages as TSV (id, text, title); training JSON, whose questions have positive and hard
-negative passages; and questions with only answers, as TSV (question, list of answers) or JSON. As in DPR, the positives
-of a question that has none are those of BM25's top passages that contain one of its answers.
+negative passages; and questions with only answers, as TSV (question, list of answers) or JSON. EntityQuestions has a
+folder of JSON files for each split, with a file for each relation. As in DPR, the positives of a question that has none
+are those of BM25's top passages that contain one of its answers.
 
 Every question with answers is kept, because accuracy at k counts all of them. If none of BM25's passages answers a
 question, its best one is labelled 0, so that the question belongs to its split. Training leaves such questions out.
@@ -50,7 +51,7 @@ def convert_dpr(
     """Write a dataset, and return the counts of what was written and left out.
 
     Args:
-        questions: The files by split.
+        questions: The files, or folders of JSON files, by split.
         out: A new folder.
         passages: DPR's TSV file. Without it, the corpus consists of the passages in the question files.
         negatives: Maximum number of hard negatives per question to label as 0.
@@ -137,7 +138,14 @@ def _contexts(splits: Mapping[str, list[DprQuestion]]) -> Iterator[tuple[str, st
 
 
 def _questions(path: Path, negatives: int) -> Iterator[DprQuestion]:
-    """Yield the questions of a file in any of the formats."""
+    """Yield the questions of a file in any of the formats, or of each file in a folder, in the order of their names."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if ".json" in file.suffixes)
+        if not files:
+            raise DatasetError(f"{path}: has no JSON file of questions")
+        for file in files:
+            yield from _questions(file, negatives)
+        return
     if ".json" in path.suffixes:
         for number, item in enumerate(_items(path), 1):
             yield _question(item, f"{path}: question {number}", negatives)
