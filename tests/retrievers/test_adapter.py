@@ -39,9 +39,7 @@ def test_an_adapter_gives_the_vectors_of_the_merged_model(tmp_path: Path) -> Non
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("systems", ["systems-airbench", "systems-airbench-17"])
-def test_repllama_encodes_as_its_model_card_does(
-    systems: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repllama_encodes_as_its_model_card_does(systems: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random weights, with a tokenizer that has no token for padding and adds no </s>, as Llama 2's."""
     peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")

@@ -283,7 +283,7 @@ class LibraryModel(TorchModel):
         if own_model and self.settings.tokenizer_kwargs:
             options["processor_kwargs"] = self.settings.tokenizer_kwargs
         model = loaded(role, chosen, getattr(library, kind), model_name_or_path=self.place(chosen), **options)
-        tokenizer = getattr(model, "tokenizer", None)
+        tokenizer: Any = getattr(model, "tokenizer", None)
         if getattr(tokenizer, "pad_token", "") is None:  # as Llama 2's; the attention mask leaves padding out
             tokenizer.pad_token = tokenizer.eos_token
         if own_model and (adapter := self.settings.adapter) is not None:
