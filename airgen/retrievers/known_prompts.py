@@ -61,6 +61,7 @@ _TABLE: tuple[tuple[str, Prompts], ...] = (
     (r"gtr-t5-.*|sentence-t5-.*|labse.*|contriever.*|dpr-.*|nli-.*|stsb-.*|average_word_embeddings_.*", _NONE),
     (r"gte-(tiny|small|base|large)(-zh|-en-v1\.5)?|gte-modernbert-base|gte-multilingual-base|mini-gte", _NONE),
     (r"bge-m3.*|granite-embedding-.*|jina-embedding(s-v2)?-.*|gist-.*|noinstruct-.*|medembed-.*", _NONE),
+    (r"bce-embedding-.*|mcontriever.*|(un)?sup-simcse-.*|laprador", _NONE),
     (r"potion-.*|m2v_.*|wordllama-.*|static-(retrieval|similarity)-.*|m3e-.*|text2vec-.*", _NONE),
     (r"splade.*|.*colbert.*|.*cross-encoder.*|tas-b|distilbert-dot-tas_b-.*|ance-.*|rubert-tiny.*", _NONE),
 )

@@ -189,6 +189,7 @@ def test_the_table_of_prompts_agrees_with_mteb() -> None:
         ("/cache/models--intfloat--e5-base-v2/snapshots/0123", "query: "),
         ("sentence-transformers/all-MiniLM-L6-v2", ""),
         ("bge-small-en-int8", "Represent this sentence for searching relevant passages: "),
+        ("maidalun1020/bce-embedding-base_v1", ""),
         ("acme/our-e5-base-v2-tuned", None),
         ("", None),
     ],
