@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from job_maker import FACTS, PLACES, TOPICS
 from small_models import WORDS, make_t5, make_tokenizer
+
+from airgen.models import catalogue
+
+Make = Callable[[Path], object]
 
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _POSITIONS = 514  # E.2 of AIR-Bench has 512 tokens, and RoBERTa's positions begin at 2
@@ -22,9 +27,10 @@ _POSITIONS = 514  # E.2 of AIR-Bench has 512 tokens, and RoBERTa's positions beg
 
 def make_models_of(systems: Path) -> list[str]:
     """Write a folder for each model that a list of systems loads itself, and return their names."""
-    names = [name for name in models_of(yaml.safe_load(systems.read_text("utf-8"))) if not Path(name).exists()]
+    names = [name for name in models_of(yaml.safe_load(systems.read_text("utf-8"))) if name not in catalogue()]
     for name in names:
-        make_paper_model(name)
+        if not Path(name).exists():
+            make_paper_model(name)
     return names
 
 
@@ -34,8 +40,8 @@ def models_of(value: Any) -> list[str]:
         return list(dict.fromkeys(name for part in value for name in models_of(part)))
     if not isinstance(value, Mapping) or value.get("kind") == "http":
         return []
-    own = [value[key] for key in ("model", "query_model", "adapter", "writer", "base") if key in value]
-    return list(dict.fromkeys([*own, *models_of([part for part in value.values() if isinstance(part, dict | list)])]))
+    own = [value[key] for key in ("model", "query_model", "adapter", "writer", "base", "teacher") if key in value]
+    return list(dict.fromkeys([*own, *models_of(list(value.values()))]))
 
 
 def make_paper_model(name: str) -> Path:
@@ -48,7 +54,7 @@ def make_paper_model(name: str) -> Path:
     return folder
 
 
-def _bert(kind: str = "Model", **settings: Any) -> Callable[[Path], None]:
+def _bert(kind: str = "Model", **settings: Any) -> Make:
     def make(folder: Path) -> None:
         import transformers
 
@@ -61,7 +67,7 @@ def _bert(kind: str = "Model", **settings: Any) -> Callable[[Path], None]:
     return make
 
 
-def _distilbert(kind: str = "Model") -> Callable[[Path], None]:
+def _distilbert(kind: str = "Model") -> Make:
     def make(folder: Path) -> None:
         import transformers
 
@@ -75,20 +81,19 @@ def _distilbert(kind: str = "Model") -> Callable[[Path], None]:
 
 
 @functools.cache
-def _pieces() -> Any:
-    """A BPE over words: with XLM-RoBERTa's first tokens."""
+def _pieces() -> str:
+    """A BPE over the words of `small_models` and `job_maker`, with XLM-RoBERTa's first tokens."""
     import tokenizers
 
     made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    made.train_from_iterator(
-        [*WORDS, "query: passage: Yes No"], tokenizers.trainers.BpeTrainer(vocab_size=400, special_tokens=special)
-    )
-    return made.to_str()
+    texts = [*WORDS, *TOPICS, *FACTS, *PLACES, "query: passage: Yes No"]
+    made.train_from_iterator(texts, tokenizers.trainers.BpeTrainer(vocab_size=600, special_tokens=special))
+    return str(made.to_str())
 
 
-def _roberta(name: str, **settings: Any) -> Callable[[Path], None]:
+def _roberta(name: str, **settings: Any) -> Make:
     """RoBERTa and XLM-RoBERTa."""
 
     def make(folder: Path) -> None:
@@ -114,11 +119,10 @@ def _roberta(name: str, **settings: Any) -> Callable[[Path], None]:
     return make
 
 
-def _decoder(name: str, *, pad: bool = True, eos: bool = True) -> Callable[[Path], None]:
+def _decoder(name: str, *, pad: bool = True, eos: bool = True) -> Make:
     """A decoder with Llama's tokenizer. Llama 2's own has no token for padding, and adds no </s>."""
 
     def make(folder: Path) -> None:
-        import tokenizers
         import transformers
 
         trained = json.loads(_pieces())["model"]
@@ -131,7 +135,6 @@ def _decoder(name: str, *, pad: bool = True, eos: bool = True) -> Callable[[Path
             model_max_length=4096,
             **({"pad_token": "<pad>"} if pad else {}),
         )
-        del tokenizers
         tokenizer.save_pretrained(folder)
         model = getattr(transformers, name)
         config = model.config_class(
@@ -143,8 +146,8 @@ def _decoder(name: str, *, pad: bool = True, eos: bool = True) -> Callable[[Path
     return make
 
 
-def _pooled(make: Callable[[Path], None], pooling: str, *, normalise: bool = True) -> Callable[[Path], None]:
-    """With the modules of sentence-transformers."""
+def _pooled(make: Make, pooling: str, *, normalise: bool = True) -> Make:
+    """The model with the modules of sentence-transformers."""
 
     def made(folder: Path) -> None:
         from sentence_transformers import SentenceTransformer
@@ -153,7 +156,11 @@ def _pooled(make: Callable[[Path], None], pooling: str, *, normalise: bool = Tru
         make(folder)
         first = Transformer(str(folder))
         first.max_seq_length = 512
-        modules = [first, Pooling(32, pooling_mode=pooling), *([Normalize()] if normalise else [])]
+        modules = [
+            first,
+            Pooling(first.get_embedding_dimension(), pooling_mode=pooling),
+            *([Normalize()] if normalise else []),
+        ]
         SentenceTransformer(modules=modules).save(str(folder))
 
     return made
@@ -199,7 +206,15 @@ def _adapter(folder: Path) -> None:
     adapted.save_pretrained(folder)
 
 
-_ARCHITECTURES: dict[str, Callable[[Path], None]] = {
+def _t5_encoder(folder: Path) -> None:
+    import transformers
+
+    make_t5(folder)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(folder)
+    transformers.T5EncoderModel(model.config).save_pretrained(folder)
+
+
+_ARCHITECTURES: dict[str, Make] = {
     "bert": _bert(),
     "bert mlm": _bert("ForMaskedLM"),
     "bert ranks": _bert("ForSequenceClassification", num_labels=1),
@@ -208,6 +223,7 @@ _ARCHITECTURES: dict[str, Callable[[Path], None]] = {
     "bert dpr": _pooled(_bert(), "cls", normalise=False),
     "distilbert mlm": _distilbert("ForMaskedLM"),
     "distilbert": _distilbert(),
+    "distilbert mean": _pooled(_distilbert(), "mean", normalise=False),
     "tas-b": _pooled(_distilbert(), "cls", normalise=False),
     "ance": _pooled(_roberta("RobertaModel"), "cls", normalise=False),
     "xlm-r": _roberta("XLMRobertaModel"),
@@ -222,12 +238,14 @@ _ARCHITECTURES: dict[str, Callable[[Path], None]] = {
     "mistral last": _pooled(_decoder("MistralModel"), "lasttoken"),
     "gemma2": _decoder("Gemma2Model", eos=False),
     "gemma ranks": _decoder("GemmaForCausalLM", eos=False),
-    "t5": lambda folder: (make_t5(folder), None)[1],
+    "t5": make_t5,
+    "gtr": _pooled(_t5_encoder, "mean"),
 }
 """How a model of each architecture is made."""
 
 _NAMES = {
-    "bert": "facebook/contriever facebook/contriever-msmarco intfloat/simlm-base-msmarco-finetuned",
+    "bert": "facebook/contriever facebook/contriever-msmarco facebook/mcontriever-msmarco "
+    "intfloat/simlm-base-msmarco-finetuned",
     "bert mlm": "bert-base-uncased",
     "bert ranks": "cross-encoder/ms-marco-MiniLM-L6-v2",
     "bert cls": "BAAI/bge-small-en-v1.5 BAAI/bge-base-en-v1.5 BAAI/bge-large-en-v1.5 "
@@ -238,13 +256,15 @@ _NAMES = {
     "bert dpr": "sentence-transformers/facebook-dpr-ctx_encoder-multiset-base "
     "sentence-transformers/facebook-dpr-question_encoder-multiset-base",
     "distilbert mlm": "distilbert-base-uncased",
+    "distilbert mean": "canwenxu/laprador",
     "distilbert": "BeIR/sparta-msmarco-distilbert-base-v1",
     "tas-b": "sentence-transformers/msmarco-distilbert-base-tas-b",
     "ance": "sentence-transformers/msmarco-roberta-base-ance-firstp",
-    "xlm-r mean": "intfloat/multilingual-e5-base intfloat/multilingual-e5-large intfloat/multilingual-e5-large-instruct",
+    "xlm-r mean": "intfloat/multilingual-e5-base intfloat/multilingual-e5-large "
+    "intfloat/multilingual-e5-large-instruct",
     "xlm-r cls": "maidalun1020/bce-embedding-base_v1",
-    "xlm-r ranks": "BAAI/bge-reranker-large BAAI/bge-reranker-v2-m3 maidalun1020/bce-reranker-base_v1 "
-    "nreimers/mmarco-mMiniLMv2-L12-H384-v1",
+    "xlm-r ranks": "BAAI/bge-reranker-base BAAI/bge-reranker-large BAAI/bge-reranker-v2-m3 "
+    "maidalun1020/bce-reranker-base_v1 nreimers/mmarco-mMiniLMv2-L12-H384-v1",
     "m3": "BAAI/bge-m3",
     "colbert": "colbert-ir/colbertv2.0",
     "llama": "meta-llama/Llama-2-7b-hf",
@@ -254,6 +274,7 @@ _NAMES = {
     "intfloat/e5-mistral-7b-instruct",
     "gemma2": "BAAI/bge-multilingual-gemma2",
     "gemma ranks": "BAAI/bge-reranker-v2-gemma",
+    "gtr": "sentence-transformers/gtr-t5-base sentence-transformers/gtr-t5-large",
     "t5": "castorini/doc2query-t5-base-msmarco BeIR/query-gen-msmarco-t5-base-v1 t5-base",
 }
 _BY_NAME = {name: architecture for architecture, names in _NAMES.items() for name in names.split()}
