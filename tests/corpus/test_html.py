@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packages import package
 
 from airgen.corpus.readers.html import HtmlReader, html_page
 from airgen.corpus.readers.html_tags import bounded
@@ -13,7 +14,7 @@ from airgen.corpus.readers.reader import Place
 from airgen.storage.records import Document, Dropped
 from airgen.text.character_encodings import decoded_html
 
-pytest.importorskip("selectolax")
+package("selectolax")
 
 WELL = "The well in the yard is cleaned each spring, and the rope is changed when it begins to fray."
 PLACES = {

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packages import package
 
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.needs import open_reader
@@ -22,8 +23,8 @@ from airgen.errors import CorpusError
 from airgen.storage.paths import data_dir
 from airgen.storage.records import Document
 
-datasets = pytest.importorskip("datasets")
-pa = pytest.importorskip("pyarrow")
+datasets = package("datasets")
+pa = package("pyarrow")
 
 SETS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "hub_sets.yaml").read_text(encoding="utf-8"))
 CORPORA = [name for name in manifest_names() if name.startswith("hub-")]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from corpus_maker import corpus, prose
+from packages import package
 from pydantic import ValidationError
 
 from airgen.corpus import prepare
@@ -22,7 +23,7 @@ from airgen.errors import CorpusError, SettingsError
 from airgen.settings.base import validate
 from airgen.storage.records import Dropped, Passage
 
-pytest.importorskip("llama_index.core")
+package("llama_index.core")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 

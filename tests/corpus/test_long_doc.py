@@ -7,6 +7,7 @@ import pytest
 from corpus_maker import corpus, prose
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packages import package
 
 from airgen.corpus import prepare
 from airgen.corpus.book_parts import find_apparatus, remove_apparatus
@@ -16,7 +17,7 @@ from airgen.errors import CorpusError
 from airgen.storage.records import Document, Dropped, Passage
 from airgen.text.token_counts import load_tokenizer
 
-pytest.importorskip("llama_index.core")
+package("llama_index.core")
 
 SCRIPTS = {
     "en": "The court shall decide. Is it so? No, it is not! ",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import package
 from pydantic import ValidationError
 
 from airgen.corpus.fetch import fetch, is_fetched, record
@@ -15,7 +16,7 @@ from airgen.corpus.settings import CorpusSettings, FetchSettings
 from airgen.errors import CorpusError, FetchError
 from airgen.net import downloads
 
-fsspec = pytest.importorskip("fsspec")
+fsspec = package("fsspec")
 
 
 @pytest.fixture(autouse=True)

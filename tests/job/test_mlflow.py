@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from job_maker import LEXICAL
+from packages import package
 
 from airgen.errors import SettingsError
 from airgen.job import Job
@@ -14,7 +15,7 @@ from airgen.job.preflight import preflight
 from airgen.job.run_job import run_pipeline
 from airgen.settings import load_pipeline
 
-mlflow = pytest.importorskip("mlflow", reason="pip install mlflow-skinny")
+mlflow = package("mlflow")
 JOB = LEXICAL
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of its store of files, which is kept for tests
 SYSTEMS = "systems: [{name: bm25, kind: bm25}, {name: flat, kind: bm25, k1: 0.1}]\n"

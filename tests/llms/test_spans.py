@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from packages import package
 from simulation import MemoryStore, Simulated, outcomes_of, requests, simulated
 
 from airgen.llms import spans
 from airgen.llms.base import Refused, Request, Retry
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install opentelemetry-sdk")
+package("opentelemetry.sdk")
 
 
 @pytest.fixture

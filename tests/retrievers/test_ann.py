@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from little_dataset import dataset as dataset
+from packages import package
 
 from airgen.compute import computing
 from airgen.errors import ModelError, UsageError
@@ -20,7 +21,7 @@ from airgen.retrievers.dense.retriever import Dense
 from airgen.retrievers.hits import Hits
 from airgen.settings.compute import ComputeSettings
 
-faiss = pytest.importorskip("faiss")
+faiss = package("faiss")
 
 DIM, PASSAGES = 16, 3000
 CORPUS = Passages([str(place) for place in range(PASSAGES)], [f"passage {place}" for place in range(PASSAGES)])

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from beir_folder import write_beir
+from packages import package
 from published_models import KINDS, make_published, put_in_hub_cache, texts_and_labels
 
 import airgen
 from airgen.retrievers.known_prompts import known_prompts
 
-library = pytest.importorskip("sentence_transformers")
+library = package("sentence_transformers")
 CORPUS, QUERIES, LABELS = texts_and_labels()
 WITHIN = 1e-6  # exact scores in float64 may order passages differently that are equal in float32
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import package
 from paper_models import make_paper_model
 
 from airgen.components.registry import load_extra
@@ -20,9 +21,9 @@ from airgen.settings.spec import as_mapping
 
 from .conftest import QUERIES, TEXTS
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-flag = pytest.importorskip("FlagEmbedding")
+torch = package("torch")
+transformers = package("transformers")
+flag = package("FlagEmbedding")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),

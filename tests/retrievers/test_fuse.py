@@ -5,7 +5,6 @@ import pytest
 
 from airgen.errors import UsageError
 from airgen.retrievers.combine import Fused, RerankedRetriever, reciprocal_rank_fusion, weighted_sum
-from airgen.retrievers.dense._components_compiled import right_singular_vectors
 from airgen.retrievers.dense.lsa import LSA
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.bm25 import BM25, RM3
@@ -122,6 +121,8 @@ def test_lsa_joins_words_that_share_company() -> None:
 @pytest.mark.parametrize("shape", [(60, 25), (25, 60)])
 @pytest.mark.parametrize("rank", [2, 20])
 def test_singular_vectors_are_scikit_learns(shape: tuple[int, int], rank: int) -> None:
+    from airgen.retrievers.dense._components_compiled import right_singular_vectors
+
     sparse = pytest.importorskip("scipy.sparse")
     extmath = pytest.importorskip("sklearn.utils.extmath")
     matrix = sparse.random(*shape, density=0.2, format="csr", random_state=3)

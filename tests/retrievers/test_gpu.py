@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from beir_folder import write_beir
+from packages import package
 
-torch = pytest.importorskip("torch")
-sentence_transformers = pytest.importorskip("sentence_transformers")
+torch = package("torch")
+sentence_transformers = package("sentence_transformers")
+stand_in_gpu = package("stand_in_gpu")
 
-from stand_in_gpu import stand_in_gpus
 
 from airgen.cli import main
 from airgen.components import devices
@@ -147,7 +148,7 @@ def test_the_dtype_of_the_files() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_goes_to_the_gpu_in_the_dtype_of_its_files(kind: str, places: dict[str, Path]) -> None:
-    with stand_in_gpus() as gpus:
+    with stand_in_gpu.stand_in_gpus() as gpus:
         model = made(kind, places[kind])
         before = identity_of(model.settings)
         found = work(model)
@@ -174,11 +175,11 @@ def test_a_gpu_that_is_not_there_is_one_line(tiny_bert: Path) -> None:
 def test_where_memory_is_exhausted_the_batch_is_halved(kind: str, places: dict[str, Path]) -> None:
     texts = [f"{text} {number}" for number, text in enumerate(TEXTS * 4)]
     wanted = work(made(kind, places[kind], dtype="fp32"), texts)
-    with stand_in_gpus(allocation=1 << 30) as gpus:
+    with stand_in_gpu.stand_in_gpus(allocation=1 << 30) as gpus:
         model = made(kind, places[kind], dtype="fp32", batch_size=32)
         work(model, texts[:1])  # weights are loaded with room enough
     states = 32 * 32 * 4  # bytes of the states of a token of each text of a batch
-    with stand_in_gpus(allocation=max(9 * states, _largest(model))) as gpus:
+    with stand_in_gpu.stand_in_gpus(allocation=max(9 * states, _largest(model))) as gpus:
         found = work(model, texts)
         assert gpus.refused and gpus.emptied
         again = gpus.refused
@@ -196,12 +197,15 @@ def _largest(model: Any) -> int:
 def test_memory_that_is_too_small_for_one_text_is_one_line(kind: str, places: dict[str, Path]) -> None:
     model = made(kind, places[kind])
     work(model)
-    with stand_in_gpus(allocation=64), pytest.raises(ModelError, match=r"out of memory .*lower"):
+    with stand_in_gpu.stand_in_gpus(allocation=64), pytest.raises(ModelError, match=r"out of memory .*lower"):
         work(model)
 
 
 def test_a_model_that_does_not_fit_is_one_line(tiny_bert: Path) -> None:
-    with stand_in_gpus(allocation=64), pytest.raises(ModelError, match=r"out of memory .*Tried to allocate.*lower"):
+    with (
+        stand_in_gpu.stand_in_gpus(allocation=64),
+        pytest.raises(ModelError, match=r"out of memory .*Tried to allocate.*lower"),
+    ):
         work(SentenceTransformersEmbedder(str(tiny_bert)))
 
 
@@ -210,7 +214,7 @@ def test_release_gives_the_memory_back_and_the_next_use_loads_again(kind: str, p
     model = made(kind, places[kind])
     before = work(model)
     alive = weakref.ref(loaded(model))
-    with stand_in_gpus() as gpus:
+    with stand_in_gpu.stand_in_gpus() as gpus:
         model.release()
         assert alive() is None and gpus.emptied == 1
         model.release()  # there is nothing left to give back
@@ -249,7 +253,7 @@ def test_a_pool_is_started_once_for_the_named_devices_and_ended(
     tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[object] = []
-    with stand_in_gpus():
+    with stand_in_gpu.stand_in_gpus():
         model = SentenceTransformersEmbedder(str(tiny_bert), device=["cuda:0", "cuda:1"])
         kind = type(model.model)
         monkeypatch.setattr(kind, "start_multi_process_pool", lambda self, named: calls.append(named) or {"of": named})
@@ -273,7 +277,7 @@ def test_a_gpu_is_given_many_texts_at_once(tiny_bert: Path, monkeypatch: pytest.
     texts = [f"text {number}" for number in range(700)]
     corpus = Passages([str(place) for place in range(700)], texts)
     given: list[tuple[int, int]] = []
-    with stand_in_gpus():
+    with stand_in_gpu.stand_in_gpus():
         embedder = SentenceTransformersEmbedder(str(tiny_bert))
         library = embedder.model.encode
         monkeypatch.setattr(embedder.model, "encode", lambda inputs, batch_size, **more: given.append(
@@ -291,7 +295,7 @@ def test_a_gpu_is_given_many_texts_at_once(tiny_bert: Path, monkeypatch: pytest.
 def test_a_batch_is_what_memory_holds(tiny_bert: Path) -> None:
     sizes = []
     for memory in (1 << 22, 1 << 26, 1 << 30):
-        with stand_in_gpus(memory=memory):
+        with stand_in_gpu.stand_in_gpus(memory=memory):
             embedder = SentenceTransformersEmbedder(str(tiny_bert), max_length=128)
             model = embedder.model
             sizes.append(embedder.batch_for(["x" * 2000] * 100, model))
@@ -303,7 +307,7 @@ def test_workers_of_this_machine_do_not_load_copies_into_one_gpu(tiny_bert: Path
     from airgen.retrievers.encoding_cache import _needs_this_gpu
 
     dense = Dense(SentenceTransformersEmbedder(str(tiny_bert)))
-    with stand_in_gpus():
+    with stand_in_gpu.stand_in_gpus():
         assert not _needs_this_gpu(dense)
         with computing(ComputeSettings(kind="local", workers=2)):
             assert _needs_this_gpu(dense) and not _needs_this_gpu(BM25())
@@ -380,7 +384,7 @@ def test_one_system_out_of_memory_does_not_end_the_evaluation(
 
     monkeypatch.setattr(sentence_transformers.SentenceTransformer, "encode", exhausted)
     command = ["evaluate", str(tmp_path / "ds"), "--systems", str(tmp_path / "systems.yaml")]
-    with stand_in_gpus(), pytest.raises(SystemExit) as end:
+    with stand_in_gpu.stand_in_gpus(), pytest.raises(SystemExit) as end:
         main([*command, "--out", str(tmp_path / "out")])
     shown = capsys.readouterr()
     assert end.value.code == 1 and tried[-1] == 1 and len(tried) > 4 and "Traceback" not in shown.err

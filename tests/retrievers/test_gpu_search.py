@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from packages import package
 
-torch = pytest.importorskip("torch")
+torch = package("torch")
+stand_in_gpu = package("stand_in_gpu")
 
-from stand_in_gpu import stand_in_gpus
 
 from airgen.compute.exact_arithmetic import inner_products
 from airgen.errors import ModelError
@@ -159,7 +160,7 @@ def test_the_re_ranker_has_the_bits_of_the_cpu(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(gpu_search, "_TERMS", terms)
         assert MaxSim(_Embedder()).score(pairs).tobytes() == expected.tobytes()
     assert asked[0] == sum(one.size for one in _Embedder().token_vectors([text for _, text in pairs], "passage"))
-    with stand_in_gpus(allocation=10) as gpus:  # passages that do not fit are scored by the CPU
+    with stand_in_gpu.stand_in_gpus(allocation=10) as gpus:  # passages that do not fit are scored by the CPU
         monkeypatch.setattr(maxsim, "gpu_for", lambda numbers, item: "cuda:0")
         assert MaxSim(_Embedder()).score(pairs).tobytes() == expected.tobytes() and gpus.refused
 
@@ -196,7 +197,7 @@ def test_a_compressed_index_selects_the_same_candidates(monkeypatch: pytest.Monk
 
 def test_when_the_gpu_searches() -> None:
     assert gpu_for(1 << 30, 2) is None or torch.cuda.is_available()
-    with stand_in_gpus(memory=8 << 30):
+    with stand_in_gpu.stand_in_gpus(memory=8 << 30):
         assert gpu_for(1 << 24, 2) == "cuda:0"
         assert gpu_for(1000, 2) is None  # it is sooner done than sent
         assert gpu_for(1 << 31, 2) is None  # it would take more than its share
@@ -207,7 +208,7 @@ def test_rows_that_do_not_fit_are_searched_by_the_cpu(monkeypatch: pytest.Monkey
     system.index(CORPUS)
     expected = system.search(TEXTS[:7], 30)
     monkeypatch.setattr(retriever, "gpu_for", lambda numbers, item: "cuda:0")
-    with stand_in_gpus(allocation=1000) as gpus:
+    with stand_in_gpu.stand_in_gpus(allocation=1000) as gpus:
         hits = system.search(TEXTS[:7], 30)
         assert gpus.refused and gpus.emptied and system._there is None
     np.testing.assert_array_equal(hits.positions, expected.positions)

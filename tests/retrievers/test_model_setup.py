@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from beir_folder import write_beir
+from packages import package
 from published_models import make_published, put_in_hub_cache
 
 import airgen
@@ -16,7 +17,7 @@ from airgen.retrievers.model_facts import Cut, ModelSetup
 from airgen.retrievers.model_setup import count_cut, keep_setups, kept_setups, model_setups
 from airgen.settings.spec import read_spec
 
-library = pytest.importorskip("sentence_transformers")
+library = package("sentence_transformers")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
 TEXTS = [
     "amber bridge",  # 4 tokens with [CLS] and [SEP]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from child import AIRGEN, finish
 from dataset_maker import make_content
+from packages import package
 from real_servers import started
 
 from airgen.dataset.beir import BeirDataset
@@ -21,7 +22,7 @@ from airgen.dataset.verify import verify
 from airgen.dataset.write import write_dataset
 from airgen.publishing.publish import plan
 
-pytest.importorskip("datasets")
+package("datasets")
 pytestmark = pytest.mark.servers
 REPO, MODEL = "my-org/weather-notes", b"weights " * 4000
 

@@ -18,6 +18,7 @@ import yaml
 from command_line import call
 from dataset_maker import make_content
 from job_maker import CORPUS, PIPELINE, make_corpus
+from packages import package
 from real_servers import S3_KEY, started
 from refusals import refused
 
@@ -31,8 +32,8 @@ from airgen.errors import DatasetError, FetchError
 from airgen.net import downloads
 from airgen.storage.paths import cache_dir
 
-fsspec = pytest.importorskip("fsspec")
-s3fs = pytest.importorskip("s3fs")
+fsspec = package("fsspec")
+s3fs = package("s3fs")
 pytestmark = [pytest.mark.servers, pytest.mark.filterwarnings("ignore")]
 BLOCK = 1 << 20  # bytes that are read at once; s3fs reads 50 MB
 LARGE = random.Random(0).randbytes(5 * BLOCK + 1)

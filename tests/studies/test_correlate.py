@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import call
-from scipy import stats
+from packages import package
 
 from airgen.errors import DatasetError, UsageError
 from airgen.evaluation.score_tables import ScoreRow, benchmarks, read_system_scores
 from airgen.studies.correlate import correlate
 from airgen.studies.rank_correlation import average_ranks, kendall, kendall_p, rank_correlation, spearman_p
+
+stats = package("scipy.stats")
 
 # The paper's Table 5: 17 systems with human labels, generated ones, without hard negatives, without quality control.
 TABLE_5 = """system,human,generated,negatives,control

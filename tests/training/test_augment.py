@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import call
+from packages import package
 from small_training import train_quickly
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = package("torch")
+transformers = package("transformers")
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import ModelError, UsageError

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import package
 from small_training import train_quickly
 
-torch = pytest.importorskip("torch")
+torch = package("torch")
 
 from airgen.retrievers import load_embedder
 from airgen.training.data import load_training_set, with_negatives
 from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask, false_negatives
 from airgen.training.kinds.transformer import Batch, info_nce
-from airgen.training.losses import distillation
 
 
 def task(dataset: Path, bert: Path, **changes: Any) -> EncoderTask:
@@ -38,6 +38,8 @@ def test_info_nce_is_equation_1() -> None:
 
 
 def test_distillation_is_the_divergence_from_the_teacher() -> None:
+    from airgen.training.losses import distillation
+
     student, teacher = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, np.log(3.0)]])
     p, s = np.array([0.25, 0.75]), np.array([np.e, 1]) / (np.e + 1)
     assert distillation(student, teacher).item() == pytest.approx(float((p * np.log(p / s)).sum()), rel=1e-6)

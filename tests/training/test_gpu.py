@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packages import package
 from small_training import QUICK
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("sentence_transformers")
+torch = package("torch")
+transformers = package("transformers")
+package("sentence_transformers")
+stand_in_gpu = package("stand_in_gpu")
 
-from stand_in_gpu import stand_in_gpus
 
 from airgen.components.devices import tf32
 from airgen.errors import ModelError, TrainingError
@@ -60,7 +61,7 @@ def test_every_kind_runs_on_every_device(
     kind: str, device: str | None, dataset: Path, base_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     base = base_of(kind)
-    with stand_in_gpus() as gpus:
+    with stand_in_gpu.stand_in_gpus() as gpus:
         trained = run(kind, dataset, base, tmp_path / "out", device, "max_steps=2")
         number = "cuda:1" if device == "cuda:1" else "cuda:0"
         assert trained.steps == 2 and number in gpus.asked
@@ -109,12 +110,12 @@ def test_the_precision_belongs_to_the_training(dataset: Path, bert: Path, tmp_pa
     assert not again.trained_now and again.fingerprint == first.fingerprint
     with pytest.raises(TrainingError, match=r"it differs in recipe\.precision"):
         run("deepct", dataset, bert, tmp_path / "out", "cpu", "precision=bf16")
-    with stand_in_gpus():  # a finished model of `auto` is done, wherever it was trained
+    with stand_in_gpu.stand_in_gpus():  # a finished model of `auto` is done, wherever it was trained
         assert not run("deepct", dataset, bert, tmp_path / "out", None).trained_now
     assert Recipe().on("cpu").precision == "fp32"
-    with stand_in_gpus(bf16=False):
+    with stand_in_gpu.stand_in_gpus(bf16=False):
         assert Recipe().on("cuda:0").precision == "fp32"
-    with stand_in_gpus():
+    with stand_in_gpu.stand_in_gpus():
         assert Recipe().on("cuda:0").precision == "bf16" and Recipe(precision="fp32").on("cuda:0").precision == "fp32"
 
 
@@ -122,7 +123,7 @@ def test_tf32_is_on_for_training_in_fp32_and_off_after_it() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
     with tf32("cpu"):
         assert torch.backends.cuda.matmul.allow_tf32 is before
-    with stand_in_gpus(), tf32("cuda:0"):
+    with stand_in_gpu.stand_in_gpus(), tf32("cuda:0"):
         assert torch.backends.cuda.matmul.allow_tf32 is True
     assert torch.backends.cuda.matmul.allow_tf32 is before
 
@@ -163,7 +164,7 @@ def test_what_an_evaluation_draws_does_not_change_the_training(
     run("deepct", dataset, bert, tmp_path / "drawing", "cpu")
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("still", "drawing"))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    with stand_in_gpus():
+    with stand_in_gpu.stand_in_gpus():
         run("deepct", dataset, bert, tmp_path / "gpu", "cuda:1")
     assert forked[-1] == ["cuda:1"] and forked[0] == []  # the state of that GPU is kept, too
 
@@ -171,7 +172,10 @@ def test_what_an_evaluation_draws_does_not_change_the_training(
 def test_a_model_that_cannot_checkpoint_and_a_gpu_that_is_not_there(
     dataset: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with stand_in_gpus(), pytest.raises(ModelError, match=r"training: device cuda:4: CUDA error: invalid device"):
+    with (
+        stand_in_gpu.stand_in_gpus(),
+        pytest.raises(ModelError, match=r"training: device cuda:4: CUDA error: invalid device"),
+    ):
         run("deepct", dataset, bert, tmp_path / "a", "cuda:4")
     monkeypatch.setattr(transformers.BertPreTrainedModel, "supports_gradient_checkpointing", False)
     with pytest.raises(TrainingError, match=r"gradient_checkpointing: the base of deepct"):
@@ -213,7 +217,7 @@ def test_a_batch_is_made_while_the_step_before_runs(
     monkeypatch.setattr(task, "prepare", noted)
     base, losses = base_of(kind), []
     for name in ("ahead", "inside"):
-        with stand_in_gpus():
+        with stand_in_gpu.stand_in_gpus():
             trained = run(kind, dataset, base, tmp_path / name, "cuda", "max_steps=3", "evaluate_every=2")
         losses.append([entry.get("loss") for entry in trained.history])
         monkeypatch.setattr("airgen.training.trainer._Steps.prepare_ahead", lambda self: None)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packages import package
 from small_training import train_quickly
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("sentence_transformers")
-transformers = pytest.importorskip("transformers")
+torch = package("torch")
+package("sentence_transformers")
+transformers = package("transformers")
 
 from airgen.errors import ModelError
 from airgen.evaluation import EvaluationOptions, evaluate, load_systems

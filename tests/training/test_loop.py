@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import package
 
-torch = pytest.importorskip("torch")
+torch = package("torch")
 
 from airgen.components.devices import check_device
 from airgen.errors import ModelError, TrainingError, UsageError
@@ -20,7 +21,6 @@ from airgen.training.base_models import load_base
 from airgen.training.data import TrainingSet, epoch_batches, load_training_set
 from airgen.training.recipe import Recipe, TrainingRequest
 from airgen.training.task import Trained, TrainingTask
-from airgen.training.trainer import learning_rate_share, run
 
 
 class Line(TrainingTask):
@@ -53,6 +53,8 @@ def fit(
     resume: bool = False,
     **changes: Any,
 ) -> Trained:
+    from airgen.training.trainer import run
+
     recipe = Recipe(**{"batch_size": 8, "epochs": 4, "learning_rate": 0.01, "patience": 2, **changes})
     data = load_training_set(dataset, split="train")
     request = TrainingRequest(dataset, str(dataset), out, resume=resume, quiet=True, device="cpu")
@@ -153,7 +155,7 @@ KILLED = """
 import gc, os, signal, sys
 from pathlib import Path
 gc.collect = lambda *_: 0
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], os.path.join(os.path.dirname(sys.argv[1]), "makers")]
 import torch
 import airgen.training.trainer
 from test_loop import fit
@@ -246,6 +248,8 @@ def test_a_loss_that_is_no_number_or_memory_that_ends_stops_it_and_says_where(da
     ],
 )
 def test_learning_rates(schedule: Any, rates: list[float]) -> None:
+    from airgen.training.trainer import learning_rate_share
+
     recipe = Recipe(schedule=schedule, warmup=1 / 3)
     assert [learning_rate_share(step, 6, recipe) for step in range(6)] == pytest.approx(rates, abs=1e-6)
 

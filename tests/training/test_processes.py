@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packages import package
 
 import airgen
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("sentence_transformers")
+torch = package("torch")
+package("sentence_transformers")
 
 
 KILLED = """

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import call
+from packages import package
 from small_training import train_quickly
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = package("torch")
+transformers = package("transformers")
+stand_in_gpu = package("stand_in_gpu")
 
-from stand_in_gpu import stand_in_gpus
 
 from airgen.dataset.beir import BeirDataset, BeirPassage
 from airgen.errors import DatasetError, ModelError, UsageError
@@ -101,7 +102,7 @@ def test_a_sequence_to_sequence_model_gives_queries(bert: Path, tmp_path: Path) 
     batch = model.write(texts, 5, [1, 2, 3, 4])
     assert batch[0] == first and all(1 <= len(queries) <= 5 for queries in batch)
     assert model.write(texts[::-1], 5, [4, 3, 2, 1]) == batch[::-1]
-    with stand_in_gpus(allocation=1 << 14) as gpus:  # fewer are written at once
+    with stand_in_gpu.stand_in_gpus(allocation=1 << 14) as gpus:  # fewer are written at once
         small = Seq2Seq(str(tmp_path / "t5"), max_new_tokens=6, device="cpu")
         small.parts = model.parts
         assert small.write(texts, 5, [1, 2, 3, 4]) == batch and gpus.refused

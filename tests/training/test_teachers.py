@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import package
 from small_training import train_quickly
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("sentence_transformers")
+torch = package("torch")
+package("sentence_transformers")
 
 from airgen.dataset.beir import BeirDataset
 from airgen.errors import DatasetError, UsageError
@@ -25,7 +26,6 @@ from airgen.training.data import (
     with_own_teacher,
 )
 from airgen.training.kinds.encoder import EncoderRecipe, EncoderTask
-from airgen.training.losses import margin_error
 
 
 def recipe_of(**changes: Any) -> EncoderRecipe:
@@ -45,6 +45,8 @@ def read(dataset: Path, recipe: EncoderRecipe, teacher: str | None = None) -> Tr
 
 
 def test_margins_by_hand() -> None:
+    from airgen.training.losses import margin_error
+
     student, teacher = (
         torch.tensor([[3.0, 1.0, 9.0], [2.0, 2.0, 1.0]]),
         torch.tensor([[5.0, 4.0, 0.0], [1.0, 0.0, 3.0]]),

@@ -4,12 +4,12 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packages import package
 from small_training import train_quickly
 
-pytest.importorskip("sklearn")
+package("sklearn")
 
 from airgen.training.topic_batches import by_topic, topics_of
 

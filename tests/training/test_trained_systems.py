@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from command_line import call, invoke
+from packages import package
 from small_models import make_t5
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+package("torch")
+package("transformers")
 
 from airgen.errors import SettingsError
 from airgen.evaluation import load_systems
