@@ -25,6 +25,7 @@ from airgen.dataset.content import SHORT_NAME, DatasetInfo, FunnelStep, ModelUse
 from airgen.display.study import Shown, Study, Table, columns
 from airgen.errors import DatasetError
 from airgen.safety.escaping import csv_text, json_text, markdown_table, md
+from airgen.storage.json_values import adapter_of
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -213,7 +214,8 @@ def _parse(value: dict[str, Any], path: Path) -> Manifest:
     import pydantic  # slow to import, and needed here only
 
     try:
-        return pydantic.TypeAdapter(Manifest).validate_python(value)
+        manifest: Manifest = adapter_of(Manifest).validate_python(value)
+        return manifest
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -72,7 +72,7 @@ def kept_of(kind: type[T], value: Mapping[str, Any]) -> T:
     try:
         if value.get("format", FORMAT) != FORMAT:
             raise ValueError("another version of airgen wrote it")
-        instance: T = _adapter(cast(Any, kind)).validate_python(dict(value))
+        instance: T = adapter_of(cast(Any, kind)).validate_python(dict(value))
         return instance
     except ValueError as error:
         first = error.errors()[0] if hasattr(error, "errors") else None  # of pydantic
@@ -91,7 +91,8 @@ def read_kept(kind: type[T], path: Path, description: str, advice: str) -> T:
 
 
 @lru_cache(maxsize=32)
-def _adapter(kind: type[Any]) -> Any:
+def adapter_of(kind: type[Any]) -> Any:
+    """Return pydantic's validator of a dataclass, which takes longer to make than to use."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
