@@ -6,6 +6,7 @@ import gc
 import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import threading
 import urllib.request
@@ -67,6 +68,26 @@ def alike() -> Iterator[None]:
         patch.setattr(job_module, "new_secret", lambda: Secret(bytes(range(32))))
         patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def empty_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], None]]:
+    """New work databases are copies of an empty one, because making it takes a tenth of the time of a short job.
+
+    Yields what makes one, for tests/storage.
+    """
+    from airgen.storage import store
+
+    empty, write = tmp_path_factory.mktemp("empty") / "work.duckdb", store._write_empty
+
+    def copy(path: Path) -> None:
+        if not empty.exists():
+            write(empty)
+        shutil.copyfile(empty, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_write_empty", copy)
+        yield write
 
 
 @pytest.fixture(scope="session")

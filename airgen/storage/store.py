@@ -403,8 +403,7 @@ def _create(path: Path) -> None:
         if left in names or (number.isdecimal() and not is_alive(int(number))):
             left.unlink(missing_ok=True)
     try:
-        with closing(connect(fresh)) as connection:
-            connection.execute(f"BEGIN; {' '.join(map(_table, TABLES))} {_OTHER_TABLES} COMMIT")
+        _write_empty(fresh)
         try:
             os.link(fresh, path)
         except FileExistsError:
@@ -415,6 +414,12 @@ def _create(path: Path) -> None:
     finally:
         for name in names:
             name.unlink(missing_ok=True)
+
+
+def _write_empty(path: Path) -> None:
+    """Write a database with all tables and no rows."""
+    with closing(connect(path)) as connection:
+        connection.execute(f"BEGIN; {' '.join(map(_table, TABLES))} {_OTHER_TABLES} COMMIT")
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
