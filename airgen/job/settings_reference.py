@@ -4,11 +4,13 @@ Names, types, limits and defaults are read from the settings models, and descrip
 comments, so the reference always matches the code.
 """
 
+import ast
 import functools
 import inspect
 import re
+import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -197,9 +199,21 @@ def _as_cell(words: str) -> str:
     return small if ". " in small else small.removesuffix(".")
 
 
-@functools.cache  # Python finds a class by parsing its whole module
-def _source(model: type[BaseModel]) -> str:
-    return inspect.getsource(model)
+@functools.cache
+def _class_sources(module: str) -> dict[str, str]:
+    """Return the source of each class of a module by its qualified name. `inspect` would parse the module for each."""
+    text = inspect.getsource(sys.modules[module])
+    lines = text.splitlines(keepends=True)
+    sources: dict[str, str] = {}
+
+    def collect(nodes: Iterable[ast.AST], prefix: str) -> None:
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                sources[prefix + node.name] = "".join(lines[node.lineno - 1 : node.end_lineno])
+                collect(node.body, f"{prefix}{node.name}.")
+
+    collect(ast.parse(text).body, "")
+    return sources
 
 
 def _words(model: type[BaseModel]) -> dict[str, str]:
@@ -208,7 +222,7 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
             comments.update(_own_docstring(base)[1])
-            for match in _COMMENT.finditer(_source(base)):
+            for match in _COMMENT.finditer(_class_sources(base.__module__)[base.__qualname__]):
                 comments[match[1]] = match[2].strip()
     speed = {name for name, _ in marked(model, "speed")}
     words = {
