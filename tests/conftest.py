@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
@@ -49,10 +50,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def pytest_collection_finish() -> None:
+_frozen = 0  # number of modules when the collector of garbage last stopped looking at them
+
+
+def _freeze() -> None:
     """What was imported stays to the end: the collector of garbage need not look at it again and again."""
+    global _frozen
+    _frozen = len(sys.modules)
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    _freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    if len(sys.modules) > _frozen + 200:  # a test has imported a large package
+        _freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
