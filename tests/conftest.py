@@ -70,6 +70,14 @@ def pytest_runtest_logfinish() -> None:
         _freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests record for the output: `record_property("printed", text)`."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "printed":
+                terminalreporter.write_line(f"\n{text}")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def alike() -> Iterator[None]:
     """New datasets get one known secret, so that jobs in two folders make the same bytes.

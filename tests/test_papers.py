@@ -1,18 +1,22 @@
 """docs/papers.md has a row for every table and figure, with a command; and every command runs here, or says why not."""
 
+import csv
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 from beir_folder import read_rows, write_beir
 from command_line import call
+from http_double import Asked, answering
 from job_maker import CORPUS, LEXICAL, make_corpus
-from small_models import make_bert, make_t5
+from paper_models import make_models_of, make_paper_model
 
 import airgen
 from airgen import cli, models
@@ -51,6 +55,7 @@ show full --queries
 show prompts judge
 show collections beir
 show collections open-qa
+show collections e5-data
 evaluate scifact --systems systems-offline
 evaluate msmarco --systems systems-airbench --only e5-mistral-7b-instruct --only e5-mistral-7b-instruct-Instr-2
 evaluate cranfield --systems systems-cosine-dot --only bert-tiny-cosine --only bert-tiny-dot --lengths
@@ -88,6 +93,7 @@ python benchmarks/e5.py --table 7 --pairs data/pairs --on cranfield
 python benchmarks/e5.py --table 8 --pairs data/pairs --on cranfield
 train encoder --on msmarco --on nq --on nli=1,teacher=none --base models/e5 --out models/e5-ft --set teacher=BAAI/bge-reranker-base
 evaluate beir --systems systems-e5
+evaluate beir --systems systems-e5-data
 evaluate open-qa --systems systems-e5 --metrics "RR@10 Recall@1000"
 train encoder --on msmarco --base distilbert-base-uncased --set similarity=dot --out models/dot
 evaluate open-qa --systems systems-augment
@@ -100,22 +106,52 @@ train flag-embedding --on msmarco --base facebook/mcontriever-msmarco --recipe f
 study gain datasets/finance datasets/law --before facebook/mcontriever-msmarco --after models/finance
 """  # noqa: E501
 
+# The lists of systems that run as they ship. Of systems-airbench, whose 39 models run in a test of their own, the suite
+# gets a system of each family. systems-offline, which is no paper's, is a stand-in of three systems.
+SHIPPED = ("systems-airbench", "systems-airbench-17", "systems-augment", "systems-beir", "systems-cosine-dot",
+           "systems-e5", "systems-e5-data")  # fmt: skip
+
 # What ends with another exit code than 0 here: forty passages are too few for so many queries, and it says so.
 SAYS_WHY_NOT = {
     "airgen check full --target 6319": 1,
     "airgen study agree scifact --pipeline full --systems systems-airbench-17 --target 300 --check": 1,
 }
 
+BEIR = "| set | bm25 | deepct | sparta | doct5query | dpr | ance | tas-b | genq | colbert | bm25+ce |"
+"""The columns of BEIR's Table 2, in its order."""
+
 SAID = {
-    "airgen evaluate beir --systems systems-e5": ["| msmarco (in-domain) |"],
+    "airgen evaluate beir --systems systems-beir": [
+        BEIR, "| msmarco (in-domain) |", "| scifact |", "| better than bm25 |", "| worse than bm25 |",
+        "Without 17 of 19 sets",
+    ],
+    "airgen evaluate beir --systems systems-e5": [
+        "| set | bm25 | simcse | laprador | contriever |", "| msmarco (in-domain) |",
+    ],
+    "airgen evaluate beir --systems systems-e5-data": [
+        "| set | no-fine-tuning | msmarco+nq | nli | all |", "| mean of 1 |",
+    ],
     "airgen evaluate open-qa --systems systems-augment": [
-        "nq-open: augmented first trains augment", "Answers, ranking and latency", "Answer@5", "AP@1000", "p50 ms",
+        "Answers, ranking and latency", "Answer@5", "AP@1000", "p50 ms", "entityquestions", "trivia-open",
     ],
     "python benchmarks/e5.py --table 5 --steps 40 --pairs data/pairs --on cranfield": [
         "| batch 1,024, 40 steps |", "| batch 64, 40 steps |",
     ],
 }  # fmt: skip
 """What some of them print."""
+
+TABLES = {
+    "airgen study agree msmarco --pipeline full --systems systems-airbench-17 --target 6319": (
+        "AIR-Bench's Table 5", "runs/full-msmarco/agreement/agreement.md",
+        r"\| system \| family \| human \| generated \|.* no quality control \|",
+    ),
+    "airgen evaluate suites/airbench/24.05 --systems systems-airbench --split test": (
+        "AIR-Bench's Tables 22 and 23", "results/results.md", r"\| system \|",
+    ),
+    "airgen evaluate beir --systems systems-beir": ("BEIR's Table 2", "results/beir.md", re.escape(BEIR)),
+    "airgen evaluate beir --systems systems-e5-data": ("E5's Table 6", "results/beir.md", r"\| set \|"),
+}  # fmt: skip
+"""The tables that are printed: their name, their file, and how their first line begins."""
 
 NOT_HERE = {
     "airgen fetch beir": "BEIR's server; tests/corpus has a double of it",
@@ -224,6 +260,81 @@ def systems(
     Path(f"{name}.yaml").write_text("systems:\n" + "".join(listed), encoding="utf-8")
 
 
+def vector(text: str) -> list[float]:
+    return [float(text.count(letter)) + 0.1 for letter in "aeioust"]
+
+
+def embeddings(asked: Asked) -> tuple[int, object]:
+    """Answer as a server of one model does (TEI, vLLM)."""
+    return 200, {"data": [{"index": at, "embedding": vector(text)} for at, text in enumerate(asked.json()["input"])]}
+
+
+@pytest.fixture
+def checkpoints(rows: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Random models under the names of the papers' checkpoints, the shipped lists of systems beside them, and a server
+    for each model that needs one."""
+    for package in ("sentence_transformers", "FlagEmbedding", "peft"):
+        pytest.importorskip(package)
+    if not all(models.fetched(name) for name in ("all-minilm-l6-v2", "splade-bert-tiny")):
+        pytest.skip("airgen fetch tests")
+    fetched = cache_dir("models")
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "models").symlink_to(fetched)
+    with answering(embeddings) as url:
+        for listed in SHIPPED:
+            path = Path(f"{listed}.yaml")
+            path.write_bytes(find_yaml("pipelines", listed).read_bytes())
+            make_models_of(path)
+            for variable in re.findall(r"base_url: \"\${(\w+)}\"", path.read_text("utf-8")):
+                monkeypatch.setenv(variable, f"{url}/{variable}/v1")
+        yield
+
+
+def table_of(name: str, file: str, first: str) -> str:
+    """The tables of a Markdown file with this first line."""
+    parts = Path(file).read_text("utf-8").split("\n\n")
+    tables = [part.strip() for part in parts if re.match(first, part)]
+    assert tables, f"{file}: {first}"
+    return "\n\n".join([f"{name}:", *tables])
+
+
+def one_of_each_family() -> None:
+    """Of the shipped systems-airbench, the first system of each family, and those of Table 11."""
+    listed = yaml.safe_load(find_yaml("pipelines", "systems-airbench").read_text("utf-8"))["systems"]
+    chosen = {system["family"]: system for system in reversed(listed)}.values()
+    kept = [system for system in listed if system in chosen or "e5-mistral" in system["name"]]
+    Path("systems-airbench.yaml").write_text(yaml.safe_dump({"systems": kept}, sort_keys=False), encoding="utf-8")
+
+
+def rows_of(paper: str) -> Iterator[tuple[str, str, str]]:
+    """The rows of docs/papers.md for a paper: the tables and figures, the line, and what the paper's figures need."""
+    (section,) = re.findall(rf"^## {re.escape(paper)} .*?(?=^## |\Z)", PAPERS, re.MULTILINE | re.DOTALL)
+    last = ""
+    for line in re.findall(r"^\|.*\|$", section, re.MULTILINE):
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if names := re.findall(r"\*\*((?:Table|Figure)s? [\d, -]+)\*\*", line):
+            yield ", ".join(names), line, cells[-1] if last in ("out of reach", "missing") else ""
+        elif "---" not in line:
+            last = cells[-1]
+
+
+def states(ran: Mapping[str, str], *, others: bool) -> str:
+    """A line for each table and figure of the papers with a command that ran, and for the `others` with none that is
+    run: its state."""
+    lines = ["The papers' tables and figures, on forty passages and with random models under the papers' names:"]
+    for paper in HELD:
+        for names, row, needs in rows_of(paper):
+            printed = [f"{len(ran[text].splitlines())} lines of `{text}`" for text in ran if f"`{text}`" in row]
+            why = [f"`{text}` is not run here ({reason})" for text, reason in NOT_HERE.items() if f"`{text}`" in row]
+            if others and not printed and not any(f"`{text}`" in row for text in commands()):
+                why = ["no command"]
+            if printed or (others and why):
+                needed = f" | the paper's figures need: {needs}" if needs else ""
+                lines.append(f"{paper} {names}: {'; '.join(printed + why)}{needed}")
+    return "\n".join(lines)
+
+
 def suite() -> None:
     """Two versions of a suite: the second opens two test sets, trims a corpus, splits a dataset, and has one more."""
     for name, text in (
@@ -265,11 +376,15 @@ datasets:
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of FlagEmbedding and peft
+@pytest.mark.usefixtures("checkpoints")
 def test_the_commands_of_the_papers_run(
-    rows: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: list[dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """As they are printed, on collections of forty passages, with lexical systems and the scripted model."""
-    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    """As they are printed, on collections of forty passages, with the shipped systems and the scripted model."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     home = cache_dir(COLLECTIONS) / "beir"
     for name in ("msmarco", "scifact"):
@@ -277,10 +392,7 @@ def test_the_commands_of_the_papers_run(
     Path("small.yaml").write_text(CORPUS, encoding="utf-8")
     Path("full.yaml").write_text(LEXICAL.replace("name: job", "name: full"), encoding="utf-8")
     systems("systems-offline", "bm25", "bm25-multi", "ql")
-    systems("systems-airbench", "BM25", "e5-mistral-7b-instruct", "e5-mistral-7b-instruct-Instr-2")
-    systems("systems-airbench-17", "bm25", "flat", "ql")
-    systems("systems-beir", "bm25", "deepct", "doct5query")
-    systems("systems-cosine-dot", "bert-tiny-cosine", "bert-tiny-dot")
+    one_of_each_family()
     suite()
     Path("names.yaml").write_text(
         "org/a: BM25\norg/b: e5-mistral-7b-instruct\norg/c: e5-mistral-7b-instruct-Instr-2\n", encoding="utf-8"
@@ -293,14 +405,33 @@ def test_the_commands_of_the_papers_run(
             scores = {"ndcg_at_10": at / 10, "main_score": at / 10}
             (place / "NFCorpus.json").write_text(json.dumps({**about, "test": scores}), encoding="utf-8")
     Path("offline.csv").write_text("system,cranfield,medline\nbm25,.3,.6\nql,.2,.5\nflat,.1,.4\n", encoding="utf-8")
+    ran, kept = {}, []
     for printed in lines(RUN):
         print(printed)
-        said = follow(printed)
+        said = ran[printed] = follow(printed)
         assert "nan" not in said.split() and "Traceback" not in said, printed
+        for words in SAID.get(printed, ()):
+            assert words in said, printed
+        if printed in TABLES:
+            kept.append(table_of(*TABLES[printed]))
         if printed == "airgen publish diff suites/airbench/24.04 suites/airbench/24.05":
             assert "queries of test are dev queries now: their labels are public" in said
             assert "(trimmed)" in said and "added: long-doc_book_en/airbench-voyage" in said
             assert "should never happen" not in said
+    record_property("printed", "\n\n".join([states(ran, others=True), *kept]))
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.usefixtures("checkpoints")
+def test_the_39_models_of_airbench_run_by_one_command(record_property: Callable[[str, object], None]) -> None:
+    """Table 15, and Table 11's second instruction: seven on servers, and RepLLaMA as an adapter of Llama 2."""
+    printed = call("evaluate", "msmarco", "--systems", "systems-airbench")
+    with Path("results/results.csv").open(encoding="utf-8", newline="") as file:
+        scored = {row["system"] for row in csv.DictReader(file)}
+    listed = yaml.safe_load(find_yaml("pipelines", "systems-airbench").read_text("utf-8"))["systems"]
+    assert scored == {system["name"] for system in listed} and len(scored) == 40
+    record_property("printed", printed)
 
 
 def open_qa(rows: list[dict[str, str]]) -> None:
@@ -312,39 +443,32 @@ def open_qa(rows: list[dict[str, str]]) -> None:
         {"question": " ".join(row["text"].split()[3:9]), "answers": [" ".join(row["text"].split()[:2])]} for row in rows
     ]
     for name in ("nq-open", "entityquestions", "trivia-open"):
-        files = {"train": Path(f"{name}-train.json"), "test": Path(f"{name}-test.json")}
-        for file, questions in zip(files.values(), (asked[12:], asked[:12]), strict=True):
+        words = []
+        for split, questions in (("train", asked[12:]), ("test", asked[:12])):
+            file = Path(f"{name}-{split}.json")
+            if name == "entityquestions":  # a folder for each split, with a file for each relation
+                file = Path("dataset", split, f"P19.{split}.json")
+                file.parent.mkdir(parents=True)
             file.write_text(json.dumps(questions), encoding="utf-8")
-        call("train", "dpr", *(f"{split}={file}" for split, file in files.items()), "--passages", "psgs_w100.tsv",
-             "--out", home / name)  # fmt: skip
+            words.append(f"{split}={file.parent if name == 'entityquestions' else file}")
+        call("train", "dpr", *words, "--passages", "psgs_w100.tsv", "--out", home / name)
     collection(str(home / "msmarco"), rows)
 
 
 @pytest.mark.nightly
-def test_the_trainings_of_the_papers_run(rows: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.usefixtures("checkpoints")
+def test_the_trainings_of_the_papers_run(
+    rows: list[dict[str, str]], record_property: Callable[[str, object], None]
+) -> None:
     """As they are printed, from random models of a few thousand weights under the names of the checkpoints."""
-    pytest.importorskip("sentence_transformers")
     zstd = pytest.importorskip("backports.zstd")
-    if not all(models.fetched(name) for name in ("all-minilm-l6-v2", "splade-bert-tiny")):
-        pytest.skip("airgen fetch tests")
-    for name in ("bert-base-uncased", "distilbert-base-uncased"):
-        make_bert(Path(name))
-    for name in (
-        "sentence-transformers/msmarco-distilbert-base-tas-b",
-        "facebook/mcontriever-msmarco",
-    ):
-        make_bert(Path(name), masked_lm=False)
-    make_bert(Path("BAAI/bge-reranker-base"), ranks=True)
-    make_t5(Path("t5-base"))
+    for name in ("facebook/mcontriever-msmarco", "t5-base"):
+        make_paper_model(name)
     for name in ("datasets/finance", "datasets/law"):
         collection(name, rows)
-    systems("systems-e5", "bm25", "e5", kinds=("kind: bm25", "kind: dense, embedder: models/e5-ft"))
-    fetched = cache_dir("models")
-    monkeypatch.setenv("AIRGEN_CACHE", str(Path("cache").resolve()))
-    Path("cache").mkdir()
-    Path("cache", "models").symlink_to(fetched)
-    for name in ("msmarco", "scifact"):
-        collection(str(cache_dir(COLLECTIONS) / "beir" / name), rows)
+    for name in ("beir/msmarco", "beir/scifact", "e5-data/nli"):
+        collection(str(cache_dir(COLLECTIONS) / name), rows)
     open_qa(rows)
     posts = [
         {"id": f"t{at}", "title": row["title"], "selftext": row["text"], "score": 5, "subreddit": "x"}
@@ -358,12 +482,16 @@ def test_the_trainings_of_the_papers_run(rows: list[dict[str, str]], monkeypatch
         Path(name).write_bytes(zstd.compress("".join(json.dumps(row) + "\n" for row in made).encode()))
     pairs = [json.dumps([" ".join(row["text"].split()[:6]), row["text"]]) for row in rows]
     Path("gooaq.jsonl").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    ran, kept = {}, []
     for printed in lines(TRAIN):
         print(printed)
-        said_of_it = follow(printed)
+        said_of_it = ran[printed] = follow(printed)
         assert "Traceback" not in said_of_it, printed
         for words in SAID.get(printed, ()):
             assert words in said_of_it, printed
+        if printed in TABLES:
+            kept.append(table_of(*TABLES[printed]))
+    record_property("printed", "\n\n".join([states(ran, others=False), *kept]))
     card = read_card(Path("models/e5-ft")) or {}
     assert [part.get("teacher") for part in card["data"]["datasets"]] == [None, None, "none"]
     assert "RR@10" in Path("results/msmarco/dev/report.md").read_text("utf-8")
