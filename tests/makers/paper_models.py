@@ -21,6 +21,9 @@ from airgen.models import catalogue
 
 Make = Callable[[Path], object]
 
+_WORDS = sorted({*WORDS, *(word for text in (*TOPICS, *FACTS, *PLACES) for word in text.split())})
+"""The words of the texts: a text is not much longer in tokens."""
+
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _POSITIONS = 514  # E.2 of AIR-Bench has 512 tokens, and RoBERTa's positions begin at 2
 
@@ -58,7 +61,7 @@ def _bert(kind: str = "Model", **settings: Any) -> Make:
     def make(folder: Path) -> None:
         import transformers
 
-        size = make_tokenizer(folder)
+        size = make_tokenizer(folder, _WORDS)
         config = transformers.BertConfig(
             vocab_size=size, max_position_embeddings=_POSITIONS, pad_token_id=0, **_SIZES, **settings
         )
@@ -72,7 +75,7 @@ def _distilbert(kind: str = "Model") -> Make:
         import transformers
 
         config = transformers.DistilBertConfig(
-            vocab_size=make_tokenizer(folder), dim=32, n_layers=2, n_heads=2, hidden_dim=64, pad_token_id=0,
+            vocab_size=make_tokenizer(folder, _WORDS), dim=32, n_layers=2, n_heads=2, hidden_dim=64, pad_token_id=0,
             max_position_embeddings=_POSITIONS,
         )  # fmt: skip
         getattr(transformers, f"DistilBert{kind}")(config).save_pretrained(folder)

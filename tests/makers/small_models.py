@@ -1,5 +1,6 @@
 """Make random models with a few thousand weights: a BERT, a cross-encoder and a T5 with one small vocabulary."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ _LINE = (
 WORDS = _LINE.split()
 
 
-def make_tokenizer(folder: Path) -> int:
-    """Write a WordPiece tokenizer over `WORDS` and letters, and return the size of its vocabulary."""
+def make_tokenizer(folder: Path, words: Iterable[str] = WORDS) -> int:
+    """Write a WordPiece tokenizer over these words and letters, and return the size of its vocabulary."""
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), ":", *WORDS, "query", "passage"]
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), ":", *words, "query", "passage"]
     vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
