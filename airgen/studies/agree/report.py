@@ -147,6 +147,7 @@ class AgreementReport(Shown):
     classes: Sequence[WordingAgreement] = ()
     people_overlap: float = math.nan
     estimated_overlap: float = math.nan
+    estimated_people_overlap: float = math.nan
     notes: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -165,6 +166,7 @@ class AgreementReport(Shown):
             "classes",
             "people_overlap",
             "estimated_overlap",
+            "estimated_people_overlap",
             "notes",
         )
         values = {name: getattr(self, name) for name in names} | {
@@ -268,9 +270,11 @@ class AgreementReport(Shown):
         return [
             "## By wording",
             f"The overlap is the share of a query's content words that its passage has. That of people's queries is "
-            f"{_figure(self.people_overlap)}; without their labels, `airgen run --like` would estimate "
-            f"{_figure(self.estimated_overlap)}. Matched: of each need, the wording whose overlap is nearest to the "
-            "mean of a few human queries, compared with the others; the median and the middle 95 % of the draws.",
+            f"{_figure(self.people_overlap)}; for some of these, whose overlap is "
+            f"{_figure(self.estimated_people_overlap)}, `airgen run --like` would estimate "
+            f"{_figure(self.estimated_overlap)} without their labels. Matched: of each need, the wording whose overlap "
+            "is nearest to the mean of a few human queries, compared with the others; the median and the middle 95 % "
+            "of the draws.",
             Table(self.wordings, (*_WORDINGS[:2], _WORDED, *_WORDINGS[2:])),
             "By overlap, the wordings of all needs together:",
             Table(self.classes, _WORDINGS),

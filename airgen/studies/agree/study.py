@@ -220,6 +220,7 @@ class AgreementStudy:
             classes=() if worded is None else by_overlap(worded, human),
             people_overlap=_mean(shares),
             estimated_overlap=_mean(estimated),
+            estimated_people_overlap=math.nan if worded is None else _mean(shares[~np.isnan(estimated)]),
             notes=[
                 *_notes(
                     job.pipeline.target, both, involved=bool(shared), collection=self.collection, dataset=job.dataset
