@@ -6,6 +6,7 @@ first use, so that `import airgen` and `airgen --version` are fast.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,11 +16,14 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
+    from airgen.python import VALUES
+
+    if name in VALUES:
+        return getattr(importlib.import_module(VALUES[name]), name)
     from airgen.commands import COMMANDS
 
     # `report` is a package, so the api must not look for a submodule that is not imported yet.
-    values = name[:1].isupper() or name in ("estimate", "generate", "label", "load")
-    if values or (name != "report" and name.partition("_")[0] in COMMANDS):
+    if name != "report" and name.partition("_")[0] in COMMANDS:
         from airgen import api
 
         if name in api.__all__:

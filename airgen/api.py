@@ -61,6 +61,7 @@ from airgen.commands.train import (
     train_pairs,
     train_recipe,
 )
+from airgen.python import VALUES
 
 if TYPE_CHECKING:
     from airgen.components.user_functions import Function
@@ -74,25 +75,6 @@ if TYPE_CHECKING:
     from airgen.retrievers.combine import Fused, RerankedRetriever
     from airgen.retrievers.dense.retriever import Dense
     from airgen.retrievers.lexical.bm25 import BM25
-
-VALUES = {
-    "BM25": "airgen.retrievers.lexical.bm25",
-    "Benchmark": "airgen.python.benchmark",
-    "Check": "airgen.job.check_job",
-    "Corpus": "airgen.python.corpus",
-    "Dense": "airgen.retrievers.dense.retriever",
-    "Function": "airgen.components.user_functions",
-    "Fused": "airgen.retrievers.combine",
-    "JobRecipe": "airgen.python.recipe",
-    "RerankedRetriever": "airgen.retrievers.combine",
-    "Results": "airgen.python.results",
-    "Study": "airgen.display.study",
-    "estimate": "airgen.python.generate",
-    "generate": "airgen.python.generate",
-    "label": "airgen.python.generate",
-    "load": "airgen.python.benchmark",
-}
-"""Names that are not commands, with their modules, which are imported on first use."""
 
 __all__ = [
     "BM25",

@@ -27,7 +27,6 @@ from airgen.corpus.survey import survey
 from airgen.display.notebook import current_bar, said_as_one_bar
 from airgen.display.study import Rows, Study, Table, columns
 from airgen.errors import AirgenError, CorpusError, UsageError
-from airgen.job.store_corpus import CORPUS
 from airgen.python.entrance import entrance
 from airgen.settings.base import validate
 from airgen.settings.languages import SUPPORTED, language_name
@@ -323,6 +322,8 @@ class Corpus:
     @cached_property
     @entrance
     def _prepared(self) -> tuple[list[Passage], list[Dropped]]:
+        from airgen.job.store_corpus import CORPUS  # imports what runs a job
+
         passages: list[Passage] = []
         dropped: list[Dropped] = []
         with said_as_one_bar():
