@@ -9,7 +9,7 @@ import os
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from hypothesis import settings
@@ -88,23 +88,23 @@ def archive(*entries: tuple[str, bytes]) -> bytes:
     return out.getvalue()
 
 
+@st.composite  # here, because hypothesis parses the source of each function that it makes a strategy of
+def _mutated(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
+    data = draw(st.sampled_from(seeds))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(data)))
+        end = min(len(data), start + draw(st.sampled_from([0, 1, 2, 7, 40])))
+        piece = draw(
+            st.sampled_from([b"", data[start:end] * 2, *(one for one in HOSTILE if len(one) < 200)])
+            | st.binary(max_size=8)
+        )
+        data = data[:start] + piece + data[end:]
+    return data
+
+
 def broken(*seeds: bytes) -> st.SearchStrategy[bytes]:
     """Good files with up to four pieces changed, and any bytes at all."""
-
-    @st.composite
-    def mutated(draw: st.DrawFn) -> bytes:
-        data = draw(st.sampled_from(seeds))
-        for _ in range(draw(st.integers(1, 4))):
-            start = draw(st.integers(0, len(data)))
-            end = min(len(data), start + draw(st.sampled_from([0, 1, 2, 7, 40])))
-            piece = draw(
-                st.sampled_from([b"", data[start:end] * 2, *(one for one in HOSTILE if len(one) < 200)])
-                | st.binary(max_size=8)
-            )
-            data = data[:start] + piece + data[end:]
-        return data
-
-    return mutated() | st.sampled_from(HOSTILE) | st.binary(max_size=60)
+    return _mutated(seeds) | st.sampled_from(HOSTILE) | st.binary(max_size=60)
 
 
 JSON = st.recursive(
@@ -119,20 +119,17 @@ JSON = st.recursive(
 )
 
 
-def replaced(value: object, paths: st.SearchStrategy[object] = JSON) -> st.SearchStrategy[object]:
+@st.composite
+def replaced(draw: st.DrawFn, value: object, paths: st.SearchStrategy[object] = JSON) -> object:
     """A JSON value in which some parts, wherever they are, stand for other JSON."""
 
-    @st.composite
-    def one(draw: st.DrawFn) -> object:
-        def walk(part: object) -> object:
-            if draw(st.integers(0, 9)) == 0:
-                return draw(paths)
-            if isinstance(part, dict):
-                return {key: walk(child) for key, child in part.items() if draw(st.integers(0, 19))}
-            if isinstance(part, list):
-                return [walk(child) for child in part]
-            return part
+    def walk(part: object) -> object:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(paths)
+        if isinstance(part, dict):
+            return {key: walk(child) for key, child in part.items() if draw(st.integers(0, 19))}
+        if isinstance(part, list):
+            return [walk(child) for child in part]
+        return part
 
-        return walk(value)
-
-    return one()
+    return walk(value)
