@@ -1,10 +1,12 @@
 """Compare compressed late interaction with exact MaxSim, and with fast-plaid if it is installed.
 
     python benchmarks/late.py quality WORK COLLECTION... [--passages 2000] [--plaid PYTHON] [--device cuda]
+    python benchmarks/late.py made --passages 10000 [--plaid PYTHON]
     python benchmarks/late.py size --passages 30000 [--device cuda]
 
 `quality`: nDCG@10, recall@100, and the share of the exact top 10 that is found, by bits, probes and candidates, over
 the token vectors of all-minilm-l6-v2-int8, which are saved in WORK. Times are processor seconds with one thread.
+`made`: the same with made vectors.
 `--plaid` names the Python of an environment with fast-plaid (`python -m venv V; V/bin/pip install fast-plaid`), which
 reads the same vectors. With --device a GPU scores (exact) or selects candidates (compressed), and times are seconds of
 the clock. `size`: an index of made vectors with 128 dimensions: bytes a token, memory while it is searched, seconds.
@@ -105,66 +107,97 @@ def quality(options: argparse.Namespace) -> None:
         labels = {key: row for key, row in labels.items() if key in asked and any(value > 0 for value in row.values())}
         halved = model.token_vectors([asked[key].text for key in labels], "query")
         queries = [array.astype(np.float16).astype(np.float32) for array in halved]
-        measures = parse_measures(["nDCG@10", "Recall@100"])
+        compare(options, collection.name, corpus.ids, tokens, starts, queries, labels)
 
-        def line(
-            name: str, hits: Hits, seconds: float, wanted: Hits, size: float,
-            corpus: Passages = corpus, labels: dict[str, dict[str, float]] = labels, measures: Any = measures,
-        ) -> None:  # fmt: skip
-            run = run_from_hits(list(labels), corpus.ids, hits)
-            ndcg, recall = score(run, labels, measures).means().values()
-            pairs = zip(hits.positions[:, :10], wanted.positions[:, :10], strict=True)
-            same = statistics.fmean(len({*one.tolist()} & {*two.tolist()}) / 10 for one, two in pairs)
-            per_query = seconds * 1000 / len(labels)
-            print(f"| {name} | {size:.0f} | {ndcg:.4f} | {recall:.4f} | {same:.3f} | {per_query:.0f} |", flush=True)
 
-        print(f"\n{collection.name}: {len(corpus)} passages, {starts[-1]} tokens, {len(labels)} queries\n")
-        print("| index | bytes a token | nDCG@10 | Recall@100 | of the exact top 10 | CPU ms a query |")
-        print("| --- | ---: | ---: | ---: | ---: | ---: |")
-        clock = clock_of(options.device)
-        begun = clock()
-        wanted = exact(tokens, starts, queries, options.device)
-        line("exact", wanted, clock() - begun, wanted, tokens.shape[1] * 2)
+def made(options: argparse.Namespace) -> None:
+    """Print the table for made vectors of 64 dimensions: 40 to 80 tokens a passage near 5,000 topics.
 
-        def encode(
-            batches: Iterable[Sequence[str]], tokens: Any = tokens, starts: NDArray[np.int64] = starts
-        ) -> Iterator[Any]:
-            for batch in batches:
-                yield [tokens[starts[int(p)] : starts[int(p) + 1]].astype(np.float32) for p in batch]
+    A query has 16 tokens near those of one passage, which alone is relevant.
+    """
+    draw, dim = np.random.default_rng(0), 64
+    topics = draw.standard_normal((5000, dim), dtype=np.float32)
+    starts = np.concatenate(([0], np.cumsum(draw.integers(40, 81, options.passages or 10_000))))
 
-        built = []
-        for bits in options.bits:
-            with tempfile.TemporaryDirectory() as folder:
-                begun = time.process_time()
-                places = [str(place) for place in range(len(corpus))]  # a text is its place: nothing is encoded
-                build_index(Path(folder) / "index", places, encode, bits=bits, centroids=options.centroids)
-                built.append(f"{bits} bits {time.process_time() - begun:.0f}")
-                index = CompressedIndex.open(Path(folder) / "index")
-                lists = lists_of(index, options.device)
-                for probes, candidates in SEARCHES:
-                    begun = clock()
-                    hits = index.search(queries, DEPTH, probes=probes, candidates=candidates, lists=lists)
-                    taken = clock() - begun
-                    what = "all" if probes == EVERY else f"{probes} probes, {candidates} candidates"
-                    line(f"{bits} bits, {what}", hits, taken, wanted, index.bytes / starts[-1])
-        print(f"\n{len(index.codec.centroids)} centroids. Building, processor seconds: {', '.join(built)}")
-        if options.plaid:
-            with tempfile.TemporaryDirectory() as temporary:
-                shared = Path(temporary)
-                np.save(shared / "tokens.npy", tokens[: starts[-1]])
-                np.save(shared / "starts.npy", starts)
-                np.save(shared / "queries.npy", np.concatenate(queries))
-                np.save(shared / "query_starts.npy", np.concatenate(([0], np.cumsum([len(one) for one in queries]))))
-                for bits in options.bits:
-                    script = Path(__file__).with_name("late_plaid.py")
-                    command = [options.plaid, str(script), str(shared), "--bits", str(bits), "--depth", str(DEPTH)]
-                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-                    for path in sorted(shared.glob(f"plaid-{bits}-*.npz")):
-                        found = np.load(path)
-                        hits = Hits(found["positions"], found["scores"])
-                        name = f"fast-plaid, {bits} bits, {found['probes']} probes, {found['candidates']} candidates"
-                        line(name, hits, float(found["seconds"]), wanted, float(found["bytes"]) / starts[-1])
-                    print(f"building with fast-plaid, {bits} bits: {float(found['building']):.0f} processor seconds")
+    def near(rows: NDArray[np.float32], noise: float) -> NDArray[np.float32]:
+        rows = rows + noise * draw.standard_normal(rows.shape, dtype=np.float32)
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+    tokens = near(topics[draw.integers(0, len(topics), starts[-1])], 0.5).astype(np.float16)
+    ids = [str(place) for place in range(len(starts) - 1)]
+    queries, labels = [], {}
+    for number, place in enumerate(draw.integers(0, len(ids), 50)):
+        chosen = draw.integers(starts[place], starts[place + 1], 16)
+        queries.append(near(tokens[chosen].astype(np.float32), 0.15))
+        labels[str(number)] = {ids[place]: 1.0}
+    compare(options, "made vectors", ids, tokens, starts, queries, labels)
+
+
+def compare(
+    options: argparse.Namespace,
+    title: str,
+    ids: Sequence[str],
+    tokens: Any,
+    starts: NDArray[np.int64],
+    queries: Sequence[NDArray[np.float32]],
+    labels: dict[str, dict[str, float]],
+) -> None:
+    """Print a row for exact MaxSim, and one for each setting of the compressed index and of fast-plaid."""
+    measures = parse_measures(["nDCG@10", "Recall@100"])
+
+    def line(name: str, hits: Hits, seconds: float, wanted: Hits, size: float) -> None:
+        run = run_from_hits(list(labels), ids, hits)
+        ndcg, recall = score(run, labels, measures).means().values()
+        pairs = zip(hits.positions[:, :10], wanted.positions[:, :10], strict=True)
+        same = statistics.fmean(len({*one.tolist()} & {*two.tolist()}) / 10 for one, two in pairs)
+        per_query = seconds * 1000 / len(labels)
+        print(f"| {name} | {size:.0f} | {ndcg:.4f} | {recall:.4f} | {same:.3f} | {per_query:.0f} |", flush=True)
+
+    print(f"\n{title}: {len(ids)} passages, {starts[-1]} tokens, {len(labels)} queries\n")
+    print("| index | bytes a token | nDCG@10 | Recall@100 | of the exact top 10 | CPU ms a query |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    clock = clock_of(options.device)
+    begun = clock()
+    wanted = exact(tokens, starts, queries, options.device)
+    line("exact", wanted, clock() - begun, wanted, tokens.shape[1] * 2)
+
+    def encode(batches: Iterable[Sequence[str]]) -> Iterator[Any]:
+        for batch in batches:
+            yield [tokens[starts[int(p)] : starts[int(p) + 1]].astype(np.float32) for p in batch]
+
+    built = []
+    for bits in options.bits:
+        with tempfile.TemporaryDirectory() as folder:
+            begun = time.process_time()
+            places = [str(place) for place in range(len(ids))]  # a text is its place: nothing is encoded
+            build_index(Path(folder) / "index", places, encode, bits=bits, centroids=options.centroids)
+            built.append(f"{bits} bits {time.process_time() - begun:.0f}")
+            index = CompressedIndex.open(Path(folder) / "index")
+            lists = lists_of(index, options.device)
+            for probes, candidates in SEARCHES:
+                begun = clock()
+                hits = index.search(queries, DEPTH, probes=probes, candidates=candidates, lists=lists)
+                taken = clock() - begun
+                what = "all" if probes == EVERY else f"{probes} probes, {candidates} candidates"
+                line(f"{bits} bits, {what}", hits, taken, wanted, index.bytes / starts[-1])
+    print(f"\n{len(index.codec.centroids)} centroids. Building, processor seconds: {', '.join(built)}")
+    if options.plaid:
+        with tempfile.TemporaryDirectory() as temporary:
+            shared = Path(temporary)
+            np.save(shared / "tokens.npy", tokens[: starts[-1]])
+            np.save(shared / "starts.npy", starts)
+            np.save(shared / "queries.npy", np.concatenate(queries))
+            np.save(shared / "query_starts.npy", np.concatenate(([0], np.cumsum([len(one) for one in queries]))))
+            for bits in options.bits:
+                script = Path(__file__).with_name("late_plaid.py")
+                command = [options.plaid, str(script), str(shared), "--bits", str(bits), "--depth", str(DEPTH)]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                for path in sorted(shared.glob(f"plaid-{bits}-*.npz")):
+                    found = np.load(path)
+                    hits = Hits(found["positions"], found["scores"])
+                    name = f"fast-plaid, {bits} bits, {found['probes']} probes, {found['candidates']} candidates"
+                    line(name, hits, float(found["seconds"]), wanted, float(found["bytes"]) / starts[-1])
+                print(f"building with fast-plaid, {bits} bits: {float(found['building']):.0f} processor seconds")
 
 
 def size(options: argparse.Namespace) -> None:
@@ -204,7 +237,7 @@ def size(options: argparse.Namespace) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=["quality", "size"])
+    options.add_argument("what", choices=["quality", "made", "size"])
     options.add_argument("work", type=Path, nargs="?")
     options.add_argument("collections", type=Path, nargs="*")
     options.add_argument("--passages", type=int, default=0, help="only so many (quality: the first ones; 0: all)")
@@ -213,7 +246,7 @@ def main() -> None:
     options.add_argument("--device", default="cpu", help="a GPU that scores and selects: cuda")
     options.add_argument("--plaid", help="the Python of an environment with fast-plaid")
     asked = options.parse_args()
-    {"quality": quality, "size": size}[asked.what](asked)
+    {"quality": quality, "made": made, "size": size}[asked.what](asked)
 
 
 if __name__ == "__main__":
