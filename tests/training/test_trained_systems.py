@@ -1,5 +1,6 @@
 """Systems that are trained, or that have queries written, by the command that evaluates them."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ package("transformers")
 from airgen.errors import SettingsError
 from airgen.evaluation import load_systems
 from airgen.storage.paths import cache_dir, data_dir
+from airgen.training.task import read_card
 from airgen.training.trained_systems import hours
 
 SYSTEMS = """
@@ -58,6 +60,21 @@ def test_one_command_trains_writes_and_evaluates(systems: Path, dataset: Path, t
     assert " first " not in invoke(*words, raises=True).stderr  # all is kept
     # The model is kept when the result is not.
     assert " first " not in invoke(*words, "--fresh", "--only", "deepct", raises=True).stderr
+
+
+def test_a_system_is_trained_on_several_datasets(
+    dataset: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(dataset, tmp_path / "nli")
+    system = f"""{{name: both, kind: trained, train: encoder, base: {bert},
+      dataset: [{dataset}, "nli=0.5,teacher=none"], set: {{max_steps: 1, batch_size: 8, max_length: 16, hard_negatives: 0}}}}"""
+    (tmp_path / "systems.yaml").write_text(f"systems:\n  - {system}\n")
+    said = invoke("evaluate", dataset, "--systems", tmp_path / "systems.yaml", "--out", tmp_path / "out", raises=True)
+    assert f"36 queries of {dataset.name} and nli, at most 1 steps" in said.stderr  # 24 and half of 24
+    (card,) = filter(None, map(read_card, cache_dir("trained").glob("encoder-*")))
+    parts = [(part["weight"], part.get("teacher")) for part in card["data"]["datasets"]]
+    assert parts == [(1.0, None), (0.5, "none")]
 
 
 def test_a_dataset_to_train_on_that_is_not_here_is_told_first(systems: Path, dataset: Path, tmp_path: Path) -> None:
