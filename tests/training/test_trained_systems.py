@@ -68,7 +68,8 @@ def test_a_system_is_trained_on_several_datasets(
     monkeypatch.setenv("AIRGEN_CACHE", str(tmp_path / "cache"))
     shutil.copytree(dataset, tmp_path / "nli")
     system = f"""{{name: both, kind: trained, train: encoder, base: {bert},
-      dataset: [{dataset}, "nli=0.5,teacher=none"], set: {{max_steps: 1, batch_size: 8, max_length: 16, hard_negatives: 0}}}}"""
+      dataset: [{dataset}, "nli=0.5,teacher=none"],
+      set: {{max_steps: 1, batch_size: 8, max_length: 16, hard_negatives: 0}}}}"""
     (tmp_path / "systems.yaml").write_text(f"systems:\n  - {system}\n")
     said = invoke("evaluate", dataset, "--systems", tmp_path / "systems.yaml", "--out", tmp_path / "out", raises=True)
     assert f"36 queries of {dataset.name} and nli, at most 1 steps" in said.stderr  # 24 and half of 24
