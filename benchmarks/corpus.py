@@ -88,7 +88,7 @@ def airgen(step: str, path: Path, folder: Path) -> int:
     from airgen.corpus.cleaning.duplicates import CorpusWide, NearDuplicates, earlier_documents, exact_duplicates
     from airgen.corpus.cleaning.filters import Item, judge_language, judge_text
     from airgen.corpus.cleaning.mask_personal_data import mask_item
-    from airgen.corpus.needs import open_reader
+    from airgen.corpus.requirements import open_reader
     from airgen.storage.records import Document
 
     settings = CorpusSettings.model_validate(_settings(path, off), context={"folder": path.parent})

@@ -16,7 +16,7 @@ from mteb.models.model_implementations import MODEL_REGISTRY
 
 from airgen import models
 from airgen.retrievers import load_embedder
-from airgen.retrievers.known_prompts import known_prompts
+from airgen.retrievers.model_prompts import known_prompts
 
 MODELS = (
     "sentence-transformers/all-MiniLM-L6-v2",

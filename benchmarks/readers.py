@@ -34,9 +34,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from airgen.components.registry import resolve
-from airgen.corpus.needs import read_documents
 from airgen.corpus.readers.files import opened
 from airgen.corpus.readers.reader import Place
+from airgen.corpus.requirements import read_documents
 from airgen.storage.records import Document
 
 ENDINGS = {"html": (".html", ".htm"), "docx": (".docx",), "epub": (".epub",), "pdf": (".pdf", ".pdf.gz")}

@@ -27,7 +27,7 @@ from airgen.components.keys import content_key
 from airgen.components.registry import load_extra
 from airgen.corpus.book_parts import remove_apparatus
 from airgen.corpus.cleaning.filters import normalise, normalise_line
-from airgen.corpus.needs import PURPOSES
+from airgen.corpus.requirements import PURPOSES
 from airgen.corpus.settings import ChunkSettings, CorpusSettings
 from airgen.errors import CorpusError
 from airgen.storage.records import Document, Dropped, Passage

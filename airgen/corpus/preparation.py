@@ -27,7 +27,7 @@ from pathlib import Path
 from airgen.components.keys import content_key, file_sha256, fingerprint, text_key
 from airgen.compute import current
 from airgen.corpus.chunking import MAX_TEXT, chunk_document
-from airgen.corpus.needs import open_reader, package_versions, read_documents
+from airgen.corpus.requirements import open_reader, package_versions, read_documents
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
 from airgen.storage.paths import cache_dir

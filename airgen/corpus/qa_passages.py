@@ -38,12 +38,12 @@ from airgen.corpus.cleaning.filters import (
     normalise_item,
 )
 from airgen.corpus.cleaning.name_recognisers import has_recogniser
-from airgen.corpus.needs import package_versions, read_documents
 from airgen.corpus.node_parsers import node_parser, parse_nodes
 from airgen.corpus.readers.files import PathReader, Raw
 from airgen.corpus.readers.json_records import JsonLinesReader
 from airgen.corpus.readers.reader import Reader
 from airgen.corpus.readers.tabular import SeenColumns
+from airgen.corpus.requirements import package_versions, read_documents
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.settings.compute import ComputeSettings

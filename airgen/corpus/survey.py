@@ -15,10 +15,10 @@ from typing import Any
 
 from airgen.components.registry import resolve
 from airgen.corpus.cleaning.filters import identify
-from airgen.corpus.needs import open_reader, read_documents
 from airgen.corpus.readers.files import endings, files_below, opened
 from airgen.corpus.readers.reader import ReaderSettings
 from airgen.corpus.readers.unreadable import advice, ending, no_reader
+from airgen.corpus.requirements import open_reader, read_documents
 from airgen.corpus.settings import CorpusSettings
 from airgen.display.study import Table, columns
 from airgen.errors import AirgenError, CorpusError, MissingExtra

@@ -57,7 +57,7 @@ from airgen.evaluation.wordings import FOLDER, WordingsSplit, mean_overlap, over
 from airgen.models import give_up_silent_hub, in_hub_cache, on_hub
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import Settings
-from airgen.settings.needs import files_of, hub_models, located
+from airgen.settings.requirements import files_of, hub_models, located
 from airgen.settings.user_function import PYTHON
 from airgen.storage.json_values import DAMAGE, read_json, write_json
 

@@ -32,7 +32,7 @@ from airgen.retrievers.combine import FusionSettings, RerankingSettings
 from airgen.safety.guard import guarded
 from airgen.settings import ControlSettings
 from airgen.settings.base import FILE, Settings, load_yaml, marked, merged
-from airgen.settings.needs import files_of, located, needs, texts_of
+from airgen.settings.requirements import files_of, located, needs, texts_of
 from airgen.settings.spec import Part, Spec, component_settings, identity_of, problems
 from airgen.settings.user_function import PYTHON
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from airgen.corpus import load_corpus_settings
 from airgen.corpus.fetch import is_fetched
-from airgen.corpus.needs import missing
+from airgen.corpus.requirements import missing
 from airgen.display.study import Column, Plain, Shown, Study, Table
 from airgen.errors import AirgenError
 from airgen.job.estimate import Estimate, StageEstimate, estimate, known_sum, token_sums

@@ -22,7 +22,7 @@ from airgen.retrievers.model_setup import setups_of
 from airgen.safety.escaping import dollars
 from airgen.safety.guard import guarded
 from airgen.settings import Pipeline
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.settings.spec import Spec, part_fields
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH
 

@@ -21,7 +21,7 @@ from airgen import models
 from airgen.components.keys import content_key
 from airgen.components.registry import REGISTRY, missing_extras
 from airgen.corpus.fetch import still_to_fetch
-from airgen.corpus.needs import missing
+from airgen.corpus.requirements import missing
 from airgen.errors import AirgenError, SettingsError
 from airgen.evaluation.search_service import HttpSystem, problem_of
 from airgen.evaluation.systems import RerankSystem, SystemSettings, labelling_models, made_labels, missing_needs
@@ -37,7 +37,7 @@ from airgen.settings import LlmSettings, Pipeline
 from airgen.settings.http import unset_variables
 from airgen.settings.languages import language_name
 from airgen.settings.model_size import size_of
-from airgen.settings.needs import hub_models, needs
+from airgen.settings.requirements import hub_models, needs
 from airgen.settings.spec import Spec
 from airgen.steps.ask import make_engine, run_to_end, unpriced
 from airgen.steps.judge import YesNo, judge_kind

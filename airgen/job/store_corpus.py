@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airgen.components.keys import content_key
-from airgen.corpus.needs import source_digest
 from airgen.corpus.preparation import prepared
+from airgen.corpus.requirements import source_digest
 from airgen.corpus.settings import CorpusSettings, Task
 from airgen.errors import CorpusError
 from airgen.settings import Pipeline

@@ -47,7 +47,7 @@ from airgen.retrievers.dense.onnx_encoder import EmbeddedModel
 from airgen.retrievers.model_facts import model_identity
 from airgen.retrievers.protocols import IndexProgress, Reranker, TextKind
 from airgen.settings.base import FILE, SPEED
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.storage.paths import locked
 from airgen.storage.sequences import batched
 

@@ -40,11 +40,11 @@ from airgen.retrievers.dense.embedders import (
     torch_facts,
 )
 from airgen.retrievers.encoding_cache import Arrays
-from airgen.retrievers.known_prompts import known_prompts
 from airgen.retrievers.late.compressed_index import token_rows
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
 from airgen.retrievers.model_progress import counted_rows
+from airgen.retrievers.model_prompts import known_prompts
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL, SPEED
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from airgen import models
 from airgen.components.user_code import code_of
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.bm25 import BM25
 from airgen.retrievers.passages import Passages
 from airgen.retrievers.protocols import Retriever
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.storage.paths import fetched_collection
 from airgen.storage.sequences import batched
 from airgen.training.dataset_columns import DatasetColumns, Example, Examples, Joined

@@ -33,7 +33,7 @@ from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.passages import Passages, non_empty
 from airgen.retrievers.protocols import Retriever
 from airgen.settings.base import MODEL, SPEED, answer_settings
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.storage.paths import cache_dir, locked, sibling
 from airgen.storage.records import flat_text
 from airgen.training import task_class, train

@@ -15,7 +15,7 @@ from http_double import Asked, answering
 from refusals import refused
 
 from airgen import models
-from airgen.corpus.needs import open_reader
+from airgen.corpus.requirements import open_reader
 from airgen.corpus.settings import load_corpus_settings
 from airgen.corpus.survey import guess_language, survey
 from airgen.errors import AirgenError, CorpusError, UsageError

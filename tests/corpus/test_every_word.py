@@ -10,8 +10,8 @@ from office_maker import OD_ROOT, SLIDE, WORD_ROOT, W, epub, odt, pptx, run, sha
 from pdf_maker import pdf
 
 from airgen.components.registry import resolve
-from airgen.corpus.needs import read_documents
 from airgen.corpus.readers.reader import Place
+from airgen.corpus.requirements import read_documents
 from airgen.storage.records import Document, Dropped
 
 MARK = "Zqmark"

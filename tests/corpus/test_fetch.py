@@ -15,7 +15,7 @@ from http_double import Quiet, serving
 
 from airgen.corpus import prepare
 from airgen.corpus.fetch import fetch, folder_of, is_fetched
-from airgen.corpus.needs import source_digest
+from airgen.corpus.requirements import source_digest
 from airgen.errors import CorpusError, FetchError, ModelError
 from airgen.net import downloads
 from airgen.net.downloads import unpack

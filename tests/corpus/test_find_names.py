@@ -17,8 +17,8 @@ from airgen.corpus import qa_passages
 from airgen.corpus.cleaning import find_names
 from airgen.corpus.cleaning import name_recognisers as recognisers
 from airgen.corpus.cleaning.mask_personal_data import mask, what_remains
-from airgen.corpus.needs import missing
 from airgen.corpus.preparation import prepare
+from airgen.corpus.requirements import missing
 from airgen.corpus.settings import CorpusSettings, load_corpus_settings
 from airgen.settings.compute import ComputeSettings
 from airgen.storage.records import Dropped, Passage

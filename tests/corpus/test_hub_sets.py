@@ -16,8 +16,8 @@ import yaml
 from packages import package
 
 from airgen.corpus import load_corpus_settings
-from airgen.corpus.needs import open_reader
 from airgen.corpus.readers.tabular import stable_id
+from airgen.corpus.requirements import open_reader
 from airgen.corpus.settings import manifest_names
 from airgen.errors import CorpusError
 from airgen.storage.paths import data_dir

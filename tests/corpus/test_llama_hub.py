@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from airgen.corpus import prepare
 from airgen.corpus.chunking import chunks
-from airgen.corpus.needs import missing, source_digest
 from airgen.corpus.readers.llama_hub import unattended
+from airgen.corpus.requirements import missing, source_digest
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError, SettingsError
 from airgen.settings.base import validate

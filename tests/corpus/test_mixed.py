@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from airgen.corpus.needs import missing, open_reader, source_digest
 from airgen.corpus.readers import html
 from airgen.corpus.readers.html import HtmlReader
 from airgen.corpus.readers.mixed import FilesReader
 from airgen.corpus.readers.reader import Place
+from airgen.corpus.requirements import missing, open_reader, source_digest
 from airgen.corpus.settings import CorpusSettings
 from airgen.errors import CorpusError
 from airgen.storage.records import Document, Dropped

@@ -15,9 +15,9 @@ from refusals import refused
 
 from airgen.components.keys import content_key
 from airgen.corpus import load_corpus_settings, prepare, qa_passages
-from airgen.corpus.needs import missing
 from airgen.corpus.readers import json_records
 from airgen.corpus.readers.reader import Place, ReaderSettings
+from airgen.corpus.requirements import missing
 from airgen.corpus.settings import manifest_names
 from airgen.corpus.show import bins, summarise
 from airgen.errors import CorpusError, SettingsError

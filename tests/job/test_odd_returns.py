@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from airgen.corpus.needs import read_documents
+from airgen.corpus.requirements import read_documents
 from airgen.errors import AirgenError, CorpusError, LlmError
 from airgen.llms.base import Backend, Reply, Request
 from airgen.steps.judge import Verdict, _checked

@@ -222,7 +222,7 @@ def test_an_index_that_does_not_fit_is_refused_before_anything_is_encoded(index:
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from airgen.settings.needs import needs
+    from airgen.settings.requirements import needs
     from airgen.settings.spec import Spec
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)

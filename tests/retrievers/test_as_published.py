@@ -10,7 +10,7 @@ from packages import package
 from published_models import KINDS, make_published, put_in_hub_cache, texts_and_labels
 
 import airgen
-from airgen.retrievers.known_prompts import known_prompts
+from airgen.retrievers.model_prompts import known_prompts
 
 library = package("sentence_transformers")
 CORPUS, QUERIES, LABELS = texts_and_labels()

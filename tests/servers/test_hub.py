@@ -139,7 +139,7 @@ def test_datasets_and_mteb_load_it(published: Path, environment: dict[str, str])
 CORPUS = """
 import json
 from pathlib import Path
-from airgen.corpus.needs import open_reader
+from airgen.corpus.requirements import open_reader
 from airgen.corpus.settings import load_corpus_settings
 print(json.dumps([[one.id, one.title, one.text] for one in open_reader(load_corpus_settings("c.yaml")).read()]))
 """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airgen.retrievers.known_prompts import known_prompts
+from airgen.retrievers.model_prompts import known_prompts
 from airgen.training import task_class
 from airgen.training.recipe import TrainingRequest
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airgen.components.registry import load_extra
-from airgen.corpus.needs import PURPOSES, package_folder
+from airgen.corpus.requirements import PURPOSES, package_folder
 from airgen.settings.languages import SPACELESS, SUPPORTED, language_name
 from airgen.storage.records import SURROGATE, Document
 from airgen.text.normal_form import limit_marks, normal_form

@@ -12,7 +12,7 @@ from typing import Any
 
 from airgen.components.registry import load_extra
 from airgen.corpus.cleaning.name_recognisers import Span, spans
-from airgen.corpus.needs import PURPOSES
+from airgen.corpus.requirements import PURPOSES
 from airgen.corpus.settings import Names
 from airgen.errors import CorpusError
 from airgen.text.analysis.languages import STOPWORDS

@@ -19,7 +19,7 @@ from airgen.corpus.readers.metadata import file_values, metadata_text
 from airgen.corpus.readers.reader import Place, drop, left_out
 from airgen.corpus.readers.unreadable import WITHOUT_TEXT, advice, no_reader
 from airgen.errors import CorpusError
-from airgen.settings.needs import elsewhere
+from airgen.settings.requirements import elsewhere
 from airgen.storage import compressed_files
 from airgen.storage.records import Document, Dropped
 

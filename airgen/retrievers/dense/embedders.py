@@ -5,7 +5,7 @@
 
 A model is used as its authors publish it: the library loads its prompts, maximum length, pooling, similarity, number of
 dimensions and dtype, unless the settings say otherwise. Prompts that only the model card gives come from
-`airgen.retrievers.known_prompts`.
+`airgen.retrievers.model_prompts`.
 
 On a GPU, a batch has as many texts as fit in memory. If it runs out of memory nevertheless, the batch is halved and
 work continues. Several devices share the work through the library's own process pool.
@@ -31,9 +31,9 @@ from airgen.compute import without_main
 from airgen.errors import ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.retrievers.component import Component
-from airgen.retrievers.known_prompts import known_prompts
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup, shown_name
 from airgen.retrievers.model_output import finite, unit_rows
+from airgen.retrievers.model_prompts import known_prompts
 from airgen.retrievers.protocols import TextKind
 from airgen.safety.guard import is_out_of_memory
 from airgen.safety.mask_secrets import printable

@@ -24,13 +24,13 @@ from airgen.errors import AirgenError, ModelError
 from airgen.models.catalogue import weights_hash
 from airgen.retrievers.component import Component
 from airgen.retrievers.dense.bert_graph import Run, cpu_session, exported_bert
-from airgen.retrievers.known_prompts import Prompts, known_prompts
 from airgen.retrievers.model_facts import ModelFacts, ModelSetup, shown_name
 from airgen.retrievers.model_output import checked_scores, finite, unit_rows
+from airgen.retrievers.model_prompts import Prompts, known_prompts
 from airgen.retrievers.protocols import IndexProgress, TextKind
 from airgen.safety.interruptible import thread_pool
 from airgen.settings.base import MODEL
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.text.normal_form import encodable
 from airgen.text.token_counts import plain_tokenizer
 

@@ -32,7 +32,7 @@ from airgen.retrievers.dense.bert_graph import Array, bert
 from airgen.retrievers.dense.onnx_encoder import EmbeddedEmbedder, encode_batch, load_weights
 from airgen.retrievers.protocols import TextKind
 from airgen.settings.base import MODEL
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.text.normal_form import encodable
 
 _BLOCK = np.dtype([("scale", "<f2"), ("weights", "u1", 16)])

@@ -34,7 +34,7 @@ from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.model_output import finite, unit_rows
 from airgen.retrievers.passages import Passages
 from airgen.settings.base import FILE
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.text.analysis import WordPieces, analyser
 from airgen.text.normal_form import encodable
 

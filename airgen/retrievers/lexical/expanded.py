@@ -30,7 +30,7 @@ from airgen.retrievers.lexical.bm25 import BM25, BM25Settings
 from airgen.retrievers.model_facts import ModelFacts
 from airgen.retrievers.passages import Passages, non_empty
 from airgen.settings.base import FILE, SPEED
-from airgen.settings.needs import located
+from airgen.settings.requirements import located
 from airgen.settings.spec import Part
 from airgen.storage.sequences import batched
 
