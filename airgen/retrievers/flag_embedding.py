@@ -396,8 +396,8 @@ class FlagEmbedder(FlagModel):
                 f"sentence-transformers`"
             )
         else:  # without a format, the library would join the instruction and the query without a space
-            made = inspect.signature(_classes()[chosen.model_class]).parameters["query_instruction_format"]
-            settings["query_instruction_format"] = made.default
+            parameter = inspect.signature(_classes()[chosen.model_class]).parameters["query_instruction_format"]
+            settings["query_instruction_format"] = parameter.default
         card = known_prompts(self.name)
         if chosen.instruction is None and card is not None and card.query:  # which includes the format
             settings |= {"query_instruction_for_retrieval": card.query, "query_instruction_format": "{}{}"}
