@@ -12,7 +12,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Problem, Tools
 from airgen.steps.votes import DRAFT_DEPTH
 from airgen.storage.records import Candidate
-from airgen.text.query_form import one_line
+from airgen.text.query_form import answer_line
 
 Draw = Callable[[int], Coroutine[Any, Any, tuple[Any, int] | Problem]]
 
@@ -29,7 +29,7 @@ async def draw_drafts(lineage: Lineage, tools: Tools, parent: str, draw: Draw) -
         if isinstance(answer, Problem):
             drafts.append((answer.answer, answer.reason))
             continue
-        text = one_line(answer[0]["query"])
+        text = answer_line(answer[0]["query"])
         drafts.append((text, "repeats an earlier draft" if text.casefold() in seen else ""))
         seen.add(text.casefold())
     usable = [text for text, problem in drafts if not problem]

@@ -47,7 +47,7 @@ from airgen.steps.step import (
     stage_prompt,
 )
 from airgen.storage.records import Candidate, Character, Need, Passage, Query, Rewrite, Row, Sample, Scenario
-from airgen.text.query_form import one_line
+from airgen.text.query_form import answer_line
 
 ONE_CALL, CHARACTER_PROMPT, SCENARIO_PROMPT = "needs/one_call", "needs/character", "needs/scenario"
 NEED_PROMPT, WORDINGS_PROMPT, SAME_NEED = "needs/need", "needs/wordings", "needs/same_need"
@@ -114,9 +114,9 @@ async def _ask(
     def check(value: Mapping[str, str]) -> Problem | None:
         if value.get("unsuitable"):
             return None
-        missing = [name for name in (*_NAMED, PLAIN) if name in value and not one_line(value[name])]
-        who = character or one_line(value.get("character", ""))
-        problem = wording_problem(one_line(value[PLAIN]), lineage, tools.pipeline, who) if PLAIN in value else None
+        missing = [name for name in (*_NAMED, PLAIN) if name in value and not answer_line(value[name])]
+        who = character or answer_line(value.get("character", ""))
+        problem = wording_problem(answer_line(value[PLAIN]), lineage, tools.pipeline, who) if PLAIN in value else None
         return first_problem(
             Problem("malformed", f"{missing[0]}: is empty", "malformed") if missing else None,
             problem and replace(problem, feedback=f"{PLAIN}: {problem.text}"),  # the answer has several wordings
@@ -130,7 +130,7 @@ async def _ask(
     value, attempts = answer
     if value.get("unsuitable"):
         return unsuitable(value["unsuitable"])
-    return _Answer({name: one_line(text) for name, text in value.items() if isinstance(text, str)}, attempts)
+    return _Answer({name: answer_line(text) for name, text in value.items() if isinstance(text, str)}, attempts)
 
 
 def unsuitable(kind: str) -> Problem:

@@ -37,7 +37,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
 from airgen.text.near_duplicates import borrowed, folded_words
-from airgen.text.query_form import as_keywords, asks, function_words, one_line
+from airgen.text.query_form import answer_line, as_keywords, asks, function_words
 
 PROMPT = "searches"
 ACCOUNT = "query"  # the stage to which the calls are charged
@@ -94,14 +94,14 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     longest = {name: form.get("maxLength", math.inf) for name, form in output["properties"].items()}
 
     def searches_of(value: Any) -> tuple[Search, ...]:
-        character, scenario = one_line(value["character"]), one_line(value["scenario"])
+        character, scenario = answer_line(value["character"]), answer_line(value["scenario"])
 
         def problem_of(kind: str, name: str, text: str) -> Problem | None:
             if len(value[name]) >= longest[name] - 1:
                 return Problem("is cut off", "use fewer words")  # cut off by the grammar
             return search_problem(
                 kind, text, lineage=lineage, tools=tools, values=values, character=character, scenario=scenario
-            ) or unanswered(kind, text, one_line(value["fact"]), pipeline.query_language)
+            ) or unanswered(kind, text, answer_line(value["fact"]), pipeline.query_language)
 
         drafts = drafts_of(value, order, pipeline.query_language)
         return tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
@@ -124,7 +124,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     if isinstance(answer, Problem):
         return answer
     value, attempts = answer
-    character, scenario, fact = (one_line(value[name]) for name in ("character", "scenario", "fact"))
+    character, scenario, fact = (answer_line(value[name]) for name in ("character", "scenario", "fact"))
     return Searches(character, scenario, fact, searches_of(value), attempts)
 
 
@@ -135,9 +135,9 @@ def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> 
     """
     drafts = list[tuple[str, str, str]]()
     for kind in order:
-        drafts.append((kind, kind, one_line(value[kind])))
+        drafts.append((kind, kind, answer_line(value[kind])))
         if kind == "keywords" and "question" in value:
-            drafts.append((kind, "question", as_keywords(one_line(value["question"]), language)))
+            drafts.append((kind, "question", as_keywords(answer_line(value["question"]), language)))
     first: dict[str, tuple[str, str, str]] = {}
     for draft in drafts:
         if draft[2]:

@@ -24,7 +24,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, skip, stage_prompt
 from airgen.steps.votes import DEPTH, DRAFT_DEPTH, round_trip_parts
 from airgen.storage.records import Candidate, Character, Passage, Query, Row, Scenario
-from airgen.text.query_form import one_line
+from airgen.text.query_form import answer_line
 
 TWO_PASSAGES = "query_two_passages"
 
@@ -172,7 +172,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row]:
         result = await draw(None)
         if isinstance(result, Problem):
             return [*rows, skip("query", parent, tools, result)]
-        text, attempts = one_line(result[0]["query"]), result[1]
+        text, attempts = answer_line(result[0]["query"]), result[1]
     information = attributes["information_class"]
     if model:
         length, kind, information = model.length, model.form, ""

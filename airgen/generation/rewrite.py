@@ -21,7 +21,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.step import Cost, Problem, ShownLine, Step, Tools, asked_language, make_row, stage_prompt
 from airgen.steps.votes import DEPTH, NOT_FIRST, round_trip_parts
 from airgen.storage.records import Passage, Query, Rewrite, Row
-from airgen.text.query_form import one_line
+from airgen.text.query_form import answer_line
 
 
 def found_parts(pipeline: Pipeline, prompts: PromptSet) -> dict[str, Any]:
@@ -46,7 +46,7 @@ async def _work(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
             refusal = result
             continue
         value, attempts = result
-        text = one_line(value["query"])
+        text = answer_line(value["query"])
         rows.append(
             make_row(
                 Rewrite,

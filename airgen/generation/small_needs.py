@@ -31,7 +31,7 @@ from airgen.steps.ask import ask
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Cost, Problem, Step, Tools, make_row
 from airgen.storage.records import Candidate, Character, Need, Passage, Query, Rewrite, Row, Scenario
-from airgen.text.query_form import one_line
+from airgen.text.query_form import answer_line
 
 PROMPT = "wordings"
 TERMS, LAY, DESCRIBED = "terms", "lay", "described"
@@ -54,7 +54,7 @@ async def _wordings(lineage: Lineage, tools: Tools) -> list[Row] | Problem:
     )
     if isinstance(answer, Problem):
         return answer
-    texts = {name: one_line(answer[0][name]) for name in (LAY, DESCRIBED)}
+    texts = {name: answer_line(answer[0][name]) for name in (LAY, DESCRIBED)}
     keywords = [search.text for search in first.searches if search.kind == "keywords" and search.problem is None]
     if keywords and query.type != "keywords":
         texts = {TERMS: keywords[0], **texts}

@@ -186,9 +186,8 @@ def answering(rows: Sequence[Prelabel], relevance: str) -> list[str]:
     """Return the passages that answer a query by the re-rankers' votes, with the one that they put first as its source;
     none if nothing was recalled.
 
-    With relevance `answer`, only the first counts, as most queries have one answer and few of the others are right: on
-    xquad-en and xquad-zh, that estimates .75 and .59 for 30 queries, where people's labels give .75 and .60, and all of
-    them .70 and .57.
+    With relevance `answer`, only the first counts, as most queries have one answer and few of the others are right
+    (docs/notes/agreement.md, "Without labels").
     """
     best = best_passage(rows)
     if best is None:

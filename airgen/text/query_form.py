@@ -83,12 +83,12 @@ def has_question_mark(text: str) -> bool:
     return text.rstrip(" \"'”’»)").endswith(_MARKS)
 
 
-def one_line(text: str) -> str:
+def answer_line(text: str) -> str:
     """Return what a model wrote on one line, with single spaces.
 
     A closing bracket at its end that nothing opens goes, as a small model ends its JSON inside of a string.
 
-    >>> one_line("visceral amyloidosis  treatment}")
+    >>> answer_line("visceral amyloidosis  treatment}")
     'visceral amyloidosis treatment'
     """
     line = " ".join(text.split())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from airgen.text.query_form import as_keywords, asks, asks_somewhere, in_first_person, is_keywords, one_line
+from airgen.text.query_form import answer_line, as_keywords, asks, asks_somewhere, in_first_person, is_keywords
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_keywords_of_a_question(question: str, language: str, keywords: str) -> 
     ],
 )
 def test_a_line_without_the_end_of_the_models_json(text: str, line: str) -> None:
-    assert one_line(text) == line
+    assert answer_line(text) == line
