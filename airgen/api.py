@@ -11,8 +11,7 @@ Pass `quiet=True` to suppress progress output. `airgen.report` is a package; the
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airgen.commands.audit import audit_examples, audit_holes, audit_relevance, audit_sample, audit_score, audit_systems
 from airgen.commands.check import check, check_prompts
@@ -61,6 +60,7 @@ from airgen.commands.train import (
     train_pairs,
     train_recipe,
 )
+from airgen.components.first_use import names_on_first_use
 from airgen.python import VALUES
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from airgen.retrievers.combine import Fused, RerankedRetriever
     from airgen.retrievers.dense.retriever import Dense
     from airgen.retrievers.lexical.bm25 import BM25
+else:
+    __getattr__ = names_on_first_use(__name__, VALUES)
 
 __all__ = [
     "BM25",
@@ -143,9 +145,3 @@ __all__ = [
     "train_pairs",
     "train_recipe",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in VALUES:
-        return getattr(importlib.import_module(VALUES[name]), name)
-    raise AttributeError(f"module 'airgen.api' has no attribute {name!r}")

@@ -10,12 +10,12 @@ def names_on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[st
 
     Args:
         package: Its `__name__`.
-        modules: The module of the package that defines each name.
+        modules: The module that defines each name: `airgen.job.job`, or `.job` for one of the package.
     """
 
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        return getattr(importlib.import_module(modules[name], package), name)
 
     return find

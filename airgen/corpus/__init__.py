@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from airgen.corpus.settings import CorpusSettings, load_corpus_settings
 else:
     __getattr__ = names_on_first_use(
-        __name__, {"CorpusSettings": "settings", "load_corpus_settings": "settings", "prepare": "preparation"}
+        __name__, {"CorpusSettings": ".settings", "load_corpus_settings": ".settings", "prepare": ".preparation"}
     )
 
 __all__ = ["CorpusSettings", "load_corpus_settings", "prepare"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from airgen.job.run_result import RunResult
 else:
     __getattr__ = names_on_first_use(
-        __name__, {"Job": "job", "RunResult": "run_result", "run_job": "run_job", "run_pipeline": "run_job"}
+        __name__, {"Job": ".job", "RunResult": ".run_result", "run_job": ".run_job", "run_pipeline": ".run_job"}
     )
 
 __all__ = ["Job", "RunResult", "run_job", "run_pipeline"]
