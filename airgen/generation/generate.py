@@ -97,6 +97,16 @@ def judged_away(accepted: Accepted, target: int) -> list[Lineage]:
     return sorted(judged, key=place)
 
 
+def _tried(lineages: Sequence[Lineage]) -> str:
+    """Return what the bar of the queries shows between two rounds: the number of samples, and the last query."""
+    return ", ".join(filter(None, (f"{len(lineages)} samples tried", _last(lineages))))
+
+
+def _last(lineages: Sequence[Lineage]) -> str:
+    query = next((lineage.final.text for lineage in reversed(lineages) if lineage.query), "")
+    return f"last: {query[:60]}" if query else ""
+
+
 async def generate(
     store: Store, tools: Tools, flow: Flow, display: Display, workers: int, frame: Collection[str] | None = None
 ) -> Accepted:
@@ -124,7 +134,7 @@ async def generate(
                 _record_end(seen, why_not.get(lineage.sample.key))
             display.counts["candidates"] = seen.counts
             if pending:
-                bar.advance(len(accepted.lineages) - bar.done, f"{len(lineages) - len(pending)} samples tried")
+                bar.advance(len(accepted.lineages) - bar.done, _tried(done))
                 health = seen
                 health.check()
 
@@ -135,7 +145,7 @@ async def generate(
                     if lineage.query:
                         display.saw_query(lineage.final.text, rejected.words if rejected else "")
                     good = rejected is None and bar.done < target
-                    bar.advance(int(good), f"last: {lineage.final.text[:60]}" if lineage.query else None)
+                    bar.advance(int(good), _last([lineage]) or None)
 
                 await walk_each(
                     pending,
@@ -149,7 +159,7 @@ async def generate(
                 lineages = load_lineages(store, samples, flow.candidates, plan)
                 accepted = select(lineages, flow, pipeline)
             count = len(accepted.lineages)
-            bar.advance(count - bar.done, f"{len(lineages)} samples tried")
+            bar.advance(count - bar.done, _tried(lineages))
             if count >= target or len(samples) < drawn:
                 break
             if len(lineages) >= UNUSABLE and not any(lineage.query for lineage in lineages):
