@@ -38,6 +38,7 @@ def _start(wanted: dict[str, Any]) -> Any:
     params.n_parallel = wanted["slots"]
     params.n_batch = params.n_ubatch = wanted["block"]  # each block is computed separately, wherever a prompt starts
     params.kv_unified = False
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # sums depend on threads
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
     params.cache_ram_mib = 0  # the server's own cache of old prompts is reused at any token, not at a block boundary
     params.n_ctx_checkpoints = 0

@@ -140,6 +140,19 @@ def test_order_and_cache_change_no_bit(backend: EmbeddedBackend, loop: asyncio.A
     assert sum(r.cached_tokens for r in second.values()) / sum(r.prompt_tokens for r in second.values()) > 0.4
 
 
+def test_the_number_of_threads_changes_no_bit(loop: asyncio.AbstractEventLoop) -> None:
+    def ask(threads: int) -> Reply:
+        backend, own = EmbeddedBackend(MODEL, context=1024, threads=threads), request(WISHES[0] * 80)
+        try:
+            params = {**own.params, "logprobs": True, "top_logprobs": 5, "max_tokens": 24}
+            return loop.run_until_complete(backend.send(replace(own, params=params)))
+        finally:
+            loop.run_until_complete(backend.close())
+
+    one, two = ask(1), ask(2)
+    assert (one.text, one.logprobs) == (two.text, two.logprobs)
+
+
 def test_a_schema_is_kept_to(backend: EmbeddedBackend, loop: asyncio.AbstractEventLoop) -> None:
     schema = {"type": "object", "properties": {"word": {"type": "string", "maxLength": 12}}, "required": ["word"]}
     reply = loop.run_until_complete(backend.send(replace(request(WISHES[0], max_tokens=40), schema=schema)))
