@@ -7,7 +7,8 @@ with llama.cpp's prefix cache and parallel slots, an answer depends on earlier c
 2 changed with the cache, and 1 or 2 with two slots. This backend therefore runs one call at a time, computes prompts in
 blocks of `BLOCK` tokens from position 0, and reuses a cached prefix only up to a block boundary. Every number thus
 comes from the same batches as in a new process, and most of the prefix still comes from the cache. Several slots keep
-the prefixes of several prompts, for alternating calls about different documents.
+the prefixes of several prompts, for alternating calls about different documents. The state after the messages before
+the last one, a prompt's instructions and worked examples, is on disk for the next process (`SavedPrefixes`).
 
 **Documents are data.** Message contents are tokenised without special tokens, so a document that contains `<|im_end|>`
 cannot end its message.
@@ -21,9 +22,10 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -31,17 +33,21 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from airgen import models
+from airgen.components.keys import content_key
 from airgen.components.registry import missing_extras
 from airgen.compute import cores
 from airgen.errors import LlmError, MissingExtra, ModelError
 from airgen.llms import llama_server
 from airgen.llms.base import Backend, Refused, Reply, Request, Retry, Rule
 from airgen.llms.chat import chat_reply, closed
+from airgen.llms.saved_prefixes import SavedPrefixes
 from airgen.settings.base import MODEL, SPEED
 from airgen.settings.llm import Concurrency, LlmSettings, Seconds
+from airgen.storage.paths import cache_dir
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 BLOCK = 64  # tokens per prompt batch; cached prefixes are reused in whole blocks. Blocks of 32 read 5 to 20% slower
+SAVED_TOKENS = 4 * BLOCK  # least tokens of a prefix on disk: some 5 s of two cores
 MAX_TOKENS = 1024  # for a request without a limit, because a small model may never stop by itself
 
 _OPEN, _CLOSE = "\ue000", "\ue001"  # private use: they mark a message's place while the template is rendered
@@ -117,6 +123,8 @@ class EmbeddedBackend(Backend):
         self._framed: dict[str, list[int]] = {}
         # The tokens in each slot, the least recently used slot first.
         self._held: dict[int, list[int]] = {slot: [] for slot in range(self._slots)}
+        self._saved = SavedPrefixes(cache_dir("prefixes"))
+        self._build = ""
 
     async def send(self, request: Request) -> Reply:
         """Answer a request. Raises Refused if the prompt exceeds the context, and LlmError if it is for another
@@ -154,6 +162,7 @@ class EmbeddedBackend(Backend):
             "block": BLOCK,
             "threads": self._threads,
             "key": self._secret,
+            "states": f"{self._saved.folder}{os.sep}",
         }
         server.stdin.write(json.dumps(wanted) + "\n")
         server.stdin.flush()
@@ -161,13 +170,15 @@ class EmbeddedBackend(Backend):
         if "error" in answer:
             server.communicate()
             raise ModelError(f"{self._path}: llama.cpp cannot load it: {answer['error']}")
-        self._server, self._address = server, urlsplit(answer["address"]).netloc
+        self._server, self._address, self._build = server, urlsplit(answer["address"]).netloc, answer["build"]
 
     def _answer(self, request: Request) -> Reply:
-        tokens = self._tokens(request)
+        parts = self._parts(request)
+        tokens = _joined(parts)
         body = _parameters(request)
         if len(tokens) >= self._context:
             raise Refused("context_length", f"{len(tokens)} tokens, but the context is limited to {self._context}")
+        self._read_constant(_joined(parts[:-2]))
         slot, keep = self._align(tokens)
         payload = self._complete(slot, {**body, "prompt": tokens, "cache_prompt": keep > 0})
         self._held[slot] = tokens
@@ -187,9 +198,28 @@ class EmbeddedBackend(Backend):
         if keep:
             # A token that differs from the prompt's next token: the server then forgets everything after `keep`, and
             # the prompt's own computation starts exactly there.
-            prompt = [*tokens[:keep], (tokens[keep] + 1) % 1000]
-            self._complete(slot, {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_prompt": True})
+            self._read(slot, [*tokens[:keep], (tokens[keep] + 1) % 1000], cached=True)
         return slot, keep
+
+    def _read_constant(self, constant: list[int]) -> None:
+        """Have a slot hold the whole blocks of a prompt's constant beginning, from disk if they were read before."""
+        constant = constant[: len(constant) // BLOCK * BLOCK]
+        if len(constant) < SAVED_TOKENS or any(held[: len(constant)] == constant for held in self._held.values()):
+            return
+        slot = next(iter(self._held))
+        model = {"name": self.model, "identity": models.identity(self.model), "file": self._path.stat().st_size}
+        key = content_key({"model": model, "build": self._build, "block": BLOCK, "tokens": constant})
+        state = self._saved.find(key)
+        if state is None or "n_restored" not in self._http(f"/slots/{slot}?action=restore", {"filename": state}):
+            self._read(slot, [*constant, 0], cached=False)
+            written = f"{key}-{os.getpid()}.tmp"
+            if "n_saved" in self._http(f"/slots/{slot}?action=save", {"filename": written}):
+                self._saved.keep(key, written)
+        self._held.pop(slot)
+        self._held[slot] = constant
+
+    def _read(self, slot: int, tokens: list[int], *, cached: bool) -> None:
+        self._complete(slot, {"prompt": tokens, "max_tokens": 1, "temperature": 0, "cache_prompt": cached})
 
     def _complete(self, slot: int, body: dict[str, Any]) -> dict[str, Any]:
         self._held.pop(slot)
@@ -206,7 +236,11 @@ class EmbeddedBackend(Backend):
         return payload
 
     def _tokens(self, request: Request) -> list[int]:
-        """Tokenise the prompt: the model's chat template around contents that cannot contain special tokens."""
+        return _joined(self._parts(request))
+
+    def _parts(self, request: Request) -> list[list[int]]:
+        """Tokenise the prompt: the model's chat template around contents that cannot contain special tokens. Each
+        message is two parts, and the last part follows them."""
         roles = tuple(message.role for message in request.messages)
         if roles not in self._frames:
             stand_ins = [{"role": role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, role in enumerate(roles)]
@@ -219,11 +253,11 @@ class EmbeddedBackend(Backend):
                 pieces.append(before)
             self._frames[roles] = [*pieces, prompt]
         frame = self._frames[roles]
-        tokens: list[int] = []
+        parts: list[list[int]] = []
         for piece, message in zip(frame, request.messages, strict=False):
-            tokens += self._special(piece)
-            tokens += self._http("/tokenize", {"content": message.content, "parse_special": False})["tokens"]
-        return tokens + self._special(frame[-1])
+            parts.append(self._special(piece))
+            parts.append(self._http("/tokenize", {"content": message.content, "parse_special": False})["tokens"])
+        return [*parts, self._special(frame[-1])]
 
     def _special(self, piece: str) -> list[int]:
         if piece not in self._framed:
@@ -243,6 +277,10 @@ class EmbeddedBackend(Backend):
             if ended is None:
                 raise Retry("llama", detail=f"{path}: {error}") from error
             raise LlmError(f"the process of {self.model} ended with status {ended}; it may be out of memory") from error
+
+
+def _joined(parts: Iterable[list[int]]) -> list[int]:
+    return list(chain.from_iterable(parts))
 
 
 def free_threads(cores: int, load: float) -> int:

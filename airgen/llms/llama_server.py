@@ -2,11 +2,12 @@
 
 It is a separate process because OpenMP reads from the environment how threads wait (`OMP_WAIT_POLICY`) when it is
 loaded. The environment of the user's process thus stays unchanged, and a crash in llama.cpp does not end the job. The
-first line of standard input is JSON: {"path", "context", "slots", "block", "threads", "key"}. The response is a line of
-JSON, {"address"} or {"error"}. The process ends when its standard input is closed, so it cannot outlive its parent. It
-does not import airgen.
+first line of standard input is JSON: {"path", "context", "slots", "block", "threads", "key", "states"}. The response is
+a line of JSON, {"address", "build"} or {"error"}. The process ends when its standard input is closed, so it cannot
+outlive its parent. It does not import airgen.
 """
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -20,8 +21,11 @@ def main() -> None:
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what llama.cpp prints is not an answer
     try:
-        server = _start(json.loads(sys.stdin.readline()))
-        answer = {"address": server.listening_address}
+        import xllamacpp  # type: ignore[import-untyped]
+
+        server = _start(xllamacpp, json.loads(sys.stdin.readline()))
+        build = f"{importlib.metadata.version('xllamacpp')} {xllamacpp.get_system_info()}"
+        answer = {"address": server.listening_address, "build": build}
     except (ImportError, RuntimeError, ValueError) as error:
         answer = {"error": str(error)}
     print(json.dumps(answer), file=report, flush=True)
@@ -29,9 +33,7 @@ def main() -> None:
     os._exit(0)  # a call in flight must not keep the process alive
 
 
-def _start(wanted: dict[str, Any]) -> Any:
-    import xllamacpp  # type: ignore[import-untyped]
-
+def _start(xllamacpp: Any, wanted: dict[str, Any]) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = wanted["path"]
     params.n_ctx = wanted["context"] * wanted["slots"]
@@ -42,6 +44,7 @@ def _start(wanted: dict[str, Any]) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = wanted["threads"]
     params.cache_ram_mib = 0  # the server's own cache of old prompts is reused at any token, not at a block boundary
     params.n_ctx_checkpoints = 0
+    params.slot_save_path = wanted["states"]
     params.verbosity = -1
     params.endpoint_slots = params.ui = False
     params.api_keys = [wanted["key"]]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from airgen.errors import LlmError, ModelError, SettingsError
 from airgen.generation.flow import Flow
 from airgen.llms.base import Message, Refused, Reply, Request
 from airgen.llms.embedded import BLOCK, EmbeddedBackend, free_threads
+from airgen.llms.saved_prefixes import KEPT, SavedPrefixes
 from airgen.llms.scripted import FAULTS, ScriptedBackend
 
 TEXT = "Photosynthesis converts sunlight into chemical energy inside chloroplasts of leaves, releasing oxygen."
@@ -151,6 +153,60 @@ def test_the_number_of_threads_changes_no_bit(loop: asyncio.AbstractEventLoop) -
 
     one, two = ask(1), ask(2)
     assert (one.text, one.logprobs) == (two.text, two.logprobs)
+
+
+def test_a_saved_prefix_changes_no_bit(
+    loop: asyncio.AbstractEventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The constant messages are read by the first process, and come from disk in the second one."""
+    read: list[int] = []
+    plain = EmbeddedBackend._complete
+
+    def complete(self: EmbeddedBackend, slot: int, body: dict[str, Any]) -> dict[str, Any]:
+        payload = plain(self, slot, body)
+        read.append(payload["timings"]["prompt_n"])
+        return payload
+
+    monkeypatch.setattr(EmbeddedBackend, "_complete", complete)
+    examples = [Message(role, f"{DOCUMENT} {place}") for place in range(6) for role in ("user", "assistant")]
+
+    def ask(saved: bool, wish: str = WISHES[0]) -> tuple[Reply, list[int]]:
+        monkeypatch.setattr("airgen.llms.embedded.SAVED_TOKENS", 256 if saved else 10_000)
+        backend, own = EmbeddedBackend(MODEL, context=1024), request(wish, logprobs=True, top_logprobs=5, max_tokens=8)
+        backend._saved = SavedPrefixes(tmp_path)
+        read.clear()
+        try:
+            reply = loop.run_until_complete(backend.send(replace(own, messages=(*examples, *own.messages))))
+        finally:
+            loop.run_until_complete(backend.close())
+        return reply, list(read)
+
+    def same(reply: Reply) -> bool:
+        return (reply.text, reply.logprobs) == (unsaved.text, unsaved.logprobs)
+
+    unsaved, (whole,) = ask(saved=False)
+    first, (constant, _, rest) = ask(saved=True)
+    assert same(first) and constant % BLOCK == 1 and constant - 1 + rest == whole
+    second, (_, again) = ask(saved=True)
+    assert same(second) and again == rest
+    (state,) = tmp_path.iterdir()
+    assert ask(saved=True, wish=WISHES[1])[1][0] == 1 and list(tmp_path.iterdir()) == [state]
+    with state.open("r+b") as file:  # damaged, so it is written again
+        file.seek(-100, os.SEEK_END)
+        file.write(b"damage")
+    third, (constant_again, *_) = ask(saved=True)
+    assert same(third) and constant_again == constant and list(tmp_path.iterdir()) == [state]
+
+
+def test_the_latest_prefixes_are_kept(tmp_path: Path) -> None:
+    saved = SavedPrefixes(tmp_path)
+    for place in range(KEPT + 2):
+        (tmp_path / "new").write_bytes(b"%d" % place)
+        saved.keep(f"key{place}", "new")
+        for state in tmp_path.iterdir():
+            os.utime(state, ns=(state.stat().st_atime_ns, state.stat().st_mtime_ns - 10**9))
+        assert saved.find("key0")  # which makes it the latest
+    assert len(list(tmp_path.iterdir())) == KEPT and not saved.find("key1") and saved.find(f"key{KEPT + 1}")
 
 
 def test_a_schema_is_kept_to(backend: EmbeddedBackend, loop: asyncio.AbstractEventLoop) -> None:
