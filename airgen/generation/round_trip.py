@@ -17,6 +17,7 @@ itself is used as the query (`apart`). Of 93 passages in four collections, 12 ha
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,7 +43,11 @@ from airgen.steps.step import Plan
 from airgen.steps.text_pool import Pool
 from airgen.steps.votes import DEPTH, lead
 from airgen.storage.records import flat_text
+from airgen.storage.sequences import batched
 from airgen.storage.store import Store
+
+PAIRS_AT_ONCE = 8
+"""Number of pairs that a re-ranker reads before it is known whether another passage is ahead of the source."""
 
 
 @dataclass
@@ -99,14 +104,29 @@ class RoundTrip:
             for place, voter in self._voters:
                 if vectors_only and not isinstance(voter, DenseReranker):
                     break  # vector re-rankers come first
-                given = voter.score(pairs)
-                self.scores.keep(place, voter, pairs, given)
-                scores = np.asarray(given, np.float64).round(6).tolist()
-                least = min(least, lead(scores, ids, own))
+                scores = self._read(place, voter, pairs, own=len(own))
+                least = min(least, lead(scores, ids[: len(scores)], own))
                 if least < 0 and self._votes:
                     break
             leads.append(least)
         return leads
+
+    def _read(self, place: int, voter: Any, pairs: Sequence[tuple[str, str]], *, own: int) -> list[float]:
+        """Return a voter's scores of the pairs, of which the first `own` are the sources.
+
+        If only retrieving the source counts, a voter that reads pair by pair stops soon after another passage is ahead
+        of the source. The nearest passages come first, so this usually takes a few pairs.
+        """
+        by_pair = getattr(voter, "alone", False) and not isinstance(voter, DenseReranker)
+        at_once = PAIRS_AT_ONCE if self._votes and by_pair else len(pairs)
+        scores: list[float] = []
+        for some in batched(pairs, at_once):
+            given = voter.score(some)
+            self.scores.keep(place, voter, some, given)
+            scores += np.asarray(given, np.float64).round(6).tolist()
+            if max(scores[own:], default=-math.inf) > min(scores[:own]):
+                break
+        return scores
 
     @property
     def _votes(self) -> bool:

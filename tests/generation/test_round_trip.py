@@ -75,6 +75,22 @@ def test_scores_that_depend_on_their_pair_alone_are_kept_for_the_pre_labels() ->
     assert trip.scores.find(1, QUERY, TEXTS[0]) is None  # its scores depend on their neighbours
 
 
+def test_a_voter_that_reads_pair_by_pair_stops_when_another_passage_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airgen.generation.round_trip.PAIRS_AT_ONCE", 2)
+    behind, ahead, tied = (
+        Voter(cracks=1.0, **{"is": 3.0, "glass": 3.0}),
+        Voter(cracks=4.0),
+        Voter(cracks=2.0, glass=2.0),
+    )
+    for voter in (behind, ahead, tied):
+        voter.alone = True
+    assert leads(round_trip(behind)) == [-1.0] and behind.pairs == 2
+    assert leads(round_trip(ahead)) == [1.0] and ahead.pairs == 3
+    assert leads(round_trip(tied)) == [0.0] and tied.pairs == 3  # the source is still one of the first
+    behind.pairs = 0
+    assert leads(round_trip(behind, judges=True)) == [-1.0] and behind.pairs == 3  # drafts are compared by their leads
+
+
 def test_all_are_asked_where_drafts_are_compared_for_a_judge() -> None:
     first, second = Voter(cracks=1.0, **{"is": 2.0}), Voter(**{"is": 2.0})
     assert leads(round_trip(first, second, judges=True)) == [-1.0]
