@@ -13,6 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airgen.errors import CorpusError
+from airgen.generation import one_call
+from airgen.generation.character import refuse_unasked
 from airgen.generation.flow import Flow
 from airgen.generation.sample import draw_samples, with_second_passages
 from airgen.llms.base import backend_class
@@ -24,7 +26,7 @@ from airgen.steps.lineage import Lineage
 from airgen.steps.load_lineages import load_lineages, with_rows
 from airgen.steps.loops import is_pending, pending_of, walk_each
 from airgen.steps.progress import Display
-from airgen.steps.step import Plan, Tools
+from airgen.steps.step import Plan, Problem, Tools
 from airgen.steps.votes import NOT_FIRST
 from airgen.storage.records import HardNegative, Judgment, Sample
 from airgen.storage.store import Store
@@ -107,6 +109,40 @@ def _last(lineages: Sequence[Lineage]) -> str:
     return f"last: {query[:60]}" if query else ""
 
 
+def _first_samples(store: Store, tools: Tools, count: int, frame: Collection[str] | None) -> list[Sample]:
+    """Return the first `count` samples of the permutation."""
+    settings = tools.pipeline.generation
+    samples = draw_samples(
+        store, tools.plan, count, settings.queries_per_passage, frame=frame, stratify=settings.stratify
+    )
+    return with_second_passages(store, tools.plan, samples, settings.multi_hop) if settings.multi_hop else samples
+
+
+async def ask_ahead(
+    store: Store, tools: Tools, flow: Flow, display: Display, frame: Collection[str] | None = None
+) -> None:
+    """Ask a local model about the first sample before the corpus is indexed, and show the query.
+
+    A new job thus shows a query in seconds, and the index, which decides whether to accept it, is built afterwards.
+    Only the model's answer is saved, which the steps take over, so the rows are the same as without this call. The call
+    is in vain if another passage says nearly the same, so models that cost money are not asked.
+    """
+    pipeline = tools.pipeline
+    if not (pipeline.generation.one_call and backend_class(pipeline.llm).SERIAL):
+        return
+    samples = _first_samples(store, tools, pipeline.target, frame)
+    lineages = load_lineages(store, samples, flow.candidates, tools.plan)
+    if any(lineage.query for lineage in lineages):
+        return  # a resumed job, whose queries are shown already
+    for lineage in lineages:
+        if not isinstance(await refuse_unasked(lineage, replace(tools, apart=None)), Problem):
+            with display.stage("first query", 1) as bar:
+                answer = await one_call.answer_of(lineage, tools)
+                text = answer.reason if isinstance(answer, Problem) else answer.best.text
+                bar.advance(note=f"not checked yet: {text}")
+            return
+
+
 async def generate(
     store: Store, tools: Tools, flow: Flow, display: Display, workers: int, frame: Collection[str] | None = None
 ) -> Accepted:
@@ -118,12 +154,7 @@ async def generate(
     drawn = target if serial else math.ceil(target / PRIOR)
     with display.stage("queries", target) as bar:
         while True:
-            settings = pipeline.generation
-            samples = draw_samples(
-                store, plan, drawn, settings.queries_per_passage, frame=frame, stratify=settings.stratify
-            )
-            if hops := pipeline.generation.multi_hop:
-                samples = with_second_passages(store, plan, samples, hops)
+            samples = _first_samples(store, tools, drawn, frame)
             store.put(samples)
             lineages = load_lineages(store, samples, flow.candidates, plan)
             done, seen = _finished(lineages, flow), health_of(pipeline, store)

@@ -71,6 +71,11 @@ class Searches:
     searches: tuple[Search, ...]
     attempts: int
 
+    @property
+    def best(self) -> Search:
+        """Return the first search without a problem."""
+        return next(search for search in self.searches if not search.problem)
+
 
 def parts(pipeline: Pipeline) -> dict[str, Any]:
     """Return what the rows of every step depend on, since all steps use the first answer with a usable query."""

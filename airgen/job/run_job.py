@@ -23,7 +23,7 @@ from airgen.dataset.verify import damaged_file, keep_card
 from airgen.display.study import Study
 from airgen.errors import AirgenError, SettingsError, UsageError
 from airgen.evaluation.result import peak_bytes
-from airgen.generation.generate import generate
+from airgen.generation.generate import ask_ahead, generate
 from airgen.generation.round_trip import RoundTrip
 from airgen.job.evaluate_systems import evaluate_systems
 from airgen.job.export import export_dataset, exported_queries, moved_queries
@@ -196,8 +196,6 @@ async def _ask(
                 find = RoundTrip(
                     store=store, pipeline=pipeline, plan=job.fingerprints, embeddings=embeddings, display=display
                 )
-                if len(job.accepted(store).lineages) < pipeline.target:
-                    await asyncio.to_thread(find.prepare)
             check = pipeline.generation.meaning if pipeline.generation.rewrites else None
             meaning = None if check is None else load_embedder(check.model)
             apart = find.apart if find is not None and pipeline.votes_accept else None
@@ -212,6 +210,9 @@ async def _ask(
                 find=find,
                 apart=apart,
             )
+            if find is not None and len(job.accepted(store).lineages) < pipeline.target:
+                await ask_ahead(store, tools, flow=job.flow, display=display, frame=job.frame)
+                await asyncio.to_thread(find.prepare)
             if pipeline.generates:
                 accepted = await generate(
                     store, tools, flow=job.flow, display=display, workers=workers, frame=job.frame

@@ -11,13 +11,16 @@ import pytest
 from beir_folder import read_rows
 from job_maker import LEXICAL, Run
 
-from airgen.errors import SettingsError
+from airgen.errors import SettingsError, Stopped
 from airgen.generation.attributes import length_class
 from airgen.generation.one_call import _little_of, _own_words, _poor_keywords, drafts_of, keywords_pattern, unanswered
+from airgen.generation.round_trip import RoundTrip
 from airgen.job import Job
 from airgen.llms.base import Reply, Request
 from airgen.llms.prompts import PromptSet
+from airgen.llms.scripted import ScriptedBackend
 from airgen.settings import Pipeline
+from airgen.steps.progress import Bar
 from airgen.storage.records import Candidate, Character, Query, Scenario
 
 JOB = LEXICAL
@@ -74,6 +77,36 @@ def test_the_bytes_do_not_depend_on_concurrency(run: Run, folder: Path) -> None:
     other = run("other", AT_ONCE).directory / "dataset"
     for name in ("queries.jsonl", "corpus.jsonl"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_a_local_model_writes_a_query_before_the_corpus_is_indexed(
+    run: Run, folder: Path, distinct: None, asked: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is stopped while the corpus is indexed, and the first answer is taken over when it goes on."""
+    changes = {**AT_ONCE, "top_k: 20}": "top_k: 300}\n  judge: {kind: votes}"}
+    plain = run("plain", changes).directory
+    asked.clear()
+    noted: list[str] = []
+    monkeypatch.setattr(ScriptedBackend, "SERIAL", True)
+    prepare, advance = RoundTrip.prepare, Bar.advance
+    monkeypatch.setattr(Bar, "advance", lambda bar, *a, **k: (noted.append(k.get("note", "")), advance(bar, *a, **k)))
+
+    def stop(trip: RoundTrip) -> None:
+        raise Stopped("stopped while indexing")
+
+    monkeypatch.setattr(RoundTrip, "prepare", stop)
+    with pytest.raises(Stopped):
+        run(changes=changes)
+    (first,) = asked
+    (note,) = (note for note in noted if note.startswith("not checked yet: "))
+    queries = {line["text"] for line in read_rows(plain / "dataset" / "queries.jsonl")}
+    assert note.removeprefix("not checked yet: ") in queries
+
+    monkeypatch.setattr(RoundTrip, "prepare", prepare)
+    resumed = run(changes=changes).directory
+    assert [request.key for request in asked].count(first.key) == 1
+    for name in ("queries.jsonl", "corpus.jsonl", "qrels/test.tsv"):
+        assert (resumed / "dataset" / name).read_bytes() == (plain / "dataset" / name).read_bytes()
 
 
 def test_types_are_those_that_the_queries_have(run: Run, folder: Path, model_says: Callable[..., None]) -> None:
