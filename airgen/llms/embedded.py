@@ -5,10 +5,13 @@
 **The same request always gets the same answer.** Floating-point sums depend on how tokens are grouped into batches, so
 with llama.cpp's prefix cache and parallel slots, an answer depends on earlier calls: of 8 greedy answers of 24 tokens,
 2 changed with the cache, and 1 or 2 with two slots. This backend therefore runs one call at a time, computes prompts in
-blocks of `BLOCK` tokens from position 0, and reuses a cached prefix only up to a block boundary. Every number thus
-comes from the same batches as in a new process, and most of the prefix still comes from the cache. Several slots keep
-the prefixes of several prompts, for alternating calls about different documents. The state after the messages before
-the last one, a prompt's instructions and worked examples, is on disk for the next process (`SavedPrefixes`).
+blocks of `BLOCK` tokens, and reuses a cached prefix only up to a block boundary. Every number thus comes from the same
+batches as in a new process, and most of the prefix still comes from the cache. Several slots keep the prefixes of
+several prompts, for alternating calls about different documents.
+
+The messages before the last one, a prompt's instructions and worked examples, are the same for all documents. If they
+are long, they are computed on their own, so the blocks of the rest begin after them, and the state after them is on
+disk for the next process (`SavedPrefixes`).
 
 **Documents are data.** Message contents are tokenised without special tokens, so a document that contains `<|im_end|>`
 cannot end its message.
@@ -47,7 +50,7 @@ from airgen.storage.paths import cache_dir
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 BLOCK = 64  # tokens per prompt batch; cached prefixes are reused in whole blocks. Blocks of 32 read 5 to 20% slower
-SAVED_TOKENS = 4 * BLOCK  # least tokens of a prefix on disk: some 5 s of two cores
+CONSTANT_TOKENS = 256  # least tokens of a prompt's constant messages to compute on their own: 5 s of two cores
 MAX_TOKENS = 1024  # for a request without a limit, because a small model may never stop by itself
 
 _OPEN, _CLOSE = "\ue000", "\ue001"  # private use: they mark a message's place while the template is rendered
@@ -178,21 +181,22 @@ class EmbeddedBackend(Backend):
         body = _parameters(request)
         if len(tokens) >= self._context:
             raise Refused("context_length", f"{len(tokens)} tokens, but the context is limited to {self._context}")
-        self._read_constant(_joined(parts[:-2]))
-        slot, keep = self._align(tokens)
+        slot, keep = self._align(tokens, self._read_constant(_joined(parts[:-2])))
         payload = self._complete(slot, {**body, "prompt": tokens, "cache_prompt": keep > 0})
         self._held[slot] = tokens
         # A text completion differs from a chat completion in the position of the text.
         choice = payload["choices"][0]
         return chat_reply({**payload, "choices": [{**choice, "message": {"content": choice.get("text", "")}}]})
 
-    def _align(self, tokens: list[int]) -> tuple[int, int]:
-        """Return the slot to use, and how many of its tokens to keep: the whole blocks with which `tokens` begins."""
+    def _align(self, tokens: list[int], start: int) -> tuple[int, int]:
+        """Return the slot to use, and how many of its tokens to keep: those with which `tokens` begins, in whole blocks
+        from `start`."""
         common = {}
         for slot, slot_tokens in self._held.items():
             pairs = enumerate(zip(slot_tokens, tokens, strict=False))
             differ = (place for place, (held_token, token) in pairs if held_token != token)
-            common[slot] = min(next(differ, len(slot_tokens)), len(tokens) - 1) // BLOCK * BLOCK
+            same = min(next(differ, len(slot_tokens)), len(tokens) - 1) - start
+            common[slot] = start + same // BLOCK * BLOCK if same >= 0 else 0
         slot = max(common, key=lambda slot: common[slot])  # among equals, the least recently used
         keep = common[slot]
         if keep:
@@ -201,22 +205,24 @@ class EmbeddedBackend(Backend):
             self._read(slot, [*tokens[:keep], (tokens[keep] + 1) % 1000], cached=True)
         return slot, keep
 
-    def _read_constant(self, constant: list[int]) -> None:
-        """Have a slot hold the whole blocks of a prompt's constant beginning, from disk if they were read before."""
-        constant = constant[: len(constant) // BLOCK * BLOCK]
-        if len(constant) < SAVED_TOKENS or any(held[: len(constant)] == constant for held in self._held.values()):
-            return
-        slot = next(iter(self._held))
-        model = {"name": self.model, "identity": models.identity(self.model), "file": self._path.stat().st_size}
-        key = content_key({"model": model, "build": self._build, "block": BLOCK, "tokens": constant})
-        state = self._saved.find(key)
-        if state is None or "n_restored" not in self._http(f"/slots/{slot}?action=restore", {"filename": state}):
-            self._read(slot, [*constant, 0], cached=False)
-            written = f"{key}-{os.getpid()}.tmp"
-            if "n_saved" in self._http(f"/slots/{slot}?action=save", {"filename": written}):
-                self._saved.keep(key, written)
-        self._held.pop(slot)
-        self._held[slot] = constant
+    def _read_constant(self, constant: list[int]) -> int:
+        """Have a slot hold the constant beginning of a prompt, from disk if it was read before, and return its length;
+        0 if it is too short to be computed on its own."""
+        if len(constant) < CONSTANT_TOKENS:
+            return 0
+        if not any(held[: len(constant)] == constant for held in self._held.values()):
+            slot = next(iter(self._held))
+            model = {"name": self.model, "identity": models.identity(self.model), "file": self._path.stat().st_size}
+            key = content_key({"model": model, "build": self._build, "block": BLOCK, "tokens": constant})
+            state = self._saved.find(key)
+            if state is None or "n_restored" not in self._http(f"/slots/{slot}?action=restore", {"filename": state}):
+                self._read(slot, [*constant, 0], cached=False)
+                written = f"{key}-{os.getpid()}.tmp"
+                if "n_saved" in self._http(f"/slots/{slot}?action=save", {"filename": written}):
+                    self._saved.keep(key, written)
+            self._held.pop(slot)
+            self._held[slot] = constant
+        return len(constant)
 
     def _read(self, slot: int, tokens: list[int], *, cached: bool) -> None:
         self._complete(slot, {"prompt": tokens, "max_tokens": 1, "temperature": 0, "cache_prompt": cached})
