@@ -1,6 +1,8 @@
 """Settings of pipelines, and their reference."""
 
+import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from airgen.components.registry import REGISTRY
 from airgen.corpus.settings import CleanSettings
 from airgen.errors import SettingsError
 from airgen.evaluation.collections import load_collections
-from airgen.job.settings_reference import json_schema, reference
+from airgen.job.settings_reference import _class_sources, json_schema, reference
 from airgen.settings import ALL_QUERIES, Labelling, Pipeline, load_pipeline
 from airgen.settings.base import Settings, parse_yaml
 from airgen.settings.llm import LlmSettings
@@ -277,3 +279,16 @@ def test_an_editor_says_of_a_key_what_the_reference_says() -> None:
     parts = {"": schema, **schema["$defs"]}
     for part, key in (("", "target"), ("GenerationSettings", "styles"), ("LlmSettings", "budget_usd")):
         assert f"| {parts[part]['properties'][key]['description']} |" in reference()
+
+
+def test_the_source_of_a_class_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = "class Plain:\n    first: int = 1  # of the plain one\n\n    second: int = 2\n"
+    inner = "    class Settings(Plain):\n        third: int = 3  # nested\n\n"
+    outer = f"class Outer(\n    Plain,\n):\n{inner}    fourth: int = 4\n"
+    (tmp_path / "classes_of_a_test.py").write_text(
+        f"{plain}\n\nVALUE = 1\n\n\n{outer}\n\ndef function():\n    return 5\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "classes_of_a_test", importlib.import_module("classes_of_a_test"))
+    sources = {name: source.rstrip() for name, source in _class_sources("classes_of_a_test").items()}
+    assert sources == {"Plain": plain.rstrip(), "Outer": outer.rstrip(), "Outer.Settings": inner.rstrip()}
