@@ -101,6 +101,7 @@ class Settings(BaseModel):
         arbitrary_types_allowed=True,
         allow_inf_nan=False,
         validate_default=True,
+        defer_build=True,
     )
     packages: ClassVar[tuple[str, ...]] = ()
     rules: ClassVar[int] = 0
