@@ -77,3 +77,11 @@ def test_a_folder_in_place_of_a_job_is_named(place: str, tmp_path: Path, monkeyp
     with pytest.raises(SettingsError, match="is a folder: name a YAML file") as refused:
         find_yaml("pipelines", place)
     assert ("(mine.yaml)" in str(refused.value)) == (place in (".", "./"))
+
+
+def test_a_corpus_is_named_before_large_packages_are_imported() -> None:
+    code = (
+        "import sys, airgen; airgen.Corpus; print(sorted({'numpy', 'duckdb', 'pandas', 'torch'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -23,7 +23,6 @@ from airgen.components.registry import meant
 from airgen.corpus import CorpusSettings, load_corpus_settings
 from airgen.corpus.preparation import prepared
 from airgen.corpus.settings import AS_IS, Task, find_manifest
-from airgen.corpus.survey import survey
 from airgen.display.notebook import current_bar, said_as_one_bar
 from airgen.display.study import Rows, Study, Table, columns
 from airgen.errors import AirgenError, CorpusError, UsageError
@@ -142,6 +141,8 @@ class Corpus:
 
     def _look_at(self, data: str | Path, given: Mapping[str, Any], metadata: Sequence[str]) -> dict[str, Any]:
         """Return the reader settings for a file, a folder or the pages of a sitemap."""
+        from airgen.corpus.survey import survey
+
         place = Path(data)
         if str(data).startswith(("http://", "https://")):
             from airgen.corpus.sitemap import download

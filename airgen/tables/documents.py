@@ -10,12 +10,11 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-import duckdb
 
 from airgen.errors import CorpusError
 from airgen.storage.records import storable
@@ -201,7 +200,7 @@ def first_rows(path: Path, kind: str) -> list[Row]:
         if rows is not None:
             return [_texts_of(row) for row in rows[:_SAMPLE_ROWS] if isinstance(row, dict)]
         return list(islice(_json_lines(path), _SAMPLE_ROWS))
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error, duckdb.Error, CorpusError):
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, CorpusError):
         return []
 
 
@@ -246,8 +245,11 @@ def _texts_of(row: Row) -> Row:
 
 
 def _parquet_rows(path: Path) -> list[Row]:
-    """Return the first rows of a Parquet file: truncated texts, numbers (which may be ids), and small nested values."""
-    with in_memory(files=[path], config=_DUCKDB) as database:
+    """Return the first rows of a Parquet file: truncated texts, numbers (which may be ids), and small nested values.
+    Return none if it cannot be read."""
+    import duckdb
+
+    with suppress(duckdb.Error), in_memory(files=[path], config=_DUCKDB) as database:
         name = without_globs(path)
         types = {row[0]: row[1] for row in database.execute("DESCRIBE FROM read_parquet(?)", [name]).fetchall()}
         wanted = {}
@@ -266,3 +268,4 @@ def _parquet_rows(path: Path) -> list[Row]:
         columns = ", ".join(wanted.values())
         rows = database.execute(f"SELECT {columns} FROM read_parquet(?) LIMIT {_SAMPLE_ROWS}", [name])
         return [dict(zip(wanted, row, strict=True)) for row in rows.fetchall()]
+    return []
