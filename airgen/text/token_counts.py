@@ -15,7 +15,7 @@ import os
 from binascii import a2b_base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -90,7 +90,14 @@ class _Words:
 
 class _Tiktoken:
     def __init__(self, name: str) -> None:
-        self.name, self._encoding = name, encoding(name)
+        self.name = name
+        if _content(name) is None:
+            _ = self._encoding  # fails now, not at the first text
+
+    @cached_property
+    def _encoding(self) -> tiktoken.Encoding:
+        """Return the encoding, which takes a quarter of a second to load."""
+        return encoding(self.name)
 
     def count(self, texts: Sequence[str]) -> list[int]:
         return [len(token_ids(self._encoding, text)) for text in texts]
@@ -165,7 +172,20 @@ def _offline() -> tiktoken.Encoding | None:
 
 
 def _from_file(name: str) -> tiktoken.Encoding | None:
-    """Load an encoding from the user's caches or the shipped files; None if there is no file with the right hash."""
+    """Load an encoding from its file on this machine; None if there is none."""
+    content = _content(name)
+    if content is None:
+        return None
+    import tiktoken
+
+    tokens_and_ranks = content.split()
+    tokens, numbers = map(a2b_base64, tokens_and_ranks[::2]), map(int, tokens_and_ranks[1::2])
+    ranks = dict(zip(tokens, numbers, strict=True))
+    return tiktoken.Encoding(name, pat_str=_VOCABULARIES[name].pattern, mergeable_ranks=ranks, special_tokens={})
+
+
+def _content(name: str) -> bytes | None:
+    """Read the vocabulary file from the user's caches or the shipped files; None if none has the right hash."""
     known = _VOCABULARIES.get(name)
     named = os.environ.get("TIKTOKEN_CACHE_DIR")
     for folder in (Path(named) if named else None, cache_dir("models") / _FETCHED, shipped_vocabulary()):
@@ -173,10 +193,5 @@ def _from_file(name: str) -> tiktoken.Encoding | None:
             continue
         content = (folder / known.file).read_bytes()
         if hashlib.sha256(content).hexdigest() == known.sha256:
-            import tiktoken
-
-            tokens_and_ranks = content.split()
-            tokens, numbers = map(a2b_base64, tokens_and_ranks[::2]), map(int, tokens_and_ranks[1::2])
-            ranks = dict(zip(tokens, numbers, strict=True))
-            return tiktoken.Encoding(name, pat_str=known.pattern, mergeable_ranks=ranks, special_tokens={})
+            return content
     return None
