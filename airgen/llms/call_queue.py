@@ -18,7 +18,7 @@ from airgen.components.keys import rng
 from airgen.errors import AirgenError, Stopped
 from airgen.llms.accepted_parameters import most_output
 from airgen.llms.base import Backend, CallFailed, CallLimits, Refused, Reply, Request, Retry, answer_key
-from airgen.llms.chat import most_prompt_tokens, with_usage
+from airgen.llms.chat import count_messages, most_prompt_tokens, with_usage
 from airgen.llms.health import DOWN, Health
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage, cost
 from airgen.llms.rate_limits import ConcurrencyLimit, RateLimit
@@ -98,6 +98,8 @@ class Shared:
 
 
 _OWN_PROMPT_TOKENS = 1000  # tokens that a server may plausibly add to a prompt
+_LONG_PROMPT = 4000  # bytes: shorter prompts fit into the context of any server
+_LEAST_READ = 0.6  # share of a prompt's estimated tokens; tokenizers differ by less
 
 
 class CallQueue:
@@ -120,7 +122,7 @@ class CallQueue:
         self._held_since: float | None = None  # the time since which limits have held calls back without an answer
         self._last_limit = ""  # the server's message
         self._say_again = 0.0
-        self._named_usage = self._named_bill = False  # whether the user knows
+        self._named_usage = self._named_bill = self._named_cut = False  # whether the user knows
         self._random = rng("jitter")
 
     def add(self, call: Call) -> None:
@@ -233,6 +235,7 @@ class CallQueue:
         self._reached |= not (isinstance(outcome, Retry) and outcome.reason == "connection")
         if isinstance(outcome, Reply):
             finished.append((call, _answer(call, outcome, now)))
+            self._check_read(call, outcome)
             self._health.failing = 0
             self._held_since = None
             self.rate.settle(call.tokens, outcome.prompt_tokens + outcome.completion_tokens)
@@ -297,6 +300,20 @@ class CallQueue:
         if isinstance(outcome, CallFailed):
             outcome.usage = Usage()
         return outcome
+
+    def _check_read(self, call: Call, reply: Reply) -> None:
+        """Say once that the server read far less than the prompt. Some cut a prompt to their context without an
+        error, so that the model never sees the document, or the question after it."""
+        if self._named_cut or reply.estimated or not reply.prompt_tokens or call.prompt < _LONG_PROMPT:
+            return
+        sent = count_messages(call.request.messages)
+        if reply.prompt_tokens < _LEAST_READ * sent:
+            self._named_cut = True
+            self._shared.say(
+                f"{call.request.model} read {reply.prompt_tokens:,} tokens of a prompt of about {sent:,}: the server "
+                "seems to cut prompts to its context; start it with a longer one (Ollama: OLLAMA_CONTEXT_LENGTH, "
+                "llama.cpp: --ctx-size), because answers to half a prompt are kept as they are"
+            )
 
     def _overbilled(self, call: Call, usage: Usage) -> None:
         """Say that the server billed more than a call could cost, and stop if a budget relies on it."""

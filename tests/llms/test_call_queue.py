@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from simulation import Simulated, failing, now, outcomes_of, requests, set_clock, simulated
 
 from airgen.errors import AirgenError, LlmError, Stopped
-from airgen.llms.base import Backend, CallLimits, Refused, Reply, Request, Retry
+from airgen.llms.base import Backend, CallLimits, Message, Refused, Reply, Request, Retry
 from airgen.llms.call_queue import Call, CallQueue, Connection, Shared
 from airgen.llms.chat import chat_reply, most_prompt_tokens, with_usage
 from airgen.llms.money import FREE, Budget, Price, StageUsage, Usage
@@ -141,6 +142,21 @@ async def test_a_usage_that_cannot_be_true_is_named_and_replaced(reply: Reply | 
     assert len(line.said) == 1 and words in line.said[0]
     for _, answer in finished:
         assert answer.counted_here and 0 < answer.prompt_tokens < 100 and answer.completion_tokens == 1
+
+
+@pytest.mark.parametrize(("read", "said"), [(1_000, False), (700, False), (500, True), (0, False)])
+@simulated
+async def test_a_prompt_that_the_server_cuts_is_named_once(read: int, said: bool) -> None:
+    """Tokenizers differ by less; 0 means that the server does not count."""
+    line = Line(2, concurrency=1, adaptive=False)
+    document = Message("user", "lamp " * 1_000)
+    for start in (0.0, 1.0):
+        line.look(start)
+        call = line.started[-1]
+        call.request, call.prompt = replace(call.request, messages=(document,)), 5_000
+        await line.attempt(Reply("fine", prompt_tokens=read, completion_tokens=1))
+    assert [f"read {read:,} tokens of a prompt of about 1,0" in text for text in line.said] == [True] * said
+    assert not line.stops
 
 
 # -- how many, and when ---------------------------------------------------------------------------------------------
