@@ -376,12 +376,13 @@ def epoch_examples(shares: Sequence[Share], seed: int, epoch: int) -> NDArray[np
 def weighted_dataset(text: str, folder: Path | None = None) -> TrainingData:
     """Parse the dataset, weight and teacher in `data/nli=0.3,teacher=none`. The default weight is 1.
 
-    A name that is not a folder refers to a fetched collection. Paths start at `folder`, the folder of a YAML file.
-    Raises UsageError for an invalid weight.
+    A name that is not a folder refers to a fetched collection. Paths start at `folder`, the folder of a YAML file; None
+    stands for a command. Raises UsageError for an invalid weight.
     """
+    option = "--on" if folder is None else "dataset:"
     text, also, teacher = (text, "", "") if located(text, folder).exists() else text.partition(",teacher=")
     if also and not teacher:
-        raise UsageError(f"--on {text},teacher=: name a re-ranker or a file of scores, or write teacher=none")
+        raise UsageError(f"{option} {text},teacher=: name a re-ranker or a file of scores, or write teacher=none")
     own_teacher = teacher if also else None
     path, sign, number = text.rpartition("=")
     if not sign or located(text, folder).exists():
@@ -391,7 +392,8 @@ def weighted_dataset(text: str, folder: Path | None = None) -> TrainingData:
     except ValueError:
         weight = -1.0
     if not (path and 0 < weight <= 1000):
-        raise UsageError(f"--on {text}: give DATASET=WEIGHT with a weight above 0, such as {path or 'data/nli'}=0.3")
+        example = f"{path or 'data/nli'}=0.3"
+        raise UsageError(f"{option} {text}: give DATASET=WEIGHT with a weight above 0, such as {example}")
     return TrainingData(_place(path, folder), weight, own_teacher)
 
 
