@@ -30,7 +30,7 @@ from airgen.evaluation.breakdown import Group
 from airgen.evaluation.measures import Scores, parse_measure
 from airgen.retrievers.model_facts import ModelSetup
 from airgen.storage.json_values import DAMAGE, FORMAT, kept_of, read_json, write_json
-from airgen.storage.sql_connections import in_memory, without_globs
+from airgen.storage.sql_connections import in_shared_memory, without_globs
 from airgen.storage.whole_files import whole_file
 
 
@@ -314,9 +314,9 @@ def write_scores(path: Path, result_of: Mapping[str, str], scores: Scores) -> No
     """
     queries = [key for _ in scores.measures for key in scores.query_ids]
     measures = [str(measure) for measure in scores.measures for _ in scores.query_ids]
-    with whole_file(path) as fresh, in_memory(files=[fresh]) as base:
+    with whole_file(path) as fresh, in_shared_memory() as base:
         base.execute(
-            "CREATE TABLE score AS SELECT ?::VARCHAR AS dataset, ?::VARCHAR AS split, ?::VARCHAR AS system, "
+            "CREATE TEMP TABLE score AS SELECT ?::VARCHAR AS dataset, ?::VARCHAR AS split, ?::VARCHAR AS system, "
             "unnest(?::VARCHAR[]) AS query, unnest(?::VARCHAR[]) AS measure, unnest(?::DOUBLE[]) AS score",
             [*(result_of[name] for name in ("dataset", "split", "system")), queries, measures, scores.values.ravel()],
         )
@@ -334,7 +334,7 @@ def all_scores(paths: Sequence[Path], measure: str) -> list[dict[str, float]]:
     import duckdb
 
     scores = []
-    with in_memory(files=paths) as base:  # which takes longer than to read a file
+    with in_shared_memory() as base:
         for path in paths:
             try:
                 rows = base.execute(
