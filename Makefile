@@ -20,10 +20,17 @@ FUZZ_MINUTES ?= 60
 KILLS ?= 1000
 PIP := $(BIN)/python -m pip install --quiet
 
-# In a temporary folder that is removed however the tests end. Three processes for two cores, because a job often waits for
-# its disk or its next group of rows. With bytecode, even if the environment forbids it, because hundreds of processes start.
-PYTEST = temporary=$$(mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
+# In a temporary folder that is removed however the tests end: in memory if there is plenty, because the tests write tens
+# of thousands of small files and wait for each of their commits. Three processes for two cores, because a job often waits
+# for its next group of rows. With bytecode, even if the environment forbids it, because hundreds of processes start.
+MEGABYTES = $$(df -m --output=avail /dev/shm | tail -1)
+FREE_MEGABYTES = $$(awk '/^MemAvailable/ { print int($$2 / 1024) }' /proc/meminfo)
+PYTEST = if [ $(MEGABYTES) -gt 8000 ] && [ $(FREE_MEGABYTES) -gt 12000 ]; then place=/dev/shm; fi 2>/dev/null; \
+	temporary=$$(TMPDIR=$${place:-$$TMPDIR} mktemp -d) && trap 'rm -rf "$$temporary"' EXIT INT TERM && \
 	TMPDIR=$$temporary PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# numba's loops, which each process of the tests would compile again: once, on the core that mypy leaves free.
+COMPILE = PYTHONPATH=tests/makers $(BIN)/python -c "import numba, bits; bits.searches()" >/dev/null
 
 .PHONY: demo demo-long-doc test nightly servers lint docs fuzz mutate kill gpu release clean
 
@@ -33,8 +40,9 @@ demo: $(VENV)/.demo
 demo-long-doc: $(VENV)/.demo-long-doc
 	$(BIN)/airgen init --demo --task long-doc --target $(TARGET) --runs $(RUNS)
 
-test: $(VENV)/.test lint
+test: $(VENV)/.test
 	$(BIN)/airgen fetch tests
+	$(COMPILE) & $(MAKE) --no-print-directory lint && wait
 	$(PYTEST)
 
 nightly: $(VENV)/.test lint docs
@@ -49,7 +57,7 @@ servers: $(VENV)/.test
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
