@@ -32,7 +32,7 @@ from airgen.llms.scripted import document, keywords
 from airgen.settings import Pipeline
 from airgen.settings.generation import TYPES
 from airgen.settings.languages import SPACELESS, language_name
-from airgen.steps.ask import ask_prompt, echo_of
+from airgen.steps.ask import ask_prompt, echo_of, instructions_of
 from airgen.steps.lineage import Lineage
 from airgen.steps.step import ATTEMPTS, Problem, Tools, stage_prompt
 from airgen.text.excerpt import excerpt
@@ -94,25 +94,27 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
     values = {"language_name": language_name(pipeline.language), "document": part}
     order = _order(pipeline, sample.key)
 
-    output = stage_prompt(pipeline, tools.prompts, PROMPT).output
+    prompt = stage_prompt(pipeline, tools.prompts, PROMPT)
+    output, prompt_text = prompt.output, instructions_of(prompt, values, pipeline.language)
     assert isinstance(output, dict)
     longest = {name: form.get("maxLength", math.inf) for name, form in output["properties"].items()}
 
-    def searches_of(value: Any) -> tuple[Search, ...]:
+    searches: tuple[Search, ...] = ()
+
+    def check(value: Any) -> Problem | None:
+        nonlocal searches
         character, scenario = answer_line(value["character"]), answer_line(value["scenario"])
 
         def problem_of(kind: str, name: str, text: str) -> Problem | None:
             if len(value[name]) >= longest[name] - 1:
                 return Problem("is cut off", "use fewer words")  # cut off by the grammar
             return search_problem(
-                kind, text, lineage=lineage, tools=tools, values=values, character=character, scenario=scenario
+                kind, text, prompt_text, lineage=lineage, tools=tools, character=character, scenario=scenario
             ) or unanswered(kind, text, answer_line(value["fact"]), pipeline.query_language)
 
         drafts = drafts_of(value, order, pipeline.query_language)
-        return tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
-
-    def check(value: Any) -> Problem | None:
-        problems = [search.problem for search in searches_of(value)]
+        searches = tuple(Search(kind, text, problem_of(kind, name, text)) for kind, name, text in drafts)
+        problems = [search.problem for search in searches]
         return None if None in problems else problems[0]
 
     answer = await ask_prompt(
@@ -130,7 +132,7 @@ async def answer_of(lineage: Lineage, tools: Tools) -> Searches | Problem:
         return answer
     value, attempts = answer
     character, scenario, fact = (answer_line(value[name]) for name in ("character", "scenario", "fact"))
-    return Searches(character, scenario, fact, searches_of(value), attempts)
+    return Searches(character, scenario, fact, searches, attempts)  # of the answer that was checked last
 
 
 def drafts_of(value: Mapping[str, str], order: Sequence[str], language: str) -> list[tuple[str, str, str]]:
@@ -190,7 +192,7 @@ _KEYWORD = re.compile(r"(?=[.+#@/\-]{0,29}\w)[\w.+#@/\-]{2,30}")
 
 
 def search_problem(
-    kind: str, text: str, lineage: Lineage, tools: Tools, values: Mapping[str, Any], character: str, scenario: str
+    kind: str, text: str, prompt_text: str, lineage: Lineage, tools: Tools, character: str, scenario: str
 ) -> Problem | None:
     """Return the problem of a search, or None."""
     pipeline, language, source = tools.pipeline, tools.pipeline.query_language, lineage.document
@@ -220,7 +222,7 @@ def search_problem(
             text,
             source,
             pipeline,
-            echo_of(prompt, values, text, pipeline.language),
+            echo_of(prompt_text, text, pipeline.language),
             kind=kind,
             title=None if pipeline.generation.rewrites else lineage.passage.title,
         ),

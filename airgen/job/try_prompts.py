@@ -19,7 +19,7 @@ from airgen.llms.base import Llm, Request
 from airgen.llms.prompts import Prompt, PromptSet
 from airgen.safety.escaping import md
 from airgen.settings.languages import language_name
-from airgen.steps.ask import ask_about, echo_of, sampling
+from airgen.steps.ask import ask_about, echo_of, instructions_of, sampling
 from airgen.steps.step import QUERY_PROMPTS, asked_language
 from airgen.storage.records import Passage, prompt_text
 from airgen.text.near_duplicates import borrowed
@@ -151,7 +151,7 @@ async def _try(engine: Llm, job: Job, prompt: Prompt, passage: Passage) -> Promp
         try:
             value = parse_answer(answer, schema)
             text = json.dumps(value, ensure_ascii=False)
-            problem_found = echo_of(prompt, values, value, language)
+            problem_found = echo_of(instructions_of(prompt, values, language), value, language)
             if query:
                 kinds = {"length": values["length_class"], "kind": values["type_class"]}
                 problem_found = problem_found or query_problem(

@@ -345,7 +345,7 @@ async def ask_prompt(
         stage=account,
     )
     language = pipeline.language
-    instructions = _spaced(_instructions(prompt, values), language)
+    instructions = instructions_of(prompt, values, language) if echo else ""
     complaint = ""
     small = pipeline.generation.prompts == "small"
 
@@ -354,7 +354,7 @@ async def ask_prompt(
             value = parse_answer(answer, schema or {})
         except ValueError as error:
             return Problem("malformed", str(error), "malformed")
-        repeated = _echo(value, f"{instructions} {complaint}", language) if echo else None
+        repeated = echo_of(f"{instructions} {complaint}", value, language) if echo else None
         return repeated or check(value) or value
 
     def again(request: Request, answer: Answer, problem: str, attempt: int) -> Request:
@@ -399,25 +399,14 @@ def saw_answer(health: Health, name: str, value: object) -> None:
         health.record(name)
 
 
-def echo_of(prompt: Prompt, values: Mapping[str, Any], value: Any, language: str) -> Problem | None:
-    """Return a problem if an answer repeats the prompt's own words."""
-    return _echo(value, _spaced(_instructions(prompt, values), language), language)
-
-
-def _instructions(prompt: Prompt, values: Mapping[str, Any]) -> str:
-    """Return a prompt's own words, that is, the prompt rendered without its inputs."""
+def instructions_of(prompt: Prompt, values: Mapping[str, Any], language: str) -> str:
+    """Return a prompt's own words, that is, the prompt rendered without its inputs, for `echo_of`."""
     empty = {name: "" if name in _MATERIAL else value for name, value in values.items()}
-    return "\n".join(message.content for message in prompt.render(**empty))
+    return _spaced("\n".join(message.content for message in prompt.render(**empty)), language)
 
 
-def _spaced(text: str, language: str) -> str:
-    """Return the text in lower case with single spaces between words, even in languages without spaces."""
-    folded = text.casefold()
-    return " ".join(words(folded, language) if language in SPACELESS else folded.split())
-
-
-def _echo(value: Any, instructions: str, language: str) -> Problem | None:
-    """Return a problem if an answer repeats the prompt, as small models repeat its examples."""
+def echo_of(instructions: str, value: Any, language: str) -> Problem | None:
+    """Return a problem if an answer repeats the prompt's own words, as small models repeat its examples."""
     for text in _strings(value):
         tokens = _spaced(text, language).split()
         for start in range(len(tokens) - ECHO_WORDS + 1):
@@ -425,6 +414,12 @@ def _echo(value: Any, instructions: str, language: str) -> Problem | None:
             if run in instructions:
                 return Problem("repeats the instructions", repr(run))
     return None
+
+
+def _spaced(text: str, language: str) -> str:
+    """Return the text in lower case with single spaces between words, even in languages without spaces."""
+    folded = text.casefold()
+    return " ".join(words(folded, language) if language in SPACELESS else folded.split())
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -121,6 +121,12 @@ class NearDuplicateIndex:
 stemmer = lru_cache(maxsize=16)(analyser)
 
 
+@lru_cache(maxsize=128)  # a document is compared with each draft of a query, once for itself and once with its scenario
+def _stems(text: str, language: str) -> frozenset[str]:
+    stems: Analyser = stemmer(language)
+    return frozenset(stems(text))
+
+
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
     """Measure how many of a query's words also occur in its document, by stems and without stop words.
 
@@ -128,8 +134,7 @@ def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]
         The share of the query's distinct stems that occur in the document, 0 to 1, and the query's words with these
         stems.
     """
-    stems: Analyser = stemmer(language)
-    query_stems = set(stems(query))
-    shared = query_stems & set(stems(document))
-    named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
+    query_stems = _stems(query, language)
+    shared = query_stems & _stems(document, language)
+    named = [word for word in dict.fromkeys(words(query, language)) if shared & _stems(word, language)]
     return (len(shared) / len(query_stems) if query_stems else 0.0), named
