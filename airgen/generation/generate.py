@@ -138,8 +138,9 @@ async def ask_ahead(
         if not isinstance(await refuse_unasked(lineage, replace(tools, apart=None)), Problem):
             with display.stage("first query", 1) as bar:
                 answer = await one_call.answer_of(lineage, tools)
-                text = answer.reason if isinstance(answer, Problem) else answer.best.text
-                bar.advance(note=f"not checked yet: {text}")
+                bar.advance()
+            if not isinstance(answer, Problem):
+                display.say(f"first query, not checked yet: {answer.best.text}")
             return
 
 

@@ -20,7 +20,7 @@ from airgen.llms.base import Reply, Request
 from airgen.llms.prompts import PromptSet
 from airgen.llms.scripted import ScriptedBackend
 from airgen.settings import Pipeline
-from airgen.steps.progress import Bar
+from airgen.steps.progress import Display
 from airgen.storage.records import Candidate, Character, Query, Scenario
 
 JOB = LEXICAL
@@ -88,8 +88,8 @@ def test_a_local_model_writes_a_query_before_the_corpus_is_indexed(
     asked.clear()
     noted: list[str] = []
     monkeypatch.setattr(ScriptedBackend, "SERIAL", True)
-    prepare, advance = RoundTrip.prepare, Bar.advance
-    monkeypatch.setattr(Bar, "advance", lambda bar, *a, **k: (noted.append(k.get("note", "")), advance(bar, *a, **k)))
+    prepare = RoundTrip.prepare
+    monkeypatch.setattr(Display, "say", lambda display, text: noted.append(text))
 
     def stop(trip: RoundTrip) -> None:
         raise Stopped("stopped while indexing")
@@ -98,9 +98,9 @@ def test_a_local_model_writes_a_query_before_the_corpus_is_indexed(
     with pytest.raises(Stopped):
         run(changes=changes)
     (first,) = asked
-    (note,) = (note for note in noted if note.startswith("not checked yet: "))
+    (note,) = noted
     queries = {line["text"] for line in read_rows(plain / "dataset" / "queries.jsonl")}
-    assert note.removeprefix("not checked yet: ") in queries
+    assert note.removeprefix("first query, not checked yet: ") in queries
 
     monkeypatch.setattr(RoundTrip, "prepare", prepare)
     resumed = run(changes=changes).directory
