@@ -37,7 +37,7 @@ hypothesis.settings.register_profile(
 )
 # A busy machine makes any example slow, and a deadline would call that a fault.
 hypothesis.settings.register_profile(
-    "land", max_examples=50, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "land", max_examples=30, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("fuzz" if os.environ.get("AIRGEN_FUZZ") else "land")
 

@@ -149,8 +149,15 @@ def assert_linear(run: Callable[[str], object], make: Callable[[int], str], long
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        pytest.param([("", "\0x")], id="ended"),
+        pytest.param([("", ""), ("a", "  x")], id="other", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize(("name", "pattern"), PATTERNS, ids=[name for name, _ in PATTERNS])
-def test_a_pattern_takes_linear_time(name: str, pattern: Any) -> None:
+def test_a_pattern_takes_linear_time(name: str, pattern: Any, surroundings: list[tuple[str, str]]) -> None:
     longest = BOUNDED.get(name, SCREEN)
 
     def run(text: str) -> None:
@@ -158,7 +165,7 @@ def test_a_pattern_takes_linear_time(name: str, pattern: Any) -> None:
             pass
 
     for unit in hostile(pattern):
-        for before, after in (("", ""), ("", "\0x"), ("a", "  x")):
+        for before, after in surroundings:
             assert_linear(
                 run,
                 lambda size, u=unit, b=before, a=after: b + u * (size // len(u)) + a,

@@ -142,6 +142,7 @@ def test_order_and_cache_change_no_bit(backend: EmbeddedBackend, loop: asyncio.A
     assert sum(r.cached_tokens for r in second.values()) / sum(r.prompt_tokens for r in second.values()) > 0.4
 
 
+@pytest.mark.nightly  # two processes that each read a long prompt
 def test_the_number_of_threads_changes_no_bit(loop: asyncio.AbstractEventLoop) -> None:
     def ask(threads: int) -> Reply:
         backend, own = EmbeddedBackend(MODEL, context=1024, threads=threads), request(WISHES[0] * 80)
