@@ -1,6 +1,7 @@
 """Measure the cost of each part of a benchmark at several corpus sizes, and how it grows.
 
     python benchmarks/scale.py                                      1,000, 10,000 and 100,000 passages
+    python benchmarks/scale.py --passages 10000 100000 --queries 1000
     python benchmarks/scale.py --passages 1000 100000 1000000 --folder scale --json scale.json
 
 The corpus, the encoder that costs nothing and the scripted LLM are those of `memory.py`, and the queries are as many at
@@ -59,11 +60,12 @@ def cost(work: Callable[[], float]) -> dict[str, float]:
     return {"cpu": seconds, "own": highest}
 
 
-def measure(folder: Path, passages: int) -> dict[str, dict[str, float]]:
+def measure(folder: Path, passages: int, queries: int) -> dict[str, dict[str, float]]:
     """Return {work: cost} at one size."""
     folder.mkdir(parents=True)
     make_corpus(folder / "large.jsonl", passages)
-    files = {"large.yaml": CORPUS, "memory.yaml": pipeline(HASHED), "hashed.py": ENCODER, "systems.yaml": SYSTEMS}
+    job = pipeline(HASHED).replace("target: 50", f"target: {queries}")
+    files = {"large.yaml": CORPUS, "memory.yaml": job, "hashed.py": ENCODER, "systems.yaml": SYSTEMS}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     peaks, _, _ = run(folder, None)
@@ -109,6 +111,7 @@ def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--queries", type=int, default=50)
     parser.add_argument("--folder", type=Path, help="where to work, a new folder for each size; temporary by default")
     parser.add_argument("--json", type=Path, help="write the figures, beside those that the file has already")
     asked = parser.parse_args()
@@ -117,7 +120,7 @@ def main() -> None:
         rows = {int(size): row for size, row in json.loads(asked.json.read_bytes()).items()}
     for passages in asked.passages:
         with tempfile.TemporaryDirectory() as temporary:
-            rows[passages] = measure((asked.folder or Path(temporary)) / str(passages), passages)
+            rows[passages] = measure((asked.folder or Path(temporary)) / str(passages), passages, asked.queries)
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print("\n".join(growth(rows)))
