@@ -9,6 +9,7 @@ endpoint is at fault.
 import asyncio
 import heapq
 import json
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -122,7 +123,8 @@ class CallQueue:
         self._held_since: float | None = None  # the time since which limits have held calls back without an answer
         self._last_limit = ""  # the server's message
         self._say_again = 0.0
-        self._named_usage = self._named_bill = self._named_cut = False  # whether the user knows
+        self._named_usage = self._named_bill = False  # whether the user knows
+        self._longest_read: float = _LONG_PROMPT  # bytes of the longest prompt that is known to fit
         self._random = rng("jitter")
 
     def add(self, call: Call) -> None:
@@ -304,16 +306,18 @@ class CallQueue:
     def _check_read(self, call: Call, reply: Reply) -> None:
         """Say once that the server read far less than the prompt. Some cut a prompt to their context without an
         error, so that the model never sees the document, or the question after it."""
-        if self._named_cut or reply.estimated or not reply.prompt_tokens or call.prompt < _LONG_PROMPT:
+        if call.prompt <= self._longest_read or reply.estimated or not reply.prompt_tokens:
             return
         sent = count_messages(call.request.messages)
-        if reply.prompt_tokens < _LEAST_READ * sent:
-            self._named_cut = True
-            self._shared.say(
-                f"{call.request.model} read {reply.prompt_tokens:,} tokens of a prompt of about {sent:,}: the server "
-                "seems to cut prompts to its context; start it with a longer one (Ollama: OLLAMA_CONTEXT_LENGTH, "
-                "llama.cpp: --ctx-size), because answers to half a prompt are kept as they are"
-            )
+        if reply.prompt_tokens >= _LEAST_READ * sent:
+            self._longest_read = call.prompt
+            return
+        self._longest_read = math.inf
+        self._shared.say(
+            f"{call.request.model} read {reply.prompt_tokens:,} tokens of a prompt of about {sent:,}: the server seems "
+            "to cut prompts to its context; start it with a longer one (Ollama: OLLAMA_CONTEXT_LENGTH, llama.cpp: "
+            "--ctx-size), because answers to half a prompt are kept as they are"
+        )
 
     def _overbilled(self, call: Call, usage: Usage) -> None:
         """Say that the server billed more than a call could cost, and stop if a budget relies on it."""
