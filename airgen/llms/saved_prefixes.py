@@ -40,10 +40,10 @@ class SavedPrefixes:
         return None
 
     def keep(self, key: str, written: str) -> None:
-        """Keep a file of the folder as this state, and remove the oldest states."""
+        """Keep a file of the folder as this state, and remove the oldest states, with what killed processes left."""
         with suppress(OSError):
             path = self.folder / written
             path.replace(self.folder / f"{key}-{file_sha256(path)[:_HASH_DIGITS]}.state")
-            latest = sorted(self.folder.glob("*.state"), key=lambda state: state.stat().st_mtime, reverse=True)
+            latest = sorted(self.folder.iterdir(), key=lambda state: state.stat().st_mtime, reverse=True)
             for state in latest[KEPT:]:
                 state.unlink(missing_ok=True)
