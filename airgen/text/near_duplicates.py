@@ -121,10 +121,10 @@ class NearDuplicateIndex:
 stemmer = lru_cache(maxsize=16)(analyser)
 
 
-@lru_cache(maxsize=128)  # a document is compared with each draft of a query, once for itself and once with its scenario
-def _stems(text: str, language: str) -> frozenset[str]:
+@lru_cache(maxsize=32)  # a document is compared with each draft of a query, once for itself and once with its scenario
+def _document_stems(document: str, language: str) -> frozenset[str]:
     stems: Analyser = stemmer(language)
-    return frozenset(stems(text))
+    return frozenset(stems(document))
 
 
 def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]]:
@@ -134,7 +134,8 @@ def borrowed(query: str, document: str, language: str) -> tuple[float, list[str]
         The share of the query's distinct stems that occur in the document, 0 to 1, and the query's words with these
         stems.
     """
-    query_stems = _stems(query, language)
-    shared = query_stems & _stems(document, language)
-    named = [word for word in dict.fromkeys(words(query, language)) if shared & _stems(word, language)]
+    stems: Analyser = stemmer(language)
+    query_stems = set(stems(query))
+    shared = query_stems & _document_stems(document, language)
+    named = [word for word in dict.fromkeys(words(query, language)) if shared & set(stems(word))]
     return (len(shared) / len(query_stems) if query_stems else 0.0), named
