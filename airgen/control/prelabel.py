@@ -140,6 +140,12 @@ def _earlier(work: QuerySet, keys: Sequence[str], scorer: str) -> list[Prelabel]
     return [replace(row, parent=key) for row in rows for key in by_text[texts[row.parent]]]
 
 
+def _sizes(work: QuerySet) -> dict[str, int]:
+    """Return how many documents were recalled for each query, without reading their ids."""
+    sizes = work.store.query("SELECT parent, len(ids) FROM recall WHERE fingerprint = ?", [work.plan["recall"]])
+    return dict(sizes)
+
+
 def _step(place: int, spec: Spec) -> WholeStep:
     def identity(work: QuerySet, reranker: Any) -> dict[str, Any]:
         return {
@@ -152,19 +158,20 @@ def _step(place: int, spec: Spec) -> WholeStep:
         return {"recall": work.plan["recall"], **identity(work, reranker), **work.unread_parts}
 
     def pieces(work: QuerySet, keys: Collection[str]) -> int:
-        recalls = work.rows("recall", Recall)
-        return sum(len(recalls[key].ids) for key in keys if key not in work.unread)
+        sizes = _sizes(work)
+        return sum(sizes[key] for key in keys if key not in work.unread)
 
     def score(work: QuerySet, reranker: Any) -> Iterator[RowBatch]:
         # Weights of words depend on the whole corpus; any other score depends only on its pair.
         digest = work.digest if isinstance(reranker, CorpusReranker) else ""
         scorer = fingerprint(**identity(work, reranker), corpus=digest, scope=work.scope)
         show_corpus(reranker, work.corpus)
-        recalls = work.rows("recall", Recall)
-        if nothing := [replace(recalls[key], ids=[], scores=[]) for key in work.pending if key in work.unread]:
+        if unread := [key for key in work.pending if key in work.unread]:
+            nothing = [replace(row, ids=[], scores=[]) for row in work.rows("recall", Recall, unread).values()]
             empty = Unscored.of(nothing, work.queries, str)
             yield RowBatch(empty.rows(np.zeros(0, np.float32), reranker.name, place, work.fingerprint, scorer), done=0)
         read_keys = [key for key in work.pending if key not in work.unread]
+        sizes = _sizes(work)
         waiting: deque[Unscored] = deque()  # their pairs are being scored
         read = False
 
@@ -176,10 +183,10 @@ def _step(place: int, spec: Spec) -> WholeStep:
         watch(reranker, tell)
 
         def pairs() -> Iterator[list[tuple[str, str]]]:
-            for batch in batched(
-                [recalls[key] for key in read_keys], at_once(reranker, PAIRS), lambda recall: len(recall.ids)
-            ):
-                earlier = _earlier(work, [recall.parent for recall in batch], scorer)
+            for keys in batched(read_keys, at_once(reranker, PAIRS), sizes.__getitem__):
+                recalls = work.rows("recall", Recall, keys)
+                batch = [recalls[key] for key in keys]
+                earlier = _earlier(work, keys, scorer)
                 texts = work.full_texts({id_ for recall in batch for id_ in recall.ids}).__getitem__
                 kept = partial(work.kept.find, place)
                 waiting.append(Unscored.of(batch, work.queries, texts, scorer=scorer, earlier=earlier, kept=kept))

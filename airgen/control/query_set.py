@@ -81,9 +81,11 @@ class QuerySet(Whole):
         """Return the settings on which `unread` depends."""
         return {}
 
-    def rows(self, step: str, kind: type[Any]) -> dict[str, Any]:
-        """Return the rows of a finished step by query key, for steps with one row per query."""
-        return {row.parent: row for row in self.store.rows_of(kind, self.plan[step], self.queries)}
+    def rows(self, step: str, kind: type[Any], keys: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the rows of a finished step by query key, for steps with one row per query: of all queries, or of
+        those with these `keys`."""
+        among = self.queries if keys is None else keys
+        return {row.parent: row for row in self.store.rows_of(kind, self.plan[step], among)}
 
 
 @dataclass(frozen=True, kw_only=True)

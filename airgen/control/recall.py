@@ -32,6 +32,8 @@ from airgen.settings.spec import Spec
 from airgen.steps.step import RowBatch, WholeStep
 from airgen.storage.records import Query, Recall
 
+_ROWS_AT_ONCE = 64  # queries whose ids are in memory while they are written
+
 
 def systems_identity(systems: Sequence[SystemSettings], dataset: str) -> list[dict[str, Any]]:
     """Return the identities of systems, with the contents of their files."""
@@ -146,7 +148,10 @@ def _work(work: QuerySet, model: Any) -> Iterator[RowBatch]:
     fused = len(results) > 1 or work.settings.pools
     hits = reciprocal_rank_fusion(results, depth * len(results)) if fused else results[0]
     model_names = " + ".join(names)
-    yield RowBatch(recall_rows(hits, pending, work.corpus.ids, model_names, fingerprint=work.fingerprint))
+    for first in range(0, len(pending), _ROWS_AT_ONCE):
+        part = slice(first, first + _ROWS_AT_ONCE)
+        of_part = Hits(hits.positions[part], hits.scores[part])
+        yield RowBatch(recall_rows(of_part, pending[part], work.corpus.ids, model_names, fingerprint=work.fingerprint))
 
 
 RECALL = WholeStep("recall", (Query,), Recall, 1, label="recall", work=_work, parts=_parts, model=_model)

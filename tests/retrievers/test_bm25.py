@@ -12,9 +12,11 @@ from airgen.dataset.beir import BeirDataset
 from airgen.errors import UsageError
 from airgen.evaluation.run import run_from_hits
 from airgen.retrievers.hits import Hits
+from airgen.retrievers.lexical import bm25
 from airgen.retrievers.lexical.bm25 import BM25, BM25Reranker, QueryLikelihood
 from airgen.retrievers.lexical.postings import lossy_lengths
 from airgen.retrievers.passages import Passages
+from airgen.text.analysis import Analyser, Encoder
 
 from .conftest import assert_same
 
@@ -144,8 +146,20 @@ def test_reranker_of_unseen_text() -> None:
 def test_reranker_splits_a_text_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     reranker = BM25Reranker().fit(corpus(TEXTS))
     first = reranker.score([("cat", TEXTS[0]), ("fish", TEXTS[0]), ("cat", TEXTS[1])])
-    monkeypatch.setattr(type(reranker.analyser), "__call__", None)
+    monkeypatch.setattr(Analyser, "prepare", None)
     assert reranker.score([("cat", TEXTS[1]), ("cat", TEXTS[0])]).tolist() == [first[2], first[0]]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_reranker_scores_many_queries_as_each_alone(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bm25, "Encoder", lambda analyser: Encoder(analyser, compiled))
+    monkeypatch.setattr(bm25, "_KEPT_TEXTS", 3)  # fewer than there are
+    reranker = BM25Reranker().fit(corpus(TEXTS))
+    queries = ["cat fish cat", "dog", "fish cat zebra", "zebra", "dog"]
+    pairs = [(query, text) for text in [*TEXTS, "a zebra and a cat", ""] for query in queries]
+    scores = reranker.score(pairs)
+    assert scores.tobytes() == b"".join(BM25Reranker().fit(corpus(TEXTS)).score([pair]).tobytes() for pair in pairs)
+    assert (scores > 0).sum() > len(TEXTS)
 
 
 def test_dirichlet_by_hand() -> None:

@@ -11,9 +11,8 @@ of the passages are used: the most frequent `feedback_terms` of each passage, we
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,13 +21,13 @@ from pydantic import Field, field_validator
 
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
-from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever
+from airgen.retrievers.lexical.index import Analysing, FieldSettings, LexicalRetriever, counter
 from airgen.retrievers.lexical.postings import BM25Weighting, DirichletWeighting, Weighting
 from airgen.retrievers.passages import Passages
 from airgen.settings.spec import Part, Spec
 from airgen.text.analysis import Encoder
 
-_CACHED_TEXTS = 1 << 15  # texts whose terms are kept, about 200 MB
+_KEPT_TEXTS = 1 << 16  # texts whose terms are kept, about 100 MB
 
 
 class BM25Settings(Analysing.Settings):
@@ -93,12 +92,14 @@ class BM25Reranker(Analysing):
     Settings = BM25Settings
     settings: BM25Settings
     name = "bm25-reranker"
+    texts_at_once = 1 << 16  # the passages of many queries, each read once
 
     def set_up(self) -> None:
         self.weighting = BM25Weighting(self.settings.k1, self.settings.b)
-        self._idf: dict[str, float] | None = None  # idf of the corpus's terms
+        self._encoder: Encoder | None = None
+        self._idf = np.zeros(0)  # idf of the corpus's terms
         self._unseen, self._mean = 0.0, 1.0  # the idf of any other term, and the mean length in terms
-        self._terms = lru_cache(_CACHED_TEXTS)(self._counted)
+        self._kept: OrderedDict[str, NDArray[np.int32]] = OrderedDict()  # the terms of the latest texts
 
     def fit(self, corpus: Passages) -> BM25Reranker:
         """Compute the document frequencies and mean length of a corpus, with title and text as one field."""
@@ -110,31 +111,61 @@ class BM25Reranker(Analysing):
             counts = np.bincount(once, minlength=len(encoder.vocabulary))
             counts[: len(documents)] += documents
             documents, filled, total = counts, filled + int(np.count_nonzero(lengths)), total + int(lengths.sum())
-        values = self.weighting.idf(documents, filled).tolist()
-        self._idf = dict(zip(encoder.vocabulary, values, strict=True))
+        self._idf = self.weighting.idf(documents, filled)
         self._unseen = float(self.weighting.idf(np.zeros(1, np.int64), filled)[0])
         self._mean = float(total) / filled if filled else 1.0
-        self._terms.cache_clear()
+        self._encoder = encoder
+        self._kept.clear()
         return self
 
-    def _counted(self, text: str) -> tuple[Counter[str], float]:
-        """Return the terms of a text, and the length normalisation in the denominator."""
-        terms = Counter(self.analyser(text))
-        return terms, float(self.weighting.norms(np.array([terms.total()]), self._mean)[0])
+    def _terms(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """Return the terms of distinct texts, each of which is split only once while it is kept."""
+        new = [text for text in texts if text not in self._kept]
+        terms, lengths = self.indexed(self._encoder).encode(new)
+        self._kept.update(zip(new, np.split(terms, np.cumsum(lengths)[:-1]), strict=False))
+        for text in texts:
+            self._kept.move_to_end(text)
+        found = [self._kept[text] for text in texts]
+        while len(self._kept) > _KEPT_TEXTS:
+            self._kept.popitem(last=False)
+        return found
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Score n (query, passage) pairs; return float32 (n,). Raises UsageError if `fit` has not been called."""
-        idf = self.indexed(self._idf)
+        columns: dict[str, list[int]] = {}
+        for number, (query, _) in enumerate(pairs):
+            columns.setdefault(query, []).append(number)
+        places = {text: place for place, text in enumerate(dict.fromkeys(passage for _, passage in pairs))}
+        of_pairs = np.fromiter((places[passage] for _, passage in pairs), np.int64, len(pairs))
+        weights = [Counter(terms.tolist()) for terms in self._terms(list(columns))]
+        postings = self._postings(self._terms(list(places)), sorted({term for terms in weights for term in terms}))
         scores = np.zeros(len(pairs), np.float32)
-        for number, (query, passage) in enumerate(pairs):
-            frequencies, norm = self._terms(passage)
-            score = np.float32(0)
-            for term, times in self._terms(query)[0].items():
-                if frequency := frequencies[term]:
-                    part = idf.get(term, self._unseen) * frequency / (frequency + norm)
-                    score += np.float32(times) * np.float32(part)
-            scores[number] = score
+        for numbers, terms in zip(columns.values(), weights, strict=True):
+            of_query = np.zeros(len(places), np.float32)
+            for term, times in terms.items():  # in the query's order, as in a search
+                positions, impacts = postings[term]
+                of_query[positions] += np.float32(times) * impacts
+            scores[numbers] = of_query[of_pairs[numbers]]
         return scores
+
+    def _postings(
+        self, passages: Sequence[NDArray[np.int32]], wanted: Sequence[int]
+    ) -> dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        """Return the positions of the passages that hold each of the wanted terms, and what it adds to their scores."""
+        encoder = self.indexed(self._encoder)
+        numbers = np.full(len(encoder.vocabulary), -1, np.int32)
+        numbers[wanted] = np.arange(len(wanted))
+        lengths = np.array([len(terms) for terms in passages], np.int64)
+        found = numbers[np.concatenate([np.zeros(0, np.int32), *passages])]
+        of_passages = np.bincount(np.repeat(np.arange(len(passages)), lengths)[found >= 0], minlength=len(passages))
+        starts, positions, frequencies = counter(encoder)(found[found >= 0], of_passages, len(wanted))
+        idf = np.full(len(encoder.vocabulary), self._unseen)
+        idf[: len(self._idf)] = self._idf
+        of_postings = np.repeat(idf[wanted], np.diff(starts))
+        norms = self.weighting.norms(lengths, self._mean)
+        impacts = (of_postings * frequencies / (frequencies + norms[positions])).astype(np.float32)
+        edges = zip(wanted, starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        return {term: (positions[first:last], impacts[first:last]) for term, first, last in edges}
 
     def describe(self) -> Mapping[str, object]:
         return {**self.weighting.describe(), "analyser": dict(self.analyser.describe()), "mean_length": self._mean}

@@ -23,6 +23,7 @@ from airgen.errors import UsageError
 from airgen.retrievers.component import Component
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.postings import (
+    Count,
     PostingsBuilder,
     PresenceWeighting,
     Weighting,
@@ -117,6 +118,16 @@ class InvertedIndex:
         return Hits(positions, scores)
 
 
+def counter(encoder: Encoder) -> Count:
+    """Return the function that counts the postings of an encoder's terms, compiled if the encoder is."""
+    if encoder.compiled:
+        from airgen.retrievers.lexical import _postings_compiled
+
+        compiled: Count = _postings_compiled.count_postings
+        return compiled
+    return count_postings
+
+
 def _made_or_settings(value: Any, check: Any) -> Any:
     return value if isinstance(value, Analyser) else check({} if value is None else value)
 
@@ -209,13 +220,7 @@ class LexicalRetriever(Analysing):
     def _counted(encoder: Encoder, texts: Sequence[str]) -> PostingsBuilder:
         builder = None
         for terms, lengths in encoder.batches(texts):
-            if builder is None:
-                count = count_postings
-                if encoder.compiled:
-                    from airgen.retrievers.lexical import _postings_compiled
-
-                    count = _postings_compiled.count_postings
-                builder = PostingsBuilder(count)
+            builder = builder or PostingsBuilder(counter(encoder))
             builder.add(terms, lengths)
         return builder or PostingsBuilder(count_postings)
 
