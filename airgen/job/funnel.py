@@ -17,7 +17,6 @@ from airgen.steps.step import Plan
 from airgen.steps.votes import NOT_FOUND
 from airgen.storage.records import MASKED, PARTS, Decision, HardNegative, Skip, why_dropped
 from airgen.storage.store import Store
-from airgen.storage.yaml_text import read_yaml
 
 
 def funnel(
@@ -75,15 +74,13 @@ def funnel_table(steps: Sequence[FunnelStep], most: int = 4) -> Table:
     )
 
 
-def fewer_than_asked(manifest: Manifest) -> list[str]:
-    """Return a line if a dataset has fewer queries than its pipeline asks for, and one if labels were left out."""
+def fewer_than_asked(manifest: Manifest, target: int | None) -> list[str]:
+    """Return a line if a dataset has fewer queries than its job asked for, and one if labels were left out."""
     steps = {step.stage: step for step in manifest.funnel}
     lines = []
-    pipeline, _ = read_yaml(manifest.pipeline_yaml, "pipeline.yaml")
-    target = pipeline.get("target") if isinstance(pipeline, dict) else None
     queries = sum(split.queries for split in manifest.statistics.splits.values())
     accepted = steps["queries"].entered if "queries" in steps else None
-    if isinstance(target, int) and accepted is not None and queries < target:
+    if target is not None and accepted is not None and queries < target:
         why = [f"the corpus gave {accepted:,}: add documents, or raise generation.queries_per_passage"]
         why = why if accepted < target else []
         why += [f"quality control dropped {accepted - queries:,}"] if queries < accepted else []

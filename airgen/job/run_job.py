@@ -112,7 +112,8 @@ def run_job(
     done = until is None and job.finished()
     with display.lasting(**job.about(done)):
         if done:
-            return RunResult(job.directory, load_manifest(job.dataset), already_done=True)
+            manifest = load_manifest(job.dataset)
+            return RunResult(job.directory, manifest, already_done=True, target=job.pipeline.asked_for)
         with job.open_store() as store:
             if store.replaced:
                 display.say(f"{store.path}: its creation was interrupted, and nothing was in it, so it was made again")
@@ -142,7 +143,7 @@ def run_job(
                     "add documents, raise generation.queries_per_passage, or lower the target"
                 )
             display.write(finished=job.identity, usage=usage)
-            return RunResult(job.directory, manifest, usage=usage)
+            return RunResult(job.directory, manifest, usage=usage, target=job.pipeline.asked_for)
 
 
 def store_sources(job: Job, store: Store, display: Display) -> None:

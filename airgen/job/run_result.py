@@ -27,7 +27,8 @@ class RunResult(Shown):
 
     `scores` has the scores of each system, best first, and `ranking` their table with intervals. `verdict` interprets
     them and names the next step. `labels` says whether the ranking agrees with the one by the sources of the queries
-    alone. `failed` has a line for each system that could not be run, and `report` is the page to browse.
+    alone. `failed` has a line for each system that could not be run, and `report` is the page to browse. `target` is
+    the number of queries that this run was asked for.
     """
 
     directory: Path
@@ -43,6 +44,7 @@ class RunResult(Shown):
     seconds: float = 0.0
     memory_mb: float | None = None
     report: Path | None = None
+    target: int | None = None
 
     def study(self, reasons: int = 4) -> Study:
         """Return the funnel with its most frequent `reasons`, the ranking, the cost and the paths."""
@@ -52,7 +54,7 @@ class RunResult(Shown):
     @property
     def fewer(self) -> list[str]:
         """Return lines about queries and labels of which there are fewer than asked for or given."""
-        return [] if self.manifest is None else fewer_than_asked(self.manifest)
+        return [] if self.manifest is None else fewer_than_asked(self.manifest, self.target)
 
     @property
     def agreement(self) -> str:

@@ -32,7 +32,6 @@ from airgen.report.overview_tables import (
 )
 from airgen.report.page_table import page_table
 from airgen.report.source import ReportSource
-from airgen.settings import ALL_QUERIES
 from airgen.settings.languages import language_name
 from airgen.steps.accepted import Accepted
 from airgen.steps.ask import money
@@ -162,8 +161,8 @@ def _facts(source: ReportSource) -> dict[str, Any]:
         facts["passages"] = next(
             (result.about.get("passages") for results in source.results.values() for result in results), None
         )
-    if source.job is not None and source.job.pipeline.target != ALL_QUERIES:
-        facts["target"] = source.job.pipeline.target
+    if source.job is not None and (target := source.job.pipeline.asked_for) is not None:
+        facts["target"] = target
     return facts
 
 

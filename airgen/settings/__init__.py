@@ -237,6 +237,11 @@ class Pipeline(Settings):
         return self.generates and (self.generation.candidates > 1 or self.control.votes_decide)
 
     @property
+    def asked_for(self) -> int | None:
+        """Return the number of queries asked for, or None for all existing ones."""
+        return None if self.target == ALL_QUERIES else self.target
+
+    @property
     def mines_negatives(self) -> bool:
         """Return whether hard negatives are drawn from what the recall finds."""
         return self.generates and self.generation.negatives != "generated"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from beir_folder import data_files, label_rows, read_rows, write_rows
 from child import kill_at_line
-from job_maker import COUNTED, LEXICAL, MODELS, Run, make_corpus
+from job_maker import COUNTED, LEXICAL, MODELS, Run, make_corpus, run_quietly
 
 from airgen.dataset.secret import Secret, write_secret
 from airgen.dataset.verify import verify
@@ -321,6 +321,14 @@ def test_a_run_says_which_earlier_queries_moved() -> None:
         "earlier queries that no longer have an answer (generation.unanswerable): b",
         "earlier queries that have an answer now (generation.unanswerable): c",
     ]
+
+
+def test_a_run_is_measured_by_the_target_given_beside_the_file(folder: Path) -> None:
+    few = run_quietly(Job(folder / "job.yaml", folder / "runs", target=3))
+    assert few.manifest is not None and len(exported_queries(few.directory / "dataset")) == 3 and few.fewer == []
+    many = run_quietly(Job(folder / "job.yaml", folder / "runs", target=500))
+    (line,) = many.fewer
+    assert " of the 500 queries asked for (the corpus gave " in line
 
 
 @pytest.mark.parametrize("target", [0, -1, 10**30])
