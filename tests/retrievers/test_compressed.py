@@ -120,6 +120,23 @@ def test_k_means_finds_clusters_that_are_far_apart() -> None:
     assert nearest(same, k_means(same, 3)).tolist() == [0] * 5
 
 
+@given(seed=st.integers(0, 1000), length=st.sampled_from([0.01, 1.0, 4.0]), step=st.sampled_from([2**-12, 2**-9, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_the_nearest_centroid_is_that_of_float64_even_if_others_are_as_near(
+    seed: int, length: float, step: float
+) -> None:
+    draw = np.random.default_rng(seed)
+    middle = draw.standard_normal(96)
+    near = middle * length / np.linalg.norm(middle) + step * draw.integers(-1, 2, (160, 96)) * (draw.random(96) < 0.1)
+    vectors, centroids = (
+        near[:100].astype(np.float16).astype(np.float32),
+        near[60:].astype(np.float16).astype(np.float32),
+    )
+    centroids[50:] = centroids[:50]  # the first of equal ones
+    exact = vectors.astype(np.float64) @ centroids.T.astype(np.float64) - (centroids.astype(np.float64) ** 2).sum(1) / 2
+    assert nearest(vectors, centroids).tolist() == exact.argmax(axis=1).tolist()
+
+
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_with_all_probes_and_candidates_it_is_brute_force_over_the_decoded_vectors(bits: int, tmp_path: Path) -> None:
     model, texts = Drawn(), corpus_of(500).texts

@@ -32,14 +32,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from airgen.components.keys import canonical_json, file_sha256
+from airgen.compute import cores
 from airgen.errors import ModelError
 from airgen.retrievers.dense.gpu_search import GpuLists, gpu_for
 from airgen.retrievers.hits import Hits
 from airgen.retrievers.lexical.postings import PostingsBuilder, count_postings
 from airgen.retrievers.protocols import IndexProgress
 from airgen.retrievers.top_k import top_k
+from airgen.safety.interruptible import thread_pool
 from airgen.storage.paths import sibling
 from airgen.storage.sequences import batched
 
@@ -176,21 +179,34 @@ def k_means(sample: Floats, count: int) -> Floats:
 def nearest(vectors: Floats, centroids: Floats) -> NDArray[np.int64]:
     """Return the nearest centroid of each vector, (n,), or the first one in case of ties.
 
-    All values are fp16 numbers, so products are exact.
+    All values are fp16 numbers, so products in float64 are exact. Those in float32 take half the time and select the
+    centroids that may be nearest.
     """
     half = (centroids.astype(np.float64) ** 2).sum(axis=1) / 2
+    longest = np.sqrt(2 * half.max()) * np.sqrt(
+        np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64).max(initial=0)
+    )
+    slack = np.float32(2 * (vectors.shape[1] + 4) * 2.0**-24 * (longest + half.max()))  # of two scores' rounding errors
     cells = np.zeros(len(vectors), np.int64)
     best = np.full(len(vectors), -np.inf)
     for start in range(0, len(centroids), _CENTROIDS_AT_ONCE):
-        columns = centroids[start : start + _CENTROIDS_AT_ONCE].astype(np.float64).T
+        some = slice(start, start + _CENTROIDS_AT_ONCE)
+        columns = np.concatenate((centroids[some], -half[some, None]), axis=1, dtype=np.float32).T
         for first in range(0, len(vectors), _VECTORS_AT_ONCE):
-            block = slice(first, first + _VECTORS_AT_ONCE)
-            scores = vectors[block].astype(np.float64) @ columns - half[start : start + _CENTROIDS_AT_ONCE]
-            places = scores.argmax(axis=1)
-            values = scores[np.arange(len(scores)), places]
-            better = values > best[block]
-            best[block][better] = values[better]
-            cells[block][better] = places[better] + start
+            block = vectors[first : first + _VECTORS_AT_ONCE]
+            scores = np.concatenate((block, np.ones((len(block), 1), np.float32)), axis=1) @ columns
+            rows, places = np.arange(len(block)), scores.argmax(axis=1)
+            least = scores[rows, places] - slack
+            scores[rows, places] = -np.inf
+            close = np.flatnonzero(scores.max(axis=1) >= least)
+            again, others = np.nonzero(scores[close] >= least[close, None])
+            rows, places = np.concatenate((rows, close[again])), np.concatenate((places, others)) + start
+            exact = np.einsum("ij,ij->i", block[rows], centroids[places], dtype=np.float64) - half[places]
+            order = np.lexsort((places, -exact, rows))
+            order = order[np.searchsorted(rows[order], np.arange(len(block)))]
+            better = exact[order] > best[first : first + len(block)]
+            best[first : first + len(block)][better] = exact[order][better]
+            cells[first : first + len(block)][better] = places[order][better]
     return cells
 
 
@@ -401,8 +417,9 @@ class CompressedIndex:
         """
         hits = Hits.none(len(queries), k)
         centroids = self.codec.centroids.astype(np.float64)
-        for row, vectors in enumerate(queries):
-            query = token_rows(vectors).astype(np.float64)
+
+        def search_one(row: int) -> None:
+            query = token_rows(queries[row]).astype(np.float64)
             cells = (centroids @ query.T).astype(np.float32)
             passages = np.arange(len(self), dtype=np.int32)
             if (most := max(k, candidates)) < len(self):
@@ -414,6 +431,10 @@ class CompressedIndex:
                 passages = np.sort(chosen)
             order, values = top_k(self._maxsim(query, cells, passages), k)
             hits.put(row, passages[order], values)
+
+        # A query's products are small: threads within them wait for each other most of the time.
+        with threadpool_limits(1, "blas"), thread_pool(1 if lists else min(cores(), max(1, len(queries)))) as pool:
+            list(pool.map(search_one, range(len(queries))))
         return hits
 
     def on_gpu(self) -> GpuLists | None:
